@@ -1,0 +1,1 @@
+"""The only modules with torch or executorch at module level. Imported inside functions."""

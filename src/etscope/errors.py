@@ -1,0 +1,210 @@
+"""The exceptions of etscope, and the one place where low-level errors are translated.
+
+::
+
+    EtscopeError
+    +- UsageError (ValueError)                   exit 2   the call or command is wrong
+    |  +- MissingFileError (FileNotFoundError)            a path that is not there
+    |  +- CyclesError (RuntimeError)                      cycles on one side of a conversion
+    +- FormatError (ValueError, RuntimeError)    exit 3   a file says something it must not
+    |  +- VersionError                                    a file of a version we do not read
+    +- MismatchError (ValueError)                exit 3   files that do not belong together
+    +- MissingDataError (LookupError)            exit 4   a fine file without what was asked
+    +- MissingDependencyError (ImportError)      exit 5   a package that is not installed
+    +- RuntimeFailure (RuntimeError)             exit 5   the runtime or device failed
+
+Every class has a `slug` (a section of ``docs/errors.md``), an `exit_code`, and the builtin parent
+that users of upstream's tools already catch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = [
+    "CyclesError",
+    "EtscopeError",
+    "EtscopeWarning",
+    "FormatError",
+    "MismatchError",
+    "MissingDataError",
+    "MissingDependencyError",
+    "MissingFileError",
+    "RuntimeFailure",
+    "UsageError",
+    "VersionError",
+    "reading",
+]
+
+
+class EtscopeWarning(UserWarning):
+    """Something a user should know that does not stop the work."""
+
+
+class EtscopeError(Exception):
+    """Parent of all errors that etscope raises on purpose."""
+
+    slug = "error"
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n  hint: {self.hint}"
+
+
+class UsageError(EtscopeError, ValueError):
+    """The arguments do not make sense, whatever the files hold."""
+
+    slug = "usage"
+    exit_code = 2
+
+
+class MissingFileError(UsageError, FileNotFoundError):
+    """A named file is not there."""
+
+    slug = "missing-file"
+
+
+class CyclesError(UsageError, RuntimeError):
+    """Cycles on one side of a time conversion only: how long one lasts is in no file."""
+
+    slug = "cycles"
+
+
+class FormatError(EtscopeError, ValueError, RuntimeError):
+    """A file is not what it should be.
+
+    `path` is the file, `offset` the byte offset in it and `member` the zip member or table, each
+    when known.
+    """
+
+    slug = "bad-file"
+    exit_code = 3
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        offset: int | None = None,
+        member: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.path = None if path is None else os.fspath(path)
+        self.offset = offset
+        self.member = member
+
+    def __str__(self) -> str:
+        place = self.path or ""
+        if self.member is not None:
+            place += f"[{self.member}]"
+        if self.offset is not None:
+            place += f" at offset {self.offset} (0x{self.offset:x})"
+        text = f"{place.strip()}: {self.message}" if place else self.message
+        return text if self.hint is None else f"{text}\n  hint: {self.hint}"
+
+
+class VersionError(FormatError):
+    """A file of a format version that etscope does not read."""
+
+    slug = "version"
+
+
+class MismatchError(EtscopeError, ValueError):
+    """Files that do not belong together; the message names the first difference."""
+
+    slug = "mismatch"
+    exit_code = 3
+
+
+class MissingDataError(EtscopeError, LookupError):
+    """A good file that does not hold what was asked for; the hint says how to record it."""
+
+    slug = "missing-data"
+    exit_code = 4
+
+
+class MissingDependencyError(EtscopeError, ImportError):
+    """A package that the call needs is not installed."""
+
+    slug = "missing-dependency"
+    exit_code = 5
+
+
+class RuntimeFailure(EtscopeError, RuntimeError):
+    """The ExecuTorch runtime or a device failed; the message carries its own log."""
+
+    slug = "runtime-failure"
+    exit_code = 5
+
+
+# What the standard library raises when bytes do not hold what was expected.
+_LOW_LEVEL = (
+    struct.error,
+    IndexError,
+    KeyError,
+    ValueError,  # UnicodeDecodeError and json.JSONDecodeError among them
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    EOFError,
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    NotImplementedError,  # zipfile: unknown compression method, encrypted member
+    RuntimeError,  # zipfile: password required
+)
+
+
+@contextmanager
+def reading(
+    kind: str, path: str | os.PathLike[str] | None = None, *, member: str | None = None
+) -> Iterator[None]:
+    """Turn what breaks while a file is read into an error of this module.
+
+    `kind` is the name of the format for the message ("ETDump", "ETRecord"). Errors of etscope pass
+    through; a `FormatError` raised without a path gets this one.
+    """
+    try:
+        yield
+    except FormatError as error:
+        if error.path is None and path is not None:
+            error.path = os.fspath(path)
+        if error.member is None:
+            error.member = member
+        raise
+    except EtscopeError:
+        raise
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{kind} file not found: {error.filename or path}") from error
+    except OSError as error:
+        raise FormatError(
+            f"cannot read this {kind}: {error.strerror or error}", path=path, member=member
+        ) from error
+    except MemoryError as error:
+        raise FormatError(
+            f"not a valid {kind}: it asks for more memory than there is", path=path, member=member
+        ) from error
+    except json.JSONDecodeError as error:
+        raise FormatError(
+            f"not a valid {kind}: broken JSON ({error.msg})",
+            path=path,
+            member=member,
+            offset=error.pos,
+        ) from error
+    except _LOW_LEVEL as error:
+        raise FormatError(
+            f"not a valid {kind}: {type(error).__name__}: {error}", path=path, member=member
+        ) from error

@@ -1,0 +1,94 @@
+"""`Table`: named columns with a kind and a unit. Every analysis offers one, every view takes one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from etscope.errors import UsageError
+
+
+class Kind(Enum):
+    """What the values of a column are, so that a view knows how to write them."""
+
+    TEXT = "text"
+    INT = "int"  # an identifier: no thousands separators
+    COUNT = "count"
+    FLOAT = "float"
+    DURATION = "duration"  # in `Column.unit`
+    SHARE = "share"  # a fraction of 1
+    BYTES = "bytes"
+    BOOL = "bool"
+    LIST = "list"  # a sequence of short texts or numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Head of a column. `name` is the machine's word (snake_case), `title` the person's.
+
+    `priority` tells a narrow terminal what to keep: columns with the highest numbers are left out
+    first; 0 is never left out.
+    """
+
+    name: str
+    kind: Kind = Kind.TEXT
+    unit: str | None = None
+    title: str | None = None
+    priority: int = 0
+
+    @property
+    def label(self) -> str:
+        """Title with the unit in parentheses."""
+        text = self.title or self.name.replace("_", " ")
+        return f"{text} ({self.unit})" if self.unit else text
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns of equal length.
+
+    `values[name]` holds a column's values; None (or NaN in a float array) is "no value".
+    `depth` indents a row under the one above (delegated ops under their call). `breaks` are rows
+    that a view sets apart from the row before (totals). `notes` are sentences below the table.
+    """
+
+    columns: tuple[Column, ...]
+    values: Mapping[str, Sequence[Any]]
+    title: str = ""
+    notes: tuple[str, ...] = ()
+    depth: Sequence[int] | None = None
+    breaks: frozenset[int] = field(default_factory=frozenset)
+
+    def __len__(self) -> int:
+        return len(self.values[self.columns[0].name]) if self.columns else 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """The rows, values in column order."""
+        return zip(*(self.values[name] for name in self.names), strict=True)
+
+    def select(self, names: Iterable[str]) -> Table:
+        """The same rows with only the named columns, in the order of `names`."""
+        by_name = {column.name: column for column in self.columns}
+        wanted = tuple(names)
+        unknown = [name for name in wanted if name not in by_name]
+        if unknown:
+            raise UsageError(
+                f"unknown column {unknown[0]!r}", hint="columns are: " + ", ".join(by_name)
+            )
+        return replace(self, columns=tuple(by_name[name] for name in wanted))
+
+    def take(self, rows: Sequence[int]) -> Table:
+        """The table of the given rows, in the given order."""
+        position = {old: new for new, old in enumerate(rows)}
+        return replace(
+            self,
+            values={name: [self.values[name][i] for i in rows] for name in self.names},
+            depth=None if self.depth is None else [self.depth[i] for i in rows],
+            breaks=frozenset(position[row] for row in self.breaks if row in position),
+        )

@@ -1,0 +1,43 @@
+"""Packages that are imported only when needed, each with the install line if it is missing."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+from etscope.errors import MissingDependencyError
+
+# package -> the extra of etscope that installs it (None: a core dependency)
+_EXTRAS: dict[str, str | None] = {
+    "executorch": "torch",
+    "matplotlib": "plot",
+    "pandas": None,
+    "perfetto": "perfetto",
+    "pyarrow": "parquet",
+    "torch": "torch",
+}
+
+
+def require(module: str, *, wanted_by: str) -> Any:
+    """Import `module` ("torch", "pyarrow.parquet") or raise `MissingDependencyError`.
+
+    `wanted_by` ends the sentence "... is needed by" in the message.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        extra = _EXTRAS.get(package)
+        line = "pip install etscope" if extra is None else f"pip install 'etscope[{extra}]'"
+        raise MissingDependencyError(
+            f"{package} is needed by {wanted_by}, and cannot be imported ({error})", hint=line
+        ) from error
+
+
+def available(module: str) -> ModuleType | None:
+    """The module when it can be imported, else None."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        return None
