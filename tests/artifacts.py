@@ -1,0 +1,287 @@
+"""Real artefacts for the tests: seeded models, exported and run by ExecuTorch itself.
+
+A test says ``artifacts("cnn_xnnpack")`` and gets the paths of a program, its ETRecord, its
+ETDump and so on. What is made once stays in a cache folder (``$ETSCOPE_ARTIFACTS``, or
+``.artifacts`` in the repository), in a folder whose name holds a hash of the sources it came
+from, so an edited recipe is never answered by an old file.
+
+This module imports nothing but the standard library: a build runs in a process of its own
+(``python -m tests.artifact_recipes``), so a test that finds everything cached does not pay for
+``import torch``, and a crash of the runtime ends the child and not the test run.
+
+From a shell::
+
+    python tests/artifacts.py cnn_portable two_methods   # build what is missing
+    python tests/artifacts.py --all                      # everything, also the slow ones
+    python tests/artifacts.py --list                     # what there is, and what is cached
+    python tests/artifacts.py --prune                    # drop what older sources made
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# name -> the module of tests/artifact_recipes that holds the function of that name
+RECIPES: dict[str, str] = {
+    "cnn_portable": "cnn",
+    "cnn_xnnpack": "cnn",
+    "cnn_xnnpack_lowered": "cnn",
+    "cnn_xnnpack_int8": "cnn",
+    "transformer": "transformer",
+    "transformer_portable": "transformer",
+    "two_methods": "methods",
+    "forward_and_extra": "methods",
+}
+
+# Minutes or gigabytes: for benchmarks and for tests marked slow.
+SLOW = frozenset({"bert_base_xnnpack", "large_2m"})
+
+UNAVAILABLE_EXIT = 75  # the child's exit code for "cannot be made on this machine"
+
+
+class ArtifactUnavailable(Exception):
+    """This machine cannot make the artefact (a reason to skip, not to fail)."""
+
+
+class ArtifactFailed(Exception):
+    """A recipe broke; the message ends with the last lines of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """The files of one artefact; a path is None if the recipe makes no such file.
+
+    ``inputs``, ``outputs`` and ``reference`` are ``.npz`` files with keys ``method/case/index``:
+    what was fed, what the runtime gave back, what eager PyTorch gives. ``inputs_pt`` holds
+    ``{method: [case, ...]}`` for torch, in every dtype and memory format. ``meta`` has the
+    versions, the seconds, and ``runs``: the ``[method, case, repeats]`` really executed, in order.
+    """
+
+    name: str
+    folder: Path
+    pte: Path
+    etdump: Path
+    etrecord: Path | None
+    debug_buffer: Path | None
+    etdump_timing: Path | None
+    bpte: Path | None
+    inputs: Path | None
+    inputs_pt: Path | None
+    outputs: Path | None
+    reference: Path | None
+    meta: Mapping[str, Any]
+
+    def extra(self, file: str) -> Path:
+        """A file that only this artefact has, such as ``malformed.etdp``."""
+        path = self.folder / file
+        if not path.exists():
+            held = ", ".join(sorted(child.name for child in self.folder.iterdir()))
+            raise FileNotFoundError(f"{self.name} has no {file}; it has {held}")
+        return path
+
+
+@functools.cache
+def artifacts(name: str) -> Artifact:
+    """The artefact, built first if the cache does not hold it."""
+    folder = _cached(name)
+    if folder is None:
+        with _locked(name):
+            folder = _cached(name) or _build(name)
+    return _artifact(name, folder)
+
+
+def cache_folder() -> Path:
+    """Where artefacts are kept."""
+    return Path(os.environ.get("ETSCOPE_ARTIFACTS") or ROOT / ".artifacts")
+
+
+def _artifact(name: str, folder: Path) -> Artifact:
+    def held(file: str) -> Path | None:
+        path = folder / file
+        return path if path.exists() else None
+
+    return Artifact(
+        name=name,
+        folder=folder,
+        pte=folder / "program.pte",
+        etdump=folder / "etdump.etdp",
+        etrecord=held("etrecord.bin"),
+        debug_buffer=held("debug_output.bin"),
+        etdump_timing=held("timing.etdp"),
+        bpte=held("program.bpte"),
+        inputs=held("inputs.npz"),
+        inputs_pt=held("inputs.pt"),
+        outputs=held("outputs.npz"),
+        reference=held("reference.npz"),
+        meta=json.loads((folder / "meta.json").read_text()),
+    )
+
+
+def _cached(name: str) -> Path | None:
+    """The finished folder. Without torch, one that another environment has built will do."""
+    versions = _versions()
+    if versions is not None:
+        folder = cache_folder() / f"{name}-{versions}-{_source_hash(RECIPES[name])}"
+        return folder if folder.is_dir() else None
+    found = sorted(cache_folder().glob(f"{name}-*-{_source_hash(RECIPES[name])}"))
+    return found[-1] if found else None
+
+
+def _versions() -> str | None:
+    try:
+        return f"et{metadata.version('executorch')}-torch{metadata.version('torch')}"
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@functools.cache
+def _source_hash(module: str) -> str:
+    """A hash of a recipe module, all it imports from ``tests``, and their C++."""
+    digest = hashlib.sha256()
+    for path in sorted(_sources(f"tests.artifact_recipes.{module}", set())):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _sources(module: str, seen: set[Path]) -> set[Path]:
+    path = ROOT / (module.replace(".", "/") + ".py")
+    if path in seen:
+        return seen
+    seen.add(path)
+    native = path.with_suffix(".cpp")
+    if native.exists():
+        seen.add(native)
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        imported = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+        if imported.startswith("tests.") and imported != "tests.artifacts":
+            _sources(imported, seen)
+    return seen
+
+
+@contextlib.contextmanager
+def _locked(name: str) -> Iterator[None]:
+    """One builder at a time; a second process waits and then finds the first one's folder."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with open(cache_folder() / f"{name}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(name: str) -> Path:
+    """Run the recipe in a child, in a temporary folder that is renamed when it is whole."""
+    versions = _versions()
+    if versions is None:
+        raise ArtifactUnavailable(f"{name} is not cached, and torch or executorch is not installed")
+    folder = Path(tempfile.mkdtemp(prefix=f"building-{name}-", dir=cache_folder()))
+    try:
+        _run_recipe(name, folder)
+        final = cache_folder() / f"{name}-{versions}-{_source_hash(RECIPES[name])}"
+        folder.chmod(0o755)
+        folder.rename(final)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return final
+
+
+def _run_recipe(name: str, folder: Path) -> None:
+    """The child; its noise goes to ``build.log`` beside the artefact."""
+    log = folder / "build.log"
+    command = [sys.executable, "-m", "tests.artifact_recipes", RECIPES[name], name, str(folder)]
+    with open(log, "wb") as output:
+        code = subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, check=False)
+    if code.returncode == UNAVAILABLE_EXIT:
+        raise ArtifactUnavailable(f"{name}: {_tail(log, lines=1)}")
+    if code.returncode:
+        raise ArtifactFailed(f"{name}: exit code {code.returncode}\n{_tail(log, lines=30)}")
+
+
+def _tail(log: Path, *, lines: int) -> str:
+    return "\n".join(log.read_text(errors="replace").rstrip().splitlines()[-lines:])
+
+
+def prune() -> list[Path]:
+    """Remove what older sources or broken builds left behind."""
+    current = {folder for name in RECIPES if (folder := _cached(name))}
+    stale = [path for path in cache_folder().iterdir() if path.is_dir() and path not in current]
+    for path in stale:
+        shutil.rmtree(path)
+    return stale
+
+
+def _megabytes(folder: Path) -> float:
+    return sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+
+
+def _line(name: str, folder: Path | None) -> str:
+    if folder is None:
+        return f"{name:24} not built{' (slow)' if name in SLOW else ''}"
+    meta = json.loads((folder / "meta.json").read_text())
+    return (
+        f"{name:24} {meta['seconds']:7.1f} s {_megabytes(folder):9.2f} MB "
+        f"{meta['dump_runs']:>7,} runs {meta['dump_events']:>9,} events  {folder.name}"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Build by name, build all, list, or prune."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--all", action="store_true", help="build all, also the slow ones")
+    parser.add_argument("--fast", action="store_true", help="build all but the slow ones")
+    parser.add_argument("--list", action="store_true", help="list the artefacts and build nothing")
+    parser.add_argument("--prune", action="store_true", help="remove outdated folders")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.names if name not in RECIPES]:
+        parser.error(f"no such artefact: {', '.join(unknown)}; --list shows them")
+    if options.prune:
+        for path in prune():
+            print(f"removed {path}")
+    if options.list:
+        for name in RECIPES:
+            print(_line(name, _cached(name)))
+    return _build_named(_wanted(options))
+
+
+def _wanted(options: argparse.Namespace) -> list[str]:
+    if options.all:
+        return list(RECIPES)
+    if options.fast:
+        return [name for name in RECIPES if name not in SLOW]
+    return list(options.names)
+
+
+def _build_named(names: list[str]) -> int:
+    fine = [_build_and_tell(name) for name in names]
+    return 0 if all(fine) else 1
+
+
+def _build_and_tell(name: str) -> bool:
+    try:
+        print(_line(name, artifacts(name).folder), flush=True)
+    except (ArtifactUnavailable, ArtifactFailed) as error:
+        print(f"{name:24} {type(error).__name__}: {error}", flush=True)
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())
