@@ -22,8 +22,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -149,23 +147,28 @@ class RuntimeFailure(EtscopeError, RuntimeError):
     exit_code = 5
 
 
-# What the standard library raises when bytes do not hold what was expected.
-_LOW_LEVEL = (
-    struct.error,
-    IndexError,
-    KeyError,
-    ValueError,  # UnicodeDecodeError and json.JSONDecodeError among them
-    TypeError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-    EOFError,
-    zipfile.BadZipFile,
-    zipfile.LargeZipFile,
-    zlib.error,
-    NotImplementedError,  # zipfile: unknown compression method, encrypted member
-    RuntimeError,  # zipfile: password required
-)
+def _low_level() -> tuple[type[Exception], ...]:
+    """What the standard library raises when bytes do not hold what was expected."""
+    # Imported here: `etscope --help` loads this module, and has no use for zip files.
+    import zipfile
+    import zlib
+
+    return (
+        struct.error,
+        IndexError,
+        KeyError,
+        ValueError,  # UnicodeDecodeError and json.JSONDecodeError among them
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+        EOFError,
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+        zlib.error,
+        NotImplementedError,  # zipfile: unknown compression method, encrypted member
+        RuntimeError,  # zipfile: password required
+    )
 
 
 @contextmanager
@@ -204,7 +207,7 @@ def reading(
             member=member,
             offset=error.pos,
         ) from error
-    except _LOW_LEVEL as error:
+    except _low_level() as error:
         raise FormatError(
             f"not a valid {kind}: {type(error).__name__}: {error}", path=path, member=member
         ) from error

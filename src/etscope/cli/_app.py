@@ -1,0 +1,163 @@
+"""The command group, and the one place where errors become stderr text and exit codes.
+
+Exit codes: 0 fine; 1 a finding (regressed, out of tolerance); 2 wrong usage; 3 bad or mismatched
+input; 4 nothing could be measured; 5 the environment (a package, the runtime, a device);
+70 a bug of etscope; 130 interrupted; 141 the reader of our output went away.
+
+A verb is a module with a click command named `command`. Its function writes its result and returns
+its exit code, or None for 0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+import click
+from click.shell_completion import CompletionItem
+
+from etscope._version import __version__
+from etscope.errors import EtscopeError, EtscopeWarning
+
+__all__ = ["COMMANDS", "COMPLETE_VARIABLE", "CommandSpec", "cli", "main"]
+
+COMPLETE_VARIABLE = "_ETSCOPE_COMPLETE"  # click's convention for a program named etscope
+
+_USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
+
+
+class CommandSpec(NamedTuple):
+    """Where a verb lives and the line that `etscope --help` says about it."""
+
+    module: str
+    help: str
+
+
+COMMANDS: dict[str, CommandSpec] = {
+    "completion": CommandSpec("etscope.cli.completion", "Print the shell completion script."),
+}
+
+
+@dataclass
+class _Session:
+    """What the options before the verb say."""
+
+    debug: bool = False
+
+
+class _LazyGroup(click.Group):
+    """A group that imports a verb's module only to run it, complete it or show its help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        spec = COMMANDS.get(cmd_name)
+        if spec is None:
+            return None
+        command: click.Command = importlib.import_module(spec.module).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            _fail_unknown(name, ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, spec.help) for name, spec in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        verbs = [
+            CompletionItem(name, help=spec.help)
+            for name, spec in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def _fail_unknown(name: str, ctx: click.Context) -> NoReturn:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, COMMANDS)
+    advice = f"Did you mean {close[0]!r}?" if close else f"Commands are: {', '.join(COMMANDS)}."
+    raise click.UsageError(f"No such command {name!r}. {advice}", ctx)
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 fine, 1 finding, 2 usage, 3 bad or mismatched input, "
+    "4 nothing measured, 5 environment.",
+)
+@click.version_option(__version__, message="etscope %(version)s")
+@click.option("--debug", is_flag=True, help="Show tracebacks (also: ETSCOPE_DEBUG=1).")
+@click.pass_obj
+def cli(session: _Session, debug: bool) -> None:
+    """Profile, debug and compare models that run on ExecuTorch."""
+    session.debug = session.debug or debug
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line `args` (default: the process's own) and return its exit code."""
+    if COMPLETE_VARIABLE in os.environ:
+        cli.main(prog_name="etscope", complete_var=COMPLETE_VARIABLE)
+    session = _Session(debug=os.environ.get("ETSCOPE_DEBUG", "") not in ("", "0"))
+    with _warnings_for_people():
+        try:
+            code = _run(list(sys.argv[1:] if args is None else args), session)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The interpreter flushes stdout once more when it exits; give it somewhere to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _BROKEN_PIPE
+        except (KeyboardInterrupt, click.Abort):
+            return _INTERRUPTED
+        except click.ClickException as error:
+            error.show()
+            return _USAGE
+        except EtscopeError as error:
+            if session.debug:
+                traceback.print_exc()
+            print(f"error: {error}\n  see: docs/errors.md#{error.slug}", file=sys.stderr)
+            return error.exit_code
+        except Exception:
+            traceback.print_exc()
+            print("error: this is a bug in etscope; please report it", file=sys.stderr)
+            return _BUG
+    return code
+
+
+def _run(args: list[str], session: _Session) -> int:
+    try:
+        with cli.make_context("etscope", args, obj=session) as context:
+            result: Any = cli.invoke(context)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    return 0 if result is None else int(result)
+
+
+@contextmanager
+def _warnings_for_people() -> Iterator[None]:
+    """Show our own warnings as one line, without the place in our code that raised them."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def say(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if issubclass(category, EtscopeWarning):
+                print(f"warning: {message}", file=sys.stderr)
+            else:
+                show(message, category, *where)
+
+        warnings.showwarning = say  # type: ignore[assignment]
+        yield

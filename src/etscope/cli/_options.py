@@ -1,0 +1,83 @@
+"""Options that several verbs share, with the same words everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["TABLE_FORMATS", "UNITS", "output_options", "table_options"]
+
+TABLE_FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
+UNITS = ("ns", "us", "ms", "s", "cycles")
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _names(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, ...] | None:
+    """The comma-separated names of `value`."""
+    if value is None:
+        return None
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    if not names:
+        raise click.BadParameter("expected names separated by commas")
+    return names
+
+
+def _applied(function: _Function, *decorators: Callable[[_Function], _Function]) -> _Function:
+    for decorator in reversed(decorators):
+        function = decorator(function)
+    return function
+
+
+def output_options(function: _Function) -> _Function:
+    """Add `--format`, `-o/--output` and `--color`: parameters `format`, `output`, `color`.
+
+    `output` is a path, or None for standard output; "-" is standard output too.
+    """
+    return _applied(
+        function,
+        click.option(
+            "--format",
+            "-f",
+            type=click.Choice(TABLE_FORMATS),
+            help="Form of the output. Default: by the suffix of --output, else table.",
+        ),
+        click.option(
+            "--output",
+            "-o",
+            type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+            metavar="FILE",
+            help="Write to FILE; - is standard output.",
+        ),
+        click.option(
+            "--color",
+            type=click.Choice(["auto", "always", "never"]),
+            default="auto",
+            show_default=True,
+            help="Colour the table; auto: on a terminal, unless NO_COLOR is set.",
+        ),
+    )
+
+
+def table_options(function: _Function) -> _Function:
+    """Add `--columns --sort --limit --unit`: what of a table is shown, and in which unit.
+
+    `columns` is a tuple of names or None, `sort` a column name or None, a leading "-" meaning
+    largest first, `limit` the number of rows or None for all, `unit` one of `UNITS` or None.
+    """
+    return _applied(
+        function,
+        click.option(
+            "--columns", metavar="NAME,…", callback=_names, help="Show these columns, in order."
+        ),
+        click.option("--sort", metavar="NAME", help="Sort by this column; -NAME: largest first."),
+        click.option(
+            "--limit", "-n", type=click.IntRange(min=0), metavar="N", help="Show N rows at most."
+        ),
+        click.option("--unit", type=click.Choice(UNITS), help="Unit of the times shown."),
+    )
