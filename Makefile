@@ -1,0 +1,57 @@
+# Everything runs in .venv, which the first target makes. `make PYTHON=python3.12 check` uses
+# another interpreter; a changed pyproject.toml or constraints.txt installs again.
+
+PYTHON ?= python3
+VENV ?= .venv
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test bench docs lint format check clean distclean
+
+help:  ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(INSTALLED)  ## Make .venv with everything that the other targets need
+
+# torch comes first and alone: resolved together with the rest it can be taken from an index whose
+# build brings gigabytes of CUDA packages.
+$(INSTALLED): pyproject.toml constraints.txt
+	@echo "installing into $(VENV) (some minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install -qq "$$(grep '^torch==' constraints.txt)"
+	@$(BIN)/pip install -qq -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED)  ## Export a model, run it, show its operators with their source lines
+	@$(BIN)/python examples/demo.py
+
+test: $(INSTALLED)  ## Run all tests (PYTEST_ARGS="-m 'not slow' -n 2" for fewer, faster)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(INSTALLED)  ## Run the benchmarks against upstream's tools and print the ratios
+	@$(BIN)/python -m benchmarks.run
+
+docs: $(INSTALLED)  ## Build the documentation into site/
+	@$(BIN)/python docs/generate_cli.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+lint: $(INSTALLED)  ## ruff check, ruff format --check, mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(INSTALLED)  ## Let ruff rewrite the files
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+check: lint test docs  ## All that must hold before a commit
+
+clean:  ## Remove what the targets make, but for .venv and the tests' artefacts
+	@rm -rf build dist site demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean  ## Remove .venv and the tests' artefacts too
+	@rm -rf $(VENV) .artifacts

@@ -1,0 +1,47 @@
+"""docs/cli.md is what `--help` says."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import click
+import pytest
+from tests.contract.source_tree import ROOT
+
+from etscope.cli import COMMANDS
+from etscope.cli._app import cli
+
+
+def generated() -> str:
+    spec = importlib.util.spec_from_file_location("generate_cli", ROOT / "docs/generate_cli.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text: str = module.page()
+    return text
+
+
+def test_the_page_is_current() -> None:
+    current = (ROOT / "docs/cli.md").read_text()
+    assert current == generated(), "run: python docs/generate_cli.py"
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_every_verb_is_a_command_with_help(verb: str) -> None:
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
+    assert command.name == verb
+    assert command.help
+    undocumented = [
+        option.name
+        for option in command.params
+        if isinstance(option, click.Option) and not option.help
+    ]
+    assert undocumented == []
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_the_line_in_the_list_ends_with_a_full_stop(verb: str) -> None:
+    assert COMMANDS[verb].help.endswith(".")
+    assert len(COMMANDS[verb].help) < 62

@@ -1,0 +1,44 @@
+"""Every error has its section in docs/errors.md, with its exit code."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.contract.source_tree import ROOT
+
+from etscope import errors
+
+PAGE = (ROOT / "docs" / "errors.md").read_text()
+
+
+def error_classes() -> list[type[errors.EtscopeError]]:
+    """All subclasses of EtscopeError that errors.py defines."""
+    found = [value for value in vars(errors).values() if isinstance(value, type)]
+    return [
+        value
+        for value in found
+        if issubclass(value, errors.EtscopeError) and value is not errors.EtscopeError
+    ]
+
+
+def sections(page: str) -> dict[str, tuple[str, str]]:
+    """Anchor -> (title, text) of every `## Title {#anchor}` of a page."""
+    parts = re.split(r"^## (.*?) \{#([a-z-]+)\}$", page, flags=re.MULTILINE)
+    return {parts[i + 1]: (parts[i], parts[i + 2]) for i in range(1, len(parts), 3)}
+
+
+@pytest.mark.parametrize("error", error_classes(), ids=lambda error: error.__name__)
+def test_every_error_has_a_section(error: type[errors.EtscopeError]) -> None:
+    title, text = sections(PAGE)[error.slug]
+    assert title == f"`{error.__name__}`"
+    assert f"Exit code {error.exit_code}." in text
+
+
+def test_every_section_is_an_error() -> None:
+    assert list(sections(PAGE)) == [error.slug for error in error_classes()]
+
+
+def test_slugs_are_different() -> None:
+    slugs = [error.slug for error in error_classes()]
+    assert len(set(slugs)) == len(slugs)

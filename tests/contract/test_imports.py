@@ -1,0 +1,100 @@
+"""What may be loaded, and when. Each check is a process of its own.
+
+This file needs only pytest and an installed etscope: the package check runs it in environments
+without torch, on every version of Python.
+"""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import etscope
+
+HEAVY = ["torch", "executorch", "pandas", "matplotlib", "pyarrow", "perfetto", "IPython"]
+
+REPORT = """
+import importlib, json, sys
+wanted, heavy = json.loads(sys.argv[1])
+blame = {}
+for name in wanted:
+    importlib.import_module(name)
+    for package in heavy:
+        if package in sys.modules:
+            blame.setdefault(package, name)
+print(json.dumps(blame))
+"""
+
+
+def blame(wanted: list[str], heavy: list[str]) -> dict[str, str]:
+    """Heavy package -> the first of the `wanted` modules that loaded it."""
+    done = subprocess.run(
+        [sys.executable, "-c", REPORT, json.dumps([wanted, heavy])],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, str] = json.loads(done.stdout)
+    return result
+
+
+def modules_without_torch() -> list[str]:
+    """All modules but those of bridge/, whose job is to load torch, and `__main__`."""
+    found = pkgutil.walk_packages(etscope.__path__, "etscope.")
+    names = [module.name for module in found]
+    return [name for name in names if ".bridge" not in name and not name.endswith("__main__")]
+
+
+def modules_loaded_by(*arguments: str) -> set[str]:
+    """The top-level packages in a process after `etscope *arguments`."""
+    program = (
+        "import sys, json; from etscope.cli import main; code = main(sys.argv[1:]);"
+        "print(json.dumps([code, sorted({m.partition('.')[0] for m in sys.modules})]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    code, names = json.loads(done.stdout.splitlines()[-1])
+    assert code == 0
+    return set(names)
+
+
+def test_the_report_can_find_something() -> None:
+    assert blame(["json", "email"], ["email"]) == {"email": "email"}
+
+
+def test_importing_etscope_loads_nothing_heavy() -> None:
+    assert blame(["etscope"], [*HEAVY, "numpy", "rich", "click"]) == {}
+
+
+def test_importing_the_command_loads_nothing_heavy() -> None:
+    assert blame(["etscope.cli"], [*HEAVY, "numpy", "rich"]) == {}
+
+
+def test_no_module_outside_bridge_loads_anything_heavy() -> None:
+    names = modules_without_torch()
+    assert "etscope.formats" in names
+    assert blame(names, HEAVY) == {}
+
+
+def test_help_loads_neither_numpy_nor_rich() -> None:
+    assert modules_loaded_by("--help").isdisjoint({*HEAVY, "numpy", "rich"})
+
+
+def test_every_public_name_is_visible_without_loading_it() -> None:
+    program = (
+        "import etscope, sys; print(*dir(etscope)); assert 'etscope.inspector' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert set(etscope.__all__) <= set(done.stdout.split())
+
+
+def test_the_package_is_typed() -> None:
+    assert (Path(etscope.__file__).parent / "py.typed").exists()

@@ -1,0 +1,165 @@
+"""Imports point down only. The table is the architecture; the rest reads the source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.contract.source_tree import SOURCE, Import, cycles, imports, modules
+
+RANKS: dict[str, float] = {
+    "_version": 0,
+    "errors": 0,
+    "units": 0,
+    "optional": 0,
+    "formats": 1,
+    "model": 2,
+    "analysis": 3,
+    "views": 4,
+    "bridge": 4.5,
+    "etrecord": 5,
+    "bundled_program": 5,
+    "inspector": 6,
+    "run": 7,
+    "web": 7,
+    "etdb": 7,
+    "lab": 7,
+    "cli": 8,
+    "__main__": 9,
+    "": 9,  # etscope/__init__.py: the face, which names everything and loads nothing
+}
+APPLICATIONS = {"run", "web", "etdb", "lab"}
+ALLOWED_BETWEEN_APPLICATIONS = {("lab", "run"), ("lab", "web")}
+HEAVY = {"torch", "executorch"}
+
+
+def layer(module: str) -> str:
+    """The part of the package below the root that `module` belongs to."""
+    return [*module.split("."), ""][1]
+
+
+def complaint(found: Import) -> str | None:
+    """What is wrong with one import, or None."""
+    importer, place = layer(found.importer), f"{found.importer}:{found.line}"
+    if found.target.split(".")[0] in HEAVY:
+        if found.eager and importer != "bridge":
+            return f"{place} imports {found.target} at module level; only bridge/ may"
+        return None
+    if found.target.split(".")[0] != "etscope":
+        return None
+    target = layer(found.target)
+    if target not in RANKS:
+        return f"{place} imports {found.target}, which has no rank in this test"
+    if RANKS[target] > RANKS[importer]:
+        return f"{place} imports {found.target}: upward"
+    if target == "bridge" != importer and found.eager:
+        return f"{place} imports {found.target} at module level; only functions may"
+    if (
+        importer != target
+        and {importer, target} <= APPLICATIONS
+        and (importer, target) not in ALLOWED_BETWEEN_APPLICATIONS
+    ):
+        return f"{place} imports {found.target}: {importer} must not know {target}"
+    return None
+
+
+def complaints(package: Path) -> list[str]:
+    unranked = [name for name in modules(package) if layer(name) not in RANKS]
+    wrong = [f"{name} has no rank in this test" for name in unranked]
+    if unranked:
+        return wrong
+    return [text for found in imports(package) if (text := complaint(found))]
+
+
+def eager_edges(package: Path) -> list[tuple[str, str]]:
+    """Which module loads which, of the package's own."""
+    known = modules(package)
+    return [
+        (found.importer, found.target)
+        for found in imports(package)
+        if found.eager and found.target in known and found.importer != found.target
+    ]
+
+
+def test_imports_point_down() -> None:
+    assert complaints(SOURCE) == []
+
+
+def test_no_module_level_cycles() -> None:
+    assert list(cycles(eager_edges(SOURCE))) == []
+
+
+def test_upstream_devtools_are_never_imported() -> None:
+    used = [found for found in imports(SOURCE) if found.target.startswith("executorch.devtools")]
+    assert used == []
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    package = tmp_path / "etscope"
+    for folder in ("formats", "model", "bridge", "run", "web", "lab", "inspector"):
+        (package / folder).mkdir(parents=True)
+        (package / folder / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("")
+    (package / "errors.py").write_text("")
+    return package
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("formats/a.py", "from etscope.model import table", "upward"),
+        ("formats/a.py", "import etscope.model", "upward"),
+        ("formats/a.py", "from etscope import model", "upward"),
+        ("formats/a.py", "from ..model import graph", "upward"),
+        ("formats/a.py", "def f():\n    from etscope import model", "upward"),
+        ("formats/a.py", "class A:\n  async def f(self):\n    import etscope.inspector", "upward"),
+        ("errors.py", "import importlib\nimportlib.import_module('etscope.run')", "upward"),
+        ("errors.py", "from etscope import Inspector", "upward"),
+        ("formats/a.py", "def f():\n    from etscope.bridge import x", "upward"),
+        ("inspector/a.py", "from etscope import bridge", "only functions"),
+        ("inspector/a.py", "import torch.nn", "only bridge/"),
+        ("inspector/a.py", "try:\n    import executorch\nexcept ImportError: ...", "only bridge/"),
+        ("run/a.py", "def f():\n    import etscope.web", "run must not know web"),
+        ("run/a.py", "from etscope.lab import x", "run must not know lab"),
+        ("run/a.py", "import etscope.nowhere", "no rank"),
+        ("nowhere.py", "", "no rank"),
+    ],
+)
+def test_a_wrong_import_is_found(tree: Path, file: str, text: str, words: str) -> None:
+    (tree / file).write_text(text)
+    assert [words in line for line in complaints(tree)] == [True], complaints(tree)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("model/a.py", "from etscope.formats import a\nfrom . import b"),
+        ("inspector/a.py", "def f():\n    from etscope.bridge import x"),
+        (
+            "inspector/a.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch, etscope.bridge",
+        ),
+        ("bridge/a.py", "import torch\nfrom etscope.bridge import b"),
+        ("lab/a.py", "import etscope.run, etscope.web"),
+        ("__init__.py", "def f():\n    import etscope.inspector"),
+    ],
+)
+def test_a_right_import_is_left_alone(tree: Path, file: str, text: str) -> None:
+    (tree / file).write_text(text)
+    assert complaints(tree) == []
+
+
+def test_a_cycle_is_found(tree: Path) -> None:
+    (tree / "model/a.py").write_text("import etscope.model.b")
+    (tree / "model/b.py").write_text("from etscope.model import c")
+    (tree / "model/c.py").write_text("from .a import x")
+    (tree / "model/d.py").write_text("import etscope.model.a")
+    names = ["etscope.model.a", "etscope.model.b", "etscope.model.c"]
+    assert list(cycles(eager_edges(tree))) == [names]
+
+
+def test_an_import_inside_a_function_makes_no_cycle(tree: Path) -> None:
+    (tree / "model/a.py").write_text("import etscope.model.b")
+    (tree / "model/b.py").write_text("def f():\n    import etscope.model.a")
+    assert list(cycles(eager_edges(tree))) == []
