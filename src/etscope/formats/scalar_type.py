@@ -66,8 +66,9 @@ class ScalarType(IntEnum):
         if name.startswith(("bfloat", "float8")):
             import ml_dtypes
 
-            return np.dtype(getattr(ml_dtypes, name))
-        return np.dtype(name)
+            name = getattr(ml_dtypes, name)
+        dtype: np.dtype[Any] = np.dtype(name)
+        return dtype
 
     def nbytes(self, numel: int) -> int:
         """Bytes that `numel` values take, the last unit rounded up."""

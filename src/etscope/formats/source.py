@@ -48,14 +48,14 @@ def open_source(data_or_path: BytesLike | PathLike, kind: str) -> Source:
         with reading(kind, path):
             return _from_file(path, kind)
     raise UsageError(
-        f"cannot read an {kind} from {type(data_or_path).__name__}: expected a path or bytes"
+        f"cannot read {kind} from {type(data_or_path).__name__}: expected a path or bytes"
     )
 
 
 def _from_memory(data: BytesLike, kind: str) -> Source:
     view = memoryview(data).toreadonly()
     if not view.contiguous:
-        raise UsageError(f"cannot read an {kind} from a memoryview that is not contiguous")
+        raise UsageError(f"cannot read {kind} from a memoryview that is not contiguous")
     if view.nbytes == 0:
         raise FormatError(f"not a valid {kind}: there are no bytes")
     return Source(view.cast("B"), None)

@@ -1,0 +1,102 @@
+"""The values that debug events hold: scalars inline, tensors by reference to the debug buffer."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from etscope.errors import FormatError
+from etscope.formats.flatbuffer import INT8, INT32, INT64, FlatBuffer, Table
+from etscope.formats.scalar_type import ScalarType, scalar_type
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRef:
+    """A logged tensor: where its bytes are in the debug buffer, and how they lie there.
+
+    `strides` count elements, `offset` bytes from the start of the debug buffer; a tensor without
+    elements has offset -1. The numbers are as the file has them: `DebugBuffer.tensor` checks them.
+    """
+
+    scalar_type: ScalarType
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+DebugValue = TensorRef | tuple[TensorRef, ...] | bool | int | float | None
+
+
+class ValueType(IntEnum):
+    """What a `Value` holds, numbered as in ETDump files."""
+
+    NULL = 0
+    INT = 1
+    BOOL = 2
+    FLOAT = 3
+    DOUBLE = 4
+    TENSOR = 5
+    TENSOR_LIST = 6
+    STRING = 7
+
+
+# type -> the slot of `Value` that holds its payload
+_PAYLOAD = {
+    ValueType.TENSOR: 1,
+    ValueType.TENSOR_LIST: 2,
+    ValueType.INT: 3,
+    ValueType.FLOAT: 4,
+    ValueType.DOUBLE: 5,
+    ValueType.BOOL: 6,
+}
+_MOST_DIMENSIONS = 32  # numpy 1's limit; ExecuTorch's own is 16
+
+
+def read_value(view: memoryview, position: int) -> DebugValue:
+    """The `Value` table at `position` of a flatbuffer.
+
+    A tensor list is a tuple. Null is None, and so is String: the format names that type but has
+    no field for its text. Raises `FormatError` for an unknown type or a payload that is not there.
+    """
+    table = Table(FlatBuffer(view), position)
+    number = table.integer(0, INT8)
+    try:
+        kind = ValueType(number)
+    except ValueError as error:
+        raise FormatError(f"unknown type {number} of a debug value", offset=position) from error
+    if kind in (ValueType.NULL, ValueType.STRING):
+        return None
+    payload = table.table(_PAYLOAD[kind])
+    if payload is None:
+        raise FormatError(f"a debug value of type {kind.name} holds nothing", offset=position)
+    return _payload(kind, payload)
+
+
+def _payload(kind: ValueType, table: Table) -> DebugValue:
+    if kind is ValueType.TENSOR:
+        return _tensor(table)
+    if kind is ValueType.TENSOR_LIST:
+        return tuple(_tensor(tensor) for tensor in table.tables(0))
+    if kind is ValueType.INT:
+        return table.integer(0, INT64)
+    if kind is ValueType.BOOL:
+        return table.flag(0)
+    if kind is ValueType.DOUBLE:
+        return table.double(0)
+    bits = table.integer(0, INT32)
+    return float(struct.unpack("<f", INT32.pack(bits))[0])
+
+
+def _tensor(table: Table) -> TensorRef:
+    sizes, strides = table.array(1, "i8"), table.array(2, "i8")
+    if len(sizes) > _MOST_DIMENSIONS or len(strides) not in (0, len(sizes)):
+        raise FormatError(
+            f"a tensor has {len(sizes)} sizes and {len(strides)} strides", offset=table.position
+        )
+    return TensorRef(
+        scalar_type(table.integer(0, INT8), offset=table.position),
+        tuple(sizes.tolist()),
+        tuple(strides.tolist()),
+        table.integer(3, INT64),
+    )

@@ -1,0 +1,292 @@
+"""A FlatBuffer read as columns: the same field of many tables in one array operation.
+
+Positions are byte offsets from the start of the file, int64, and -1 where something is absent.
+Whatever a reference points at is checked to lie inside the buffer before it is read, and nothing
+may be visited more often than its bytes allow, so that a small hostile file costs little.
+
+Facts used (FlatBuffers' internals page): a table starts with an int32 that leads back to its
+vtable; a vtable is uint16s: its own size, the table's size, then one offset in the table per
+field (0: absent); references are uint32 distances forward; a vector is a uint32 length and its
+elements, a string a vector of bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import FormatError
+
+IntArray = npt.NDArray[np.int64]
+ByteArray = npt.NDArray[np.uint8]
+
+_LENGTH = 4  # bytes of a vector's length
+_SMALL = 96  # bytes of a table that are fetched at once: more than ETDump's largest has
+_U16 = np.dtype("<u2")
+_I32 = np.dtype("<i4")
+_U32 = np.dtype("<u4")
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Tables whose fields lie at the same offsets, with their bytes if those are few."""
+
+    members: IntArray | slice  # which of the tables
+    positions: IntArray
+    size: int
+    fields: tuple[int, ...]  # offset of each field in the table, 0: absent
+    rows: ByteArray | None  # [members, size]
+
+
+class Tables:
+    """Many tables of one type, grouped by layout."""
+
+    def __init__(self, buffer: FlatBuffer, positions: IntArray, layouts: list[_Layout]) -> None:
+        self.positions = positions
+        self._buffer = buffer
+        self._layouts = layouts
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def scalar(self, slot: int, dtype: str, default: int = 0) -> npt.NDArray[Any]:
+        """The values of a scalar field; `dtype` as numpy writes it ("<i4")."""
+        kind = np.dtype(dtype)
+        values = np.full(len(self), default, kind) if default else np.zeros(len(self), kind)
+        for layout in self._holding(slot, kind.itemsize):
+            values[layout.members] = self._column(layout, slot, kind)
+        return values
+
+    def reference(self, slot: int) -> IntArray:
+        """Where the field's table, vector or string starts, -1 where it is absent."""
+        targets = np.full(len(self), -1, np.int64)
+        for layout in self._holding(slot, _U32.itemsize):
+            distance = self._column(layout, slot, _U32)
+            origin = layout.positions + layout.fields[slot]
+            targets[layout.members] = self._buffer.land(origin, distance)
+        return targets
+
+    def _holding(self, slot: int, width: int) -> Iterator[_Layout]:
+        for layout in self._layouts:
+            start = layout.fields[slot]
+            if start == 0:
+                continue
+            if start < _I32.itemsize or start + width > layout.size:
+                raise FormatError(
+                    f"field {slot} of a table lies outside it", offset=int(layout.positions[0])
+                )
+            yield layout
+
+    def _column(self, layout: _Layout, slot: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        start = layout.fields[slot]
+        if layout.rows is None:
+            return self._buffer.gather(layout.positions + start, dtype)
+        return layout.rows[:, start : start + dtype.itemsize].view(dtype)[:, 0]
+
+
+class FlatBuffer:
+    """The bytes `start` to `end` of a file that hold one FlatBuffer."""
+
+    def __init__(self, data: memoryview, start: int, end: int) -> None:
+        self._bytes: ByteArray = np.frombuffer(data, np.uint8)
+        self.start = start
+        self.end = end
+
+    def root(self) -> IntArray:
+        """The position of the root table, an array of one."""
+        origin = np.array([self.start], np.int64)
+        return self.land(origin, self.gather(origin, _U32))
+
+    def tables(self, positions: IntArray, fields: int) -> Tables:
+        """The tables at `positions` (none absent), of which the first `fields` fields are read."""
+        if len(positions) == 0:
+            return Tables(self, positions, [])
+        vtables = positions - self.gather(positions, _I32)
+        distinct, which = np.unique(vtables, return_inverse=True)
+        entries = self._vtables(distinct, fields)
+        first, same = unique_rows(entries.view(np.uint8))
+        layouts = []
+        for i, members in zip(first, _groups(same[which], len(first)), strict=True):
+            size, *offsets = entries[i].tolist()
+            mine = positions[members]
+            rows = self._rows(mine, size) if size <= _SMALL else None
+            layouts.append(_Layout(members, mine, size, tuple(offsets), rows))
+        return Tables(self, positions, layouts)
+
+    def vectors(self, positions: IntArray, itemsize: int) -> tuple[IntArray, IntArray]:
+        """Where the vectors' elements start, and how many there are (-1: absent vector)."""
+        starts = positions + _LENGTH
+        lengths = np.full(len(positions), -1, np.int64)
+        present = positions >= 0
+        if present.all():
+            lengths = self.gather(positions, _U32).astype(np.int64)
+        elif present.any():
+            lengths[present] = self.gather(positions[present], _U32)
+        wrong = np.flatnonzero(starts + lengths * itemsize > self.end)
+        if len(wrong):
+            at = int(positions[wrong[0]])
+            raise FormatError(
+                f"a vector of {lengths[wrong[0]]} elements is longer than the file", offset=at
+            )
+        return starts, lengths
+
+    def elements(self, starts: IntArray, lengths: IntArray) -> IntArray:
+        """The tables or strings that vectors of references hold, vector by vector.
+
+        No vector may share its elements with another: that would multiply the work.
+        """
+        lengths = np.maximum(lengths, 0)
+        total = int(lengths.sum())
+        if total * _U32.itemsize > self.end - self.start:
+            raise FormatError("lists of tables overlap: together they are longer than the file")
+        if total == 0:
+            return np.zeros(0, np.int64)
+        before = np.cumsum(lengths) - lengths
+        origin = np.repeat(starts - before * _U32.itemsize, lengths)
+        origin += np.arange(total, dtype=np.int64) * _U32.itemsize
+        return self.land(origin, self.gather(origin, _U32))
+
+    def strings(self, positions: IntArray) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
+        """An id for each position (-1: absent) and the strings, in order of first appearance."""
+        ids = np.full(len(positions), -1, np.int32)
+        present = np.flatnonzero(positions >= 0)
+        if len(present) == 0:
+            return ids, ()
+        starts, lengths = self.vectors(positions[present], 1)
+        if int(lengths.sum()) > self.end - self.start:  # some are used again and again
+            self.refuse_overlap(starts, lengths, "strings")
+            _, one, which = np.unique(starts, return_index=True, return_inverse=True)
+            found, texts = self._distinct_strings(starts[one], lengths[one])
+            found = found[which]
+        else:
+            found, texts = self._distinct_strings(starts, lengths)
+        order, rank = _by_first_appearance(found, len(texts))
+        ids[present] = rank[found]
+        return ids, tuple(texts[i] for i in order)
+
+    def refuse_overlap(self, starts: IntArray, lengths: IntArray, what: str) -> None:
+        """`FormatError` if vectors of bytes at distinct places cannot be so long side by side."""
+        if int(np.maximum(lengths, 0).sum()) <= self.end - self.start:
+            return
+        _, one = np.unique(starts, return_index=True)
+        if int(np.maximum(lengths[one], 0).sum()) > self.end - self.start:
+            raise FormatError(f"{what} overlap: together they are longer than the file")
+
+    def _distinct_strings(
+        self, starts: IntArray, lengths: IntArray
+    ) -> tuple[npt.NDArray[np.int32], list[str]]:
+        """Strings told apart by their bytes, one length after the other."""
+        ids = np.zeros(len(starts), np.int32)
+        texts: list[str] = []
+        sizes, which = np.unique(lengths, return_inverse=True)
+        for size, members in zip(sizes.tolist(), _groups(which, len(sizes)), strict=True):
+            of_size = starts[members]
+            rows = self._rows(of_size, size)
+            first, same = unique_rows(rows)
+            ids[members] = same + len(texts)
+            texts += [_decode(rows[i].tobytes(), int(of_size[i])) for i in first]
+        return ids, texts
+
+    def _vtables(self, positions: IntArray, fields: int) -> npt.NDArray[np.uint16]:
+        """One row per vtable: the table's size, then the offset of each field (0: absent)."""
+        size = self.gather(positions, _U16).astype(np.int64)
+        wrong = np.flatnonzero((size < 2 * _U16.itemsize) | (positions + size > self.end))
+        if len(wrong):
+            raise FormatError("a vtable is broken", offset=int(positions[wrong[0]]))
+        rows = np.zeros((len(positions), fields + 1), np.uint16)
+        for column in range(fields + 1):
+            at = _U16.itemsize * (column + 1)
+            held = size >= at + _U16.itemsize
+            rows[held, column] = self.gather(positions[held] + at, _U16)
+        return rows
+
+    def land(self, origin: IntArray, distance: npt.NDArray[np.uint32]) -> IntArray:
+        """Where references at `origin` lead; with distance 0 a thing would hold itself."""
+        target = origin + distance
+        wrong = np.flatnonzero((distance == 0) | (target + _LENGTH > self.end))
+        if len(wrong):
+            to = int(target[wrong[0]])
+            raise FormatError(
+                f"a reference leads to byte {to}, which is not in the file",
+                offset=int(origin[wrong[0]]),
+            )
+        return target
+
+    def gather(self, positions: IntArray, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """The values of `dtype` at `positions`, which need not be aligned."""
+        return self._rows(positions, dtype.itemsize).view(dtype)[:, 0]
+
+    def _rows(self, positions: IntArray, width: int) -> ByteArray:
+        """`width` bytes from each position, as an array [positions, width]."""
+        if width == 0 or len(positions) == 0:
+            return np.zeros((len(positions), width), np.uint8)
+        lowest, highest = int(positions.min()), int(positions.max())
+        if lowest < self.start or highest + width > self.end:
+            at = lowest if lowest < self.start else highest
+            raise FormatError(f"something refers to byte {at}, outside the file's data")
+        count = len(self._bytes) - width + 1
+        windows: npt.NDArray[Any] = np.ndarray((count,), f"V{width}", self._bytes, 0, (1,))
+        rows: ByteArray = windows[positions].view(np.uint8)
+        return rows.reshape(-1, width)
+
+
+def unique_rows(rows: ByteArray) -> tuple[IntArray, IntArray]:
+    """For rows of equal width: the index of one row of each kind, and the kind of each row."""
+    count, width = rows.shape
+    if count <= width:  # few and long: one by one
+        return _unique_one_by_one(rows)
+    padded = np.zeros((count, -(-width // 8) * 8), np.uint8)
+    padded[:, :width] = rows
+    words = padded.view(np.uint64)
+    digest = np.zeros(count, np.uint64)
+    for column in range(words.shape[1]):
+        digest = (digest ^ words[:, column]) * np.uint64(0x9E3779B97F4A7C15)
+        digest ^= digest >> np.uint64(29)
+    kinds, same = np.unique(digest, return_inverse=True)
+    one = np.zeros(len(kinds), np.int64)
+    one[same] = np.arange(count)
+    if not np.array_equal(words[one[same]], words):  # different rows with the same digest
+        return _unique_one_by_one(rows)
+    return one, same
+
+
+def _unique_one_by_one(rows: ByteArray) -> tuple[IntArray, IntArray]:
+    kinds: dict[bytes, int] = {}
+    same = np.array([kinds.setdefault(row.tobytes(), len(kinds)) for row in rows], np.int64)
+    one = np.zeros(len(kinds), np.int64)
+    one[same] = np.arange(len(rows))
+    return one, same
+
+
+def _groups(which: IntArray, count: int) -> list[IntArray | slice]:
+    """The indices of each group, where `which` holds each element's group."""
+    if count == 1:
+        return [slice(None)]
+    small = which.astype(np.uint16) if count <= 1 << 16 else which  # sorted in linear time
+    order = np.argsort(small, kind="stable")
+    return list(np.split(order, np.cumsum(np.bincount(which, minlength=count))[:-1]))
+
+
+def _by_first_appearance(
+    ids: npt.NDArray[np.int32], count: int
+) -> tuple[IntArray, npt.NDArray[np.int32]]:
+    """The ids in the order in which they appear, and the rank of each id in that order."""
+    first = np.zeros(count, np.int64)
+    first[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)  # the last write is the first appearance
+    order = np.argsort(first)
+    rank = np.empty(count, np.int32)
+    rank[order] = np.arange(count, dtype=np.int32)
+    return order, rank
+
+
+def _decode(data: bytes, offset: int) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"a string is not UTF-8: {error.reason}", offset=offset + error.start
+        ) from error
