@@ -31,7 +31,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -49,6 +51,26 @@ RECIPES: dict[str, str] = {
     "transformer_portable": "transformer",
     "two_methods": "methods",
     "forward_and_extra": "methods",
+    "cond": "control_flow",
+    "while_loop": "control_flow",
+    "bf16_fp16": "values",
+    "channels_last": "values",
+    "varying_inputs": "values",
+    "nan_output": "values",
+    "inf_output": "values",
+    "int_outputs": "values",
+    "dynamic_shape": "values",
+    "record_variants": "records",
+    "bundled": "native_runs",
+    "allocations": "native_runs",
+    "program_outputs": "native_runs",
+    "method_only": "native_runs",
+    "empty_blocks": "native_runs",
+    "large_20k": "scale",
+    "large": "scale",
+    "wide": "scale",
+    "large_2m": "scale",
+    "bert_base_xnnpack": "bert",
 }
 
 # Minutes or gigabytes: for benchmarks and for tests marked slow.
@@ -191,8 +213,10 @@ def _build(name: str) -> Path:
     if versions is None:
         raise ArtifactUnavailable(f"{name} is not cached, and torch or executorch is not installed")
     folder = Path(tempfile.mkdtemp(prefix=f"building-{name}-", dir=cache_folder()))
+    started = time.perf_counter()
     try:
         _run_recipe(name, folder)
+        _note_seconds(folder / "meta.json", time.perf_counter() - started)
         final = cache_folder() / f"{name}-{versions}-{_source_hash(RECIPES[name])}"
         folder.chmod(0o755)
         folder.rename(final)
@@ -212,6 +236,12 @@ def _run_recipe(name: str, folder: Path) -> None:
         raise ArtifactUnavailable(f"{name}: {_tail(log, lines=1)}")
     if code.returncode:
         raise ArtifactFailed(f"{name}: exit code {code.returncode}\n{_tail(log, lines=30)}")
+
+
+def _note_seconds(meta: Path, seconds: float) -> None:
+    """Measured here, so that the child's imports count."""
+    facts = {"seconds": round(seconds, 1), **json.loads(meta.read_text())}
+    meta.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def _tail(log: Path, *, lines: int) -> str:
@@ -241,13 +271,14 @@ def _line(name: str, folder: Path | None) -> str:
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Build by name, build all, list, or prune."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--all", action="store_true", help="build all, also the slow ones")
     parser.add_argument("--fast", action="store_true", help="build all but the slow ones")
     parser.add_argument("--list", action="store_true", help="list the artefacts and build nothing")
+    parser.add_argument("--jobs", type=int, default=2, help="builds at a time (default 2)")
     parser.add_argument("--prune", action="store_true", help="remove outdated folders")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in RECIPES]:
@@ -258,7 +289,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.list:
         for name in RECIPES:
             print(_line(name, _cached(name)))
-    return _build_named(_wanted(options))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        fine = list(pool.map(_build_and_tell, _wanted(options)))
+    return 0 if all(fine) else 1
 
 
 def _wanted(options: argparse.Namespace) -> list[str]:
@@ -267,11 +300,6 @@ def _wanted(options: argparse.Namespace) -> list[str]:
     if options.fast:
         return [name for name in RECIPES if name not in SLOW]
     return list(options.names)
-
-
-def _build_named(names: list[str]) -> int:
-    fine = [_build_and_tell(name) for name in names]
-    return 0 if all(fine) else 1
 
 
 def _build_and_tell(name: str) -> bool:

@@ -6,10 +6,6 @@ import copy
 from typing import Any
 
 import torch
-from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-    XNNPACKQuantizer,
-    get_symmetric_quantization_config,
-)
 from executorch.devtools import generate_etrecord
 from tests.artifact_recipes.workbench import (
     Call,
@@ -20,7 +16,6 @@ from tests.artifact_recipes.workbench import (
     xnnpack,
 )
 from torch import nn
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 RUNS = 5
 DEBUG_BYTES = 4_000_000
@@ -128,7 +123,10 @@ def cnn_xnnpack_int8(bench: Workbench) -> None:
 
 def quantised(inputs: tuple[Any, ...]) -> nn.Module:
     """The network with int8 weights and activations, calibrated on eight pictures."""
-    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config())
+    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xq
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    quantizer = xq.XNNPACKQuantizer().set_global(xq.get_symmetric_quantization_config())
     prepared = prepare_pt2e(exported(small_cnn(), inputs).module(), quantizer)
     for seed in range(8):
         prepared(picture(seed))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import struct
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,7 +74,6 @@ class Workbench:
 
     folder: Path
     notes: dict[str, Any] = field(default_factory=dict)
-    started: float = field(default_factory=time.perf_counter)
 
     @property
     def pte(self) -> Path:
@@ -153,7 +151,6 @@ class Workbench:
             "executorch": executorch.version.__version__,
             "python": platform.python_version(),
             "machine": platform.machine(),
-            "seconds": round(time.perf_counter() - self.started, 2),
             "dump_runs": len(events),
             "dump_events": sum(events),
         }
