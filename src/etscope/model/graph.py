@@ -6,7 +6,7 @@ the node that calls them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -56,7 +56,7 @@ class Origin:
     graph_id: int
     pass_name: str = ""
     actions: tuple[str, ...] = ()
-    origins: tuple[Origin, ...] = ()
+    origins: Sequence[Origin] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,8 @@ class Node:
     `kind` is fx's word: "placeholder", "call_function", "get_attr" or "output". `op` is the name
     that upstream's `Event.op_types` gives ("aten.convolution.default"); `target` the full one.
     `inputs` are the names of the values used, `arguments` all arguments as (name, text), in order.
-    `debug_handle` is None when the node has none.
+    `debug_handle` is None when the node has none. `origins` may be read from its text only when
+    it is looked at.
     """
 
     name: str
@@ -98,7 +99,7 @@ class Node:
     debug_handle: int | None = None
     stack_trace: str | None = None
     modules: tuple[ModuleFrame, ...] = ()
-    origins: tuple[Origin, ...] = ()
+    origins: Sequence[Origin] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     delegate: Delegate | None = None
     subgraphs: tuple[Graph, ...] = ()

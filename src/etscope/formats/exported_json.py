@@ -1,0 +1,209 @@
+"""The JSON of a serialized `ExportedProgram`: values of its unions, types, long payloads.
+
+The schema is ExecuTorch's fork of torch.export's (`exir/serde/schema.py`, version 5.4 and before).
+Old writers put every key of a union into it, all but one null; new ones the one that counts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from etscope.errors import FormatError
+
+SUPPORTED_MAJOR = 5
+
+# exir/serde/schema.py ScalarType: not the numbers of ETDump and .pte files.
+DTYPES = (
+    "unknown",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    "complex32",
+    "complex64",
+    "complex128",
+    "bool",
+    "bfloat16",
+    "uint16",
+    "float8_e5m2",
+    "float8_e4m3fn",
+)
+LAYOUTS = (
+    "unknown",
+    "sparse_coo",
+    "sparse_csr",
+    "sparse_csc",
+    "sparse_bsr",
+    "sparse_bsc",
+    "_mkldnn",
+    "strided",
+)
+MEMORY_FORMATS = (
+    "unknown",
+    "contiguous_format",
+    "channels_last",
+    "channels_last_3d",
+    "preserve_format",
+)
+
+Json = Mapping[str, Any]
+
+
+def union(value: object) -> tuple[str, Any]:
+    """The tag and the content of a union: the one key that is not null, or "as_none"."""
+    if not isinstance(value, dict):
+        raise FormatError(f"expected a tagged value, found {_shown(value)}")
+    if len(value) == 1:
+        return next(iter(value.items()))
+    filled = [(tag, content) for tag, content in value.items() if content is not None]
+    if not filled:
+        return "as_none", None
+    if len(filled) > 1:
+        raise FormatError(f"a tagged value has two contents: {filled[0][0]} and {filled[1][0]}")
+    return filled[0]
+
+
+def text(value: object, what: str) -> str:
+    """`value`, which must be a string; `what` names it in the message."""
+    if not isinstance(value, str):
+        raise FormatError(f"{what} must be text, found {_shown(value)}")
+    return value
+
+
+def integer(value: object, what: str) -> int:
+    """`value`, which must be a whole number; `what` names it in the message."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise FormatError(f"{what} must be a whole number, found {_shown(value)}")
+    return value
+
+
+def mapping(value: object, what: str) -> dict[str, Any]:
+    """`value`, which must be an object; `what` names it in the message."""
+    if not isinstance(value, dict):
+        raise FormatError(f"{what} must be an object, found {_shown(value)}")
+    return value
+
+
+def sequence(value: object, what: str) -> list[Any]:
+    """`value`, which must be an array; `what` names it in the message."""
+    if not isinstance(value, list):
+        raise FormatError(f"{what} must be an array, found {_shown(value)}")
+    return value
+
+
+def enum_name(names: tuple[str, ...], value: object, what: str) -> str:
+    """The name of a number in one of this module's enumerations."""
+    number = integer(value, what)
+    if not 0 <= number < len(names):
+        raise FormatError(f"unknown {what} {number}")
+    return names[number]
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "nothing"
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+# Python needs some 64 bytes for what JSON says in three: without a limit, a small file takes all
+# memory. The records of the largest models hold about a tenth of these.
+MAX_TEXT = 1 << 30
+MAX_VALUES = 30_000_000
+
+
+def parse_json(data: str | bytes | memoryview) -> Any:
+    """The content of JSON, of text or of UTF-8.
+
+    Raises `FormatError` for more than `MAX_TEXT` characters or `MAX_VALUES` values, and what `json`
+    raises (`RecursionError` for deep nesting).
+    """
+    content = data if isinstance(data, str) else bytes(data).decode("utf-8")
+    values = sum(map(content.count, ",[{"))
+    if len(content) > MAX_TEXT or values > MAX_VALUES:
+        raise FormatError(
+            f"JSON of {len(content):,} characters and about {values:,} values is too much"
+        )
+    return json.loads(content)
+
+
+# --------------------------------------------------------------------------------------------
+# Long payloads. A delegate call carries its blob and its weights as base64 inside JSON text:
+# gigabytes in one string. They are cut out before the text is parsed; their size stays.
+
+MIN_PAYLOAD = 4096
+_CHUNK = 32 << 20
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
+_KEPT_KEY = re.compile(rb'value[\\": ]*$')  # a compile spec: small, and wanted
+_MARK = re.compile(r"@payload:(\d{1,18})@")
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A run of base64 text in a program's JSON: its place in the bytes of the member."""
+
+    start: int
+    end: int
+
+
+def find_payloads(data: memoryview) -> list[Payload]:
+    """The long runs of base64 between quotes in a program's JSON, but those of compile specs."""
+    runs = []
+    previous = 0  # one past the last quote seen
+    for start in range(0, len(data), _CHUNK):
+        chunk = np.frombuffer(data[start : start + _CHUNK], dtype=np.uint8)
+        quotes = np.flatnonzero(chunk == ord('"')) + start
+        if len(quotes) == 0:
+            continue
+        begins = np.concatenate([[previous], quotes[:-1] + 1])
+        for index in np.flatnonzero(quotes - begins >= MIN_PAYLOAD):
+            run = _payload(data, int(begins[index]), int(quotes[index]))
+            if run is not None:
+                runs.append(run)
+        previous = int(quotes[-1]) + 1
+    return runs
+
+
+def _payload(data: memoryview, start: int, end: int) -> Payload | None:
+    while end > start and data[end - 1] == ord("\\"):  # the quote is an escaped one
+        end -= 1
+    if any(
+        bytes(data[at : min(at + _CHUNK, end)]).translate(None, _BASE64)
+        for at in range(start, end, _CHUNK)
+    ):
+        return None
+    if _KEPT_KEY.search(bytes(data[max(0, start - 64) : start])):
+        return None
+    return Payload(start, end)
+
+
+def without_payloads(data: memoryview) -> bytes:
+    """The JSON with a mark in place of each long payload: see `payload_size`."""
+    pieces: list[bytes | memoryview] = []
+    position = 0
+    for run in find_payloads(data):
+        size = (run.end - run.start) // 4 * 3 - bytes(data[run.end - 2 : run.end]).count(b"=")
+        pieces += [data[position : run.start], b"@payload:%d@" % size]
+        position = run.end
+    return b"".join([*pieces, data[position:]])
+
+
+def payload_size(value: object) -> int:
+    """Bytes of a base64 text, or of what a mark stands for; 0 for nothing."""
+    if value is None:
+        return 0
+    content = text(value, "a payload")
+    mark = _MARK.fullmatch(content)
+    if mark:
+        return int(mark.group(1))
+    return max(0, len(content) // 4 * 3 - content[-2:].count("="))

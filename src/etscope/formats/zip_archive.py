@@ -1,0 +1,201 @@
+"""A zip file as a directory of bounded, checked members: what ETRecords and `torch.save` files are.
+
+`zipfile` reads the directory; the members are read here, because a stored one can be a view of
+the mapped file without a copy, and because nothing may be unpacked beyond its declared size.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import PurePosixPath
+
+from etscope.errors import FormatError, reading
+
+MAX_MEMBERS = 65_535
+# Graph JSON deflates 20 to 50 times; deflate's own limit is 1,032 times.
+MAX_RATIO = 250
+FREE_BYTES = 64 << 20  # below this a member's ratio does not matter
+MAX_UNPACKED_MEMBER = 2 << 30  # of a deflated member; a stored one is bounded by the file
+MAX_UNPACKED_TOTAL = 8 << 30  # of all deflated members
+
+_LOCAL_HEADER = struct.Struct("<4s5HL2L2H")
+_ENCRYPTED = 0x1
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An entry of a zip file's directory. `size` is unpacked, `stored_size` as in the file."""
+
+    name: str
+    size: int
+    stored_size: int
+    deflated: bool
+    crc: int
+    offset: int  # of its local header
+    limit: int  # where the next member, or the directory, begins
+
+
+@dataclass(frozen=True, slots=True)
+class ZipArchive:
+    """The members of a zip file by name, in the directory's order."""
+
+    buffer: memoryview
+    members: Mapping[str, Member]
+    kind: str = "zip file"
+    path: str | None = None
+    _checked: set[str] = field(default_factory=set, repr=False, compare=False)
+
+    def read(self, name: str) -> memoryview:
+        """A member's bytes, checked against its CRC. Of a stored member: a view, no copy.
+
+        Raises `FormatError` if the member is not there, or is not what the directory says.
+        """
+        member = self.members.get(name)
+        if member is None:
+            raise FormatError("this member is missing", path=self.path, member=name)
+        with reading(self.kind, self.path, member=name):
+            data = self._unpacked(member)
+            if name not in self._checked and zlib.crc32(data) != member.crc:
+                raise FormatError("the member is damaged: its CRC-32 is wrong")
+            self._checked.add(name)
+            return data
+
+    def _unpacked(self, member: Member) -> memoryview:
+        start = _data_offset(self.buffer, member)
+        data = self.buffer[start : start + member.stored_size]
+        if not member.deflated:
+            return data
+        unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+        unpacked = unpacker.decompress(data, member.size + 1)
+        if len(unpacked) != member.size or not unpacker.eof:
+            raise FormatError("the member is damaged: it unpacks to another size than declared")
+        return memoryview(unpacked)
+
+
+def open_archive(buffer: memoryview, kind: str, path: str | None = None) -> ZipArchive:
+    """The directory of a zip file in memory or mapped. `kind` names the format in messages.
+
+    Raises `FormatError` for what is not a zip file, or is one that must not be trusted: members
+    that overlap, have one name, are encrypted, unpack to more than the limits of this module, or
+    have absolute or climbing names.
+    """
+    with reading(kind, path):
+        with zipfile.ZipFile(_Window(buffer)) as directory:
+            entries = directory.infolist()
+            end = directory.start_dir
+        if len(entries) > MAX_MEMBERS:
+            raise FormatError(f"{len(entries)} members, more than {MAX_MEMBERS}")
+        members: dict[str, Member] = {}
+        limits = _limits(entries, end)
+        for entry in entries:
+            _check_entry(entry)
+            if entry.filename in members:
+                raise FormatError("two members of this name", member=entry.filename)
+            members[entry.filename] = _member(entry, limits[entry.header_offset])
+        _check_total(members)
+        return ZipArchive(buffer, members, kind, path)
+
+
+class _Window(io.RawIOBase):
+    """The read, seek and tell that `zipfile` wants, over a buffer."""
+
+    def __init__(self, buffer: memoryview) -> None:
+        self._buffer = buffer
+        self._position = 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = (0, self._position, len(self._buffer))[whence]
+        if base + offset < 0:
+            raise OSError("seek before the start")
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = None if size is None or size < 0 else self._position + size
+        data = bytes(self._buffer[self._position : end])
+        self._position += len(data)
+        return data
+
+
+def _limits(entries: list[zipfile.ZipInfo], end: int) -> dict[int, int]:
+    """For each header offset, where the next one begins (or the directory, after the last)."""
+    offsets = sorted(entry.header_offset for entry in entries)
+    for offset, following in pairwise(offsets):
+        if offset == following:
+            raise FormatError("two members overlap", offset=offset)
+    return dict(zip(offsets, [*offsets[1:], end], strict=True))
+
+
+def _member(entry: zipfile.ZipInfo, limit: int) -> Member:
+    return Member(
+        name=entry.filename,
+        size=entry.file_size,
+        stored_size=entry.compress_size,
+        deflated=entry.compress_type == zipfile.ZIP_DEFLATED,
+        crc=entry.CRC,
+        offset=entry.header_offset,
+        limit=limit,
+    )
+
+
+def _check_entry(entry: zipfile.ZipInfo) -> None:
+    name = entry.filename
+    path = PurePosixPath(name)
+    if not name or path.is_absolute() or ".." in path.parts or _CONTROL.search(entry.orig_filename):
+        raise FormatError(f"a member with an unsafe name: {entry.orig_filename[:80]!r}")
+    if entry.flag_bits & _ENCRYPTED:
+        raise FormatError("the member is encrypted", member=name)
+    if entry.compress_type == zipfile.ZIP_STORED:
+        if entry.file_size != entry.compress_size:
+            raise FormatError("the member is stored, but its two sizes differ", member=name)
+    elif entry.compress_type == zipfile.ZIP_DEFLATED:
+        allowed = max(FREE_BYTES, MAX_RATIO * entry.compress_size)
+        if entry.file_size > min(allowed, MAX_UNPACKED_MEMBER):
+            raise FormatError(
+                f"the member unpacks from {entry.compress_size:,} to {entry.file_size:,} bytes, "
+                f"more than is read",
+                member=name,
+            )
+    else:
+        raise FormatError(f"unknown compression method {entry.compress_type}", member=name)
+
+
+def _check_total(members: Mapping[str, Member]) -> None:
+    total = sum(member.size for member in members.values() if member.deflated)
+    if total > MAX_UNPACKED_TOTAL:
+        raise FormatError(f"the members unpack to {total:,} bytes, more than is read")
+
+
+def _data_offset(buffer: memoryview, member: Member) -> int:
+    """Where the member's data begin: its local header must be there and agree in the name."""
+    header = buffer[member.offset : member.offset + _LOCAL_HEADER.size]
+    if member.offset < 0 or len(header) < _LOCAL_HEADER.size:
+        raise FormatError("the member's header is not in the file", offset=member.offset)
+    signature, _, flags, *_, name_length, extra_length = _LOCAL_HEADER.unpack(header)
+    if signature != b"PK\x03\x04":
+        raise FormatError("there is no member here", offset=member.offset)
+    name_start = member.offset + _LOCAL_HEADER.size
+    name = bytes(buffer[name_start : name_start + name_length])
+    if name.decode("utf-8" if flags & 0x800 else "cp437") != member.name:
+        raise FormatError("the member has another name in its own header", offset=member.offset)
+    start = name_start + name_length + extra_length
+    if start + member.stored_size > min(member.limit, len(buffer)):
+        raise FormatError("the member overlaps the next one", offset=member.offset)
+    return start
