@@ -1,0 +1,231 @@
+"""A reader of FlatBuffers tables that checks every offset and bounds its own work.
+
+The layout is that of https://flatbuffers.dev/internals: all numbers little-endian; offsets to
+tables, strings and vectors are unsigned 32-bit and count from where they are stored; a table
+begins with the signed distance back to its vtable, which lists where each field stands.
+
+Nothing in the format forbids two offsets from naming the same bytes, so a small file can describe
+an enormous tree. A `FlatBuffer` therefore has a budget: what is decoded is counted, and reading
+more than a few times the size of the buffer is an error. Arrays and blobs are views and are free.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from operator import add
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import FormatError
+
+INT8 = struct.Struct("<b")
+UINT8 = struct.Struct("<B")
+INT32 = struct.Struct("<i")
+UINT32 = struct.Struct("<I")
+INT64 = struct.Struct("<q")
+UINT64 = struct.Struct("<Q")
+DOUBLE = struct.Struct("<d")
+_VTABLE_HEAD = struct.Struct("<HH")
+
+# A tree without shared parts costs less than its own bytes; writers share a few.
+_BUDGET_FACTOR = 4
+_BUDGET_FLOOR = 1 << 16
+_TABLE_COST = 8  # its own head, and the offset that leads to it
+# The widest table that we read has 14 slots. A vtable may claim 32,766.
+_SLOTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of the file: where it begins and its length, in bytes."""
+
+    offset: int
+    size: int
+
+
+class FlatBuffer:
+    """A buffer with one root table. Offsets in errors and `Span`s count from its first byte."""
+
+    __slots__ = ("_budget", "_strings", "_vtables", "size", "view")
+
+    def __init__(self, view: memoryview) -> None:
+        self.view = view
+        self.size = len(view)
+        self._budget = _BUDGET_FLOOR + _BUDGET_FACTOR * self.size
+        self._strings: dict[int, str] = {}
+        self._vtables: dict[int, tuple[int, ...]] = {}
+
+    def root(self) -> Table:
+        """The table that the first four bytes point to."""
+        return Table(self, self.target(0))
+
+    def number(self, kind: struct.Struct, position: int) -> Any:
+        """The number of that kind at `position`, which must not be negative."""
+        try:
+            return kind.unpack_from(self.view, position)[0]
+        except struct.error:
+            raise self._outside(position, kind.size) from None
+
+    def target(self, position: int) -> int:
+        """Where the offset stored at `position` points."""
+        return position + int(self.number(UINT32, position))
+
+    def spend(self, cost: int, position: int) -> None:
+        """Count `cost` decoded bytes."""
+        self._budget -= cost
+        if self._budget < 0:
+            raise FormatError(
+                "its tables refer to the same bytes again and again (an overlap or a cycle)",
+                offset=position,
+            )
+
+    def vector(self, position: int, item_size: int) -> tuple[int, int]:
+        """First byte and number of items of the vector at `position`."""
+        count = int(self.number(UINT32, position))
+        if position + 4 + count * item_size > self.size:
+            raise FormatError(
+                f"a list of {count:,} items of {item_size} bytes does not fit in the file",
+                offset=position,
+            )
+        return position + 4, count
+
+    def string(self, position: int) -> str:
+        """The UTF-8 string at `position`."""
+        known = self._strings.get(position)
+        if known is not None:
+            return known
+        start, count = self.vector(position, 1)
+        self.spend(4 + count, position)
+        try:
+            text = str(self.view[start : start + count], "utf-8")
+        except UnicodeDecodeError as error:
+            raise FormatError("a string is not UTF-8", offset=start + error.start) from error
+        self._strings[position] = text
+        return text
+
+    def fields(self, position: int) -> tuple[int, ...]:
+        """What the vtable of the table at `position` says: each field's distance from the table's
+        first byte, 0 for a field that is not there."""
+        vtable = position - int(self.number(INT32, position))
+        known = self._vtables.get(vtable)
+        if known is not None:
+            return known
+        if vtable < 0:
+            raise FormatError("a table's vtable lies before the file", offset=position)
+        try:
+            length, _ = _VTABLE_HEAD.unpack_from(self.view, vtable)
+            count = min(max(length - 4, 0) // 2, _SLOTS)
+            fields = struct.unpack_from(f"<{count}H", self.view, vtable + 4)
+        except struct.error:
+            raise self._outside(vtable, 4) from None
+        self.spend(2 * count, vtable)
+        self._vtables[vtable] = fields
+        return fields
+
+    def _outside(self, position: int, length: int) -> FormatError:
+        return FormatError(
+            f"an offset points to byte {position:,}, and only {self.size:,} bytes are there"
+            if position + length > self.size
+            else "an offset points before the file",
+            offset=position,
+            hint="the file may be cut off",
+        )
+
+
+class Table:
+    """One table. A field is named by its slot: its place in the schema, a union taking two."""
+
+    __slots__ = ("_buffer", "_fields", "position")
+
+    def __init__(self, buffer: FlatBuffer, position: int) -> None:
+        buffer.spend(_TABLE_COST, position)
+        self._buffer = buffer
+        self._fields = buffer.fields(position)
+        self.position = position
+
+    def _at(self, slot: int) -> int:
+        """The position of a field, 0 when it is not there."""
+        if slot >= len(self._fields) or not self._fields[slot]:
+            return 0
+        return self.position + self._fields[slot]
+
+    def _target(self, slot: int) -> int:
+        """Where the offset in a field points, 0 when it is not there."""
+        at = self._at(slot)
+        return self._buffer.target(at) if at else 0
+
+    def has(self, slot: int) -> bool:
+        """Whether the field was written."""
+        return bool(self._at(slot))
+
+    def integer(self, slot: int, kind: struct.Struct, default: int = 0) -> int:
+        """An integer field."""
+        at = self._at(slot)
+        return int(self._buffer.number(kind, at)) if at else default
+
+    def flag(self, slot: int, default: bool = False) -> bool:
+        """A bool field."""
+        at = self._at(slot)
+        return bool(self._buffer.number(UINT8, at)) if at else default
+
+    def double(self, slot: int, default: float = 0.0) -> float:
+        """A field of 64-bit floating point."""
+        at = self._at(slot)
+        return float(self._buffer.number(DOUBLE, at)) if at else default
+
+    def string(self, slot: int) -> str | None:
+        """A string field."""
+        at = self._target(slot)
+        return self._buffer.string(at) if at else None
+
+    def table(self, slot: int) -> Table | None:
+        """A table field."""
+        at = self._target(slot)
+        return Table(self._buffer, at) if at else None
+
+    def union(self, slot: int) -> tuple[int, Table | None]:
+        """Number of the member and its table; the type has `slot`, the table the one after it."""
+        return self.integer(slot, UINT8), self.table(slot + 1)
+
+    def blob(self, slot: int) -> Span:
+        """Where the bytes of a [ubyte] field are; an absent one has size 0."""
+        at = self._target(slot)
+        return Span(*self._buffer.vector(at, 1)) if at else Span(0, 0)
+
+    def array(self, slot: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """A vector of numbers as a view; an absent one is empty."""
+        kind = np.dtype(dtype).newbyteorder("<")
+        at = self._target(slot)
+        if not at:
+            return np.empty(0, kind)
+        start, count = self._buffer.vector(at, kind.itemsize)
+        return np.frombuffer(self._buffer.view, kind, count, start)
+
+    def numbers(self, slot: int, code: str) -> tuple[Any, ...]:
+        """A vector of numbers as Python's own; an absent one is empty. `code` is that of `struct`:
+        "i", "q", "B", "d" or "?"."""
+        at = self._target(slot)
+        if not at:
+            return ()
+        size = struct.calcsize("<" + code)
+        start, count = self._buffer.vector(at, size)
+        self._buffer.spend(4 + size * count, at)
+        return struct.unpack_from(f"<{count}{code}", self._buffer.view, start)
+
+    def offsets(self, slot: int) -> tuple[int, ...]:
+        """The positions of the tables or strings of a vector; an absent one is empty."""
+        at = self._target(slot)
+        if not at:
+            return ()
+        start, count = self._buffer.vector(at, 4)
+        self._buffer.spend(4 + 4 * count, at)
+        distances = struct.unpack_from(f"<{count}I", self._buffer.view, start)
+        return tuple(map(add, distances, range(start, start + 4 * count, 4)))
+
+    def tables(self, slot: int) -> list[Table]:
+        """A vector of tables; an absent one is empty."""
+        buffer = self._buffer
+        return [Table(buffer, position) for position in self.offsets(slot)]

@@ -1,0 +1,116 @@
+"""What kind of file something is, by its first bytes (and, of a zip, the names of its members)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from etscope.errors import FormatError, reading
+from etscope.formats.source import BytesLike, PathLike, open_source
+
+ETDUMP = "etdump"
+ETRECORD = "etrecord"
+PTE = "pte"
+BPTE = "bpte"
+
+# What people call the four.
+_NAMES = {
+    ETDUMP: "an ETDump (.etdp)",
+    ETRECORD: "an ETRecord",
+    PTE: "an ExecuTorch program (.pte)",
+    BPTE: "a bundled program (.bpte)",
+}
+
+_ZIP = b"PK\x03\x04"
+_ETRECORD_MEMBER = "ETRECORD_V0"
+
+# FlatBuffers files: four characters at byte 4, of which the last two count versions.
+_IDENTIFIERS = {b"ET": PTE, b"BP": BPTE, b"ED": ETDUMP}
+
+# Other files that people mix up with these, by magic and where it stands.
+_FOREIGN: tuple[tuple[int, bytes, str], ...] = (
+    (4, b"FT01", "external tensors of a program (.ptd)"),
+    (4, b"XN0", "the data of an XNNPACK delegate"),
+    (4, b"VK0", "the data of a Vulkan delegate"),
+    (4, b"TFL3", "a TensorFlow Lite model"),
+    (0, b"GGUF", "a GGUF model"),
+    (0, b"\x7fELF", "a program of the operating system (ELF)"),
+    (0, b"\x1f\x8b", "gzip-compressed data"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd-compressed data"),
+    (0, b"PAR1", "a Parquet file"),
+    (0, b"\x93NUMPY", "a NumPy array (.npy)"),
+    (0, b"\x89HDF", "an HDF5 file"),
+    (8, b'{"', "a safetensors file"),
+    (0, b"{", "JSON"),
+    (0, b"[", "JSON"),
+)
+
+
+def identify(data_or_path: BytesLike | PathLike) -> str:
+    """The format of a file: "etdump", "etrecord", "pte" or "bpte".
+
+    Only tells formats apart; whether the rest of the file is sound is the reader's to say. Raises
+    `FormatError` with what the file seems to be when it is none of the four (a directory and an
+    empty file among them), `MissingFileError` for a path that is not there.
+    """
+    source = open_source(data_or_path, "ExecuTorch file")
+    with reading("ExecuTorch file", source.path):
+        found = _format_of(source.buffer)
+        if found is None:
+            raise FormatError(
+                f"not a file that etscope reads: {describe(source.buffer)}",
+                hint="etscope reads ETDump, ETRecord, .pte and .bpte files",
+            )
+        return found
+
+
+def describe(buffer: memoryview) -> str:
+    """What the bytes seem to be, to end a sentence like "not an ETDump: ..."."""
+    found = _format_of(buffer)
+    if found is not None:
+        return f"this is {_NAMES[found]}"
+    if bytes(buffer[:4]) == _ZIP:
+        return _describe_zip(buffer)
+    for offset, magic, name in _FOREIGN:
+        if bytes(buffer[offset : offset + len(magic)]) == magic:
+            return f"this seems to be {name}"
+    if buffer[0] == 0x80 and len(buffer) > 1 and 2 <= buffer[1] <= 5:
+        return "this seems to be a Python pickle, which etscope never loads"
+    if not any(buffer[:64]):
+        return "it begins with zeros; a debug buffer holds no more than the tensors of an ETDump"
+    return f"its first bytes, {bytes(buffer[:8]).hex(' ')}, are of no format that etscope knows"
+
+
+def _format_of(buffer: memoryview) -> str | None:
+    if bytes(buffer[:4]) == _ZIP:
+        return _zip_format(buffer)
+    # The runtime writes ETDumps with their size in front.
+    for at in (4, 8):
+        identifier = bytes(buffer[at : at + 4])
+        found = _IDENTIFIERS.get(identifier[:2]) if identifier[2:].isalnum() else None
+        if found is not None and (at == 4 or found == ETDUMP) and len(identifier) == 4:
+            return found
+    return None
+
+
+def _zip_format(buffer: memoryview) -> str | None:
+    try:
+        return ETRECORD if _ETRECORD_MEMBER in _zip_members(buffer) else None
+    except FormatError:
+        return None
+
+
+def _describe_zip(buffer: memoryview) -> str:
+    try:
+        members = _zip_members(buffer)
+    except FormatError as error:
+        return f"this seems to be a zip file, and damaged: {error.message}"
+    if any(name.endswith(("data.pkl", "archive_format")) for name in members):
+        return "this seems to be an archive of torch.save or torch.export.save (.pt, .pt2)"
+    return f"this is a zip file without the member {_ETRECORD_MEMBER} that makes it an ETRecord"
+
+
+def _zip_members(buffer: memoryview) -> Collection[str]:
+    """The names in the directory of a zip."""
+    from etscope.formats.zip_archive import open_archive  # zipfile takes time to import
+
+    return open_archive(buffer, "zip file").members
