@@ -41,6 +41,7 @@ class CommandSpec(NamedTuple):
 
 
 COMMANDS: dict[str, CommandSpec] = {
+    "inspect": CommandSpec("etscope.cli.inspect", "Show what ran and how long it took."),
     "completion": CommandSpec("etscope.cli.completion", "Print the shell completion script."),
 }
 

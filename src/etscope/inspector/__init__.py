@@ -1,0 +1,9 @@
+"""Upstream's `executorch.devtools.inspector`: the Inspector, its events, and `compare_results`."""
+
+from __future__ import annotations
+
+from etscope.inspector._inspector import Inspector
+from etscope.model.events import Event, EventBlock, PerfData
+from etscope.units import TimeScale
+
+__all__ = ["Event", "EventBlock", "Inspector", "PerfData", "TimeScale"]

@@ -1,7 +1,8 @@
-"""`Table`: named columns with a kind and a unit. Every analysis offers one, every view takes one."""
+"""`Table`: named columns with a kind and a unit. Each analysis offers one, each view takes one."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -14,6 +15,7 @@ class Kind(Enum):
     """What the values of a column are, so that a view knows how to write them."""
 
     TEXT = "text"
+    PATH = "path"  # a file, a line in one, a dotted module: text whose end says most
     INT = "int"  # an identifier: no thousands separators
     COUNT = "count"
     FLOAT = "float"
@@ -43,6 +45,12 @@ class Column:
         """Title with the unit in parentheses."""
         text = self.title or self.name.replace("_", " ")
         return f"{text} ({self.unit})" if self.unit else text
+
+    @property
+    def key(self) -> str:
+        """Name with the unit ("avg_ms"), for files that have no other place for the unit."""
+        unit = re.sub(r"\W+", "_", self.unit or "").strip("_")
+        return f"{self.name}_{unit}" if unit and not self.name.endswith(f"_{unit}") else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +100,22 @@ class Table:
             depth=None if self.depth is None else [self.depth[i] for i in rows],
             breaks=frozenset(position[row] for row in self.breaks if row in position),
         )
+
+
+def joined(tables: Sequence[Table]) -> Table:
+    """The rows of tables with the same columns, one table after the other."""
+    first = tables[0]
+    if len(tables) == 1:
+        return first
+    depths = [list(table.depth or [0] * len(table)) for table in tables]
+    return replace(
+        first,
+        values={
+            name: [value for table in tables for value in table.values[name]]
+            for name in first.names
+        },
+        title="",
+        notes=tuple(dict.fromkeys(note for table in tables for note in table.notes)),
+        depth=[level for depth in depths for level in depth],
+        breaks=frozenset(),
+    )

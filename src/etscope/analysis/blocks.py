@@ -1,0 +1,237 @@
+"""Runs of a dump grouped into blocks: the runs that logged the same sequence of events.
+
+Nothing is copied but indices: a `Block` says which rows of the dump's columns its events are, so
+the run index of every sample stays known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import FormatError
+from etscope.formats.etdump import ETDump, EventKind
+
+Ints = npt.NDArray[np.int64]
+
+# Names of events that the runtime logs for itself, not for an instruction (upstream.md: 3.7).
+FRAMEWORK_EVENTS = frozenset({"Method::init", "Program::load_method", "Method::execute"})
+# The chain index of what is logged outside any instruction.
+NO_CHAIN = -1
+# Clocks of 32 bits wrap here; a 64-bit one does not wrap in practice.
+_UINT32 = 1 << 32
+
+
+class EventKey(NamedTuple):
+    """What makes an event of a block: two runs with equal keys in the same order share a block.
+
+    `profile` and `debug` are positions in the run: of its profiling event (None: only debug data
+    was logged), and of the debug events that its instruction logged. `occurrence` counts equal
+    events of one run.
+    """
+
+    name: str
+    instruction_id: int | None
+    chain_index: int
+    delegate_id: int | str | None
+    profile: int | None
+    debug: tuple[int, ...]
+    occurrence: int
+
+    @property
+    def is_framework(self) -> bool:
+        """Logged by the runtime for the method as a whole, outside any instruction."""
+        return self.name in FRAMEWORK_EVENTS and self.chain_index == NO_CHAIN
+
+
+@dataclass(frozen=True)
+class Block:
+    """Runs of one name that logged the same sequence of events.
+
+    `runs` are their indices in the dump, `first` the row of each run's first event in `rows`, the
+    rows of the dump's event columns that make the sequences (allocation events are not part).
+    """
+
+    dump: ETDump
+    name: str
+    bundled_input_index: int
+    runs: Ints
+    first: Ints
+    length: int
+    rows: Ints
+
+    @cached_property
+    def keys(self) -> tuple[EventKey, ...]:
+        """The block's events in upstream's order: grouped by instruction, first seen first."""
+        return tuple(_event_keys(self.dump, self.rows[self.first[0] :][: self.length]))
+
+    @cached_property
+    def outputs(self) -> tuple[int, ...]:
+        """Positions of the debug events that hold the program's outputs, in order."""
+        rows = self.rows[self.first[0] :][: self.length]
+        return tuple(np.flatnonzero(_holds_output(self.dump, rows)).tolist())
+
+    def row(self, run: int, position: int) -> int:
+        """The dump's event row of a position of the block's run `run`."""
+        return int(self.rows[self.first[run] + position])
+
+    def column(self, position: int) -> Ints:
+        """The dump's event rows of a position, one for each run."""
+        return self.rows[self.first + position]
+
+    @cached_property
+    def profiled(self) -> tuple[int, ...]:
+        """Indices into `keys` of the events with times."""
+        return tuple(i for i, key in enumerate(self.keys) if key.profile is not None)
+
+    @cached_property
+    def ticks(self) -> npt.NDArray[np.int64]:
+        """Elapsed time in source units, shape (number of keys, number of runs).
+
+        Rows of events without times are 0; `profiled` tells which have one.
+        """
+        elapsed = np.zeros((len(self.keys), len(self.runs)), dtype=np.int64)
+        for index in self.profiled:
+            position = self.keys[index].profile
+            if position is not None:
+                elapsed[index] = _elapsed(self.dump, self.column(position))
+        return elapsed
+
+
+def find_blocks(dump: ETDump) -> tuple[Block, ...]:
+    """The blocks of a dump in order of first appearance. Runs without an event list are left out.
+
+    Upstream's blocks, except that a loop's repeated events all count, and that a dump with
+    allocation events can be read.
+    """
+    rows = np.flatnonzero(dump.kind != EventKind.ALLOCATION)
+    first = np.searchsorted(rows, dump.run_first_event)
+    packed = _pack(dump, rows)
+    groups: dict[tuple[int, int, bytes], list[int]] = {}
+    names = dump.run_name.tolist()
+    bundled = dump.run_bundled_input_index.tolist()
+    bounds = (first * packed.itemsize).tolist()
+    data = memoryview(packed).cast("B") if len(packed) else memoryview(b"")
+    for run, name in enumerate(names):
+        sequence = data[bounds[run] : bounds[run + 1]].tobytes()
+        groups.setdefault((name, bundled[run], sequence), []).append(run)
+    return tuple(
+        Block(
+            dump=dump,
+            name=dump.strings[name] if name >= 0 else "",
+            bundled_input_index=index,
+            runs=np.asarray(runs),
+            first=first[runs],
+            length=len(sequence) // packed.itemsize,
+            rows=rows,
+        )
+        for (name, index, sequence), runs in groups.items()
+    )
+
+
+def _pack(dump: ETDump, rows: Ints) -> npt.NDArray[np.void]:
+    """What identifies an event, as one record each, so that sequences compare as bytes."""
+    fields = ("name", "instruction_id", "delegate_id_int", "delegate_id_str")
+    packed = np.empty(
+        len(rows),
+        dtype=[("chain_index", "<i8"), *((name, "<i4") for name in fields), ("kind", "<i4")],
+    )
+    for name in ("chain_index", *fields):
+        packed[name] = getattr(dump, name)[rows]
+    packed["kind"] = dump.kind[rows].astype(np.int32) * 2 + dump.is_output[rows]
+    return packed
+
+
+def _event_keys(dump: ETDump, rows: Ints) -> Iterator[EventKey]:
+    """Keys of one run's events. Small: a run's sequence, not the dump."""
+    groups: dict[tuple[int, int, int, int], list[int]] = {}
+    columns = (dump.instruction_id, dump.chain_index, dump.delegate_id_int, dump.delegate_id_str)
+    signatures = list(zip(*(column[rows].tolist() for column in columns), strict=True))
+    kinds = dump.kind[rows].tolist()
+    names = dump.name[rows].tolist()
+    outputs = _holds_output(dump, rows).tolist()
+    for position, signature in enumerate(signatures):
+        if not outputs[position]:
+            groups.setdefault(signature, []).append(position)
+    for (instruction, chain, id_int, id_str), positions in groups.items():
+        profile = [p for p in positions if kinds[p] == EventKind.PROFILE]
+        debug = tuple(p for p in positions if kinds[p] == EventKind.DEBUG)
+        delegate_id: int | str | None = id_int if id_int >= 0 else None
+        if delegate_id is None and id_str >= 0:
+            delegate_id = dump.strings[id_str] or None
+        debug_name = dump.strings[names[debug[0]]] if debug and names[debug[0]] >= 0 else ""
+        seen: dict[str, int] = {}
+        shares = _share_debug(profile, debug, names)
+        for position, values in zip(profile or [None], shares, strict=True):
+            name = "" if position is None or names[position] < 0 else dump.strings[names[position]]
+            if delegate_id is not None:
+                name = str(delegate_id)
+            elif debug_name:
+                name = debug_name
+            occurrence = seen.get(name, 0)
+            seen[name] = occurrence + 1
+            yield EventKey(
+                name=name,
+                instruction_id=None if instruction == -1 else instruction,
+                chain_index=chain,
+                delegate_id=delegate_id,
+                profile=position,
+                debug=values,
+                occurrence=occurrence,
+            )
+
+
+def _holds_output(dump: ETDump, rows: Ints) -> npt.NDArray[np.bool_]:
+    """Debug events that hold an output of the program.
+
+    The runtime marks tensors alone; an int, float or bool among the outputs is known by being
+    logged outside any instruction.
+    """
+    outside = (dump.kind[rows] == EventKind.DEBUG) & (dump.chain_index[rows] == NO_CHAIN)
+    return dump.is_output[rows] | outside
+
+
+def _share_debug(
+    profile: list[int], debug: tuple[int, ...], names: list[int]
+) -> list[tuple[int, ...]]:
+    """The debug events that belong to each profiling event of one instruction.
+
+    The kernel's event and the call around it both carry the instruction's values. A loop runs an
+    instruction several times in a run: each pass ends with the call's event, and has the values
+    that were logged since the pass before.
+    """
+    if not profile:
+        return [debug]
+    ends = [position for position in profile if names[position] == names[profile[-1]]]
+    if len(ends) == 1:
+        return [debug] * len(profile)
+    passes = [bisect_left(ends, position) for position in debug]
+    return [
+        tuple(d for d, p in zip(debug, passes, strict=True) if p == bisect_left(ends, position))
+        for position in profile
+    ]
+
+
+def _elapsed(dump: ETDump, rows: Ints) -> npt.NDArray[np.int64]:
+    """End minus start in ticks; a 32-bit clock that wrapped in between is put right."""
+    start, end = dump.start[rows], dump.end[rows]
+    wrapped = start > end
+    elapsed = (end - start).astype(np.int64)  # unsigned: wraps around as 64 bits
+    if wrapped.any():
+        broken = wrapped & ((start >= _UINT32) | (end >= _UINT32))
+        if broken.any():
+            row = int(rows[np.argmax(broken)])
+            raise FormatError(
+                f"event {row} of run {int(dump.run[row])} ends before it starts: "
+                f"{int(dump.start[row])} to {int(dump.end[row])}, "
+                "which is no 32-bit clock that wrapped",
+                path=dump.path,
+            )
+        elapsed[wrapped] += _UINT32
+    return elapsed

@@ -1,0 +1,124 @@
+"""From events to graph nodes: which nodes, lines of Python and modules are behind an event.
+
+The chain is: instruction id -> debug handles (the record's `debug_handle_map`; for an event inside
+a delegate its `delegate_map`) -> nodes of a graph with one of these handles.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from etscope.analysis.blocks import EventKey
+from etscope.model.graph import Graph, Node
+
+# What upstream keeps out of its operator graph (upstream.md: 1.21).
+_FOLDED_OPS = frozenset({"getitem", "alloc"})
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateMap:
+    """A delegate's own map: its event identifiers, as text, to debug handles."""
+
+    backend_id: str
+    handles: Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class MethodSymbols:
+    """All that a record knows of one method: the debug symbols of its events.
+
+    `handles` has an int for a kernel's instruction, a list for a delegate's, as in the record.
+    """
+
+    method: str
+    graph: Graph | None
+    handles: Mapping[int, int | Sequence[int]] = field(default_factory=dict)
+    delegates: Mapping[int, DelegateMap] = field(default_factory=dict)
+    num_outputs: Mapping[int, int] = field(default_factory=dict)
+
+    @cached_property
+    def nodes_by_handle(self) -> Mapping[int, tuple[Node, ...]]:
+        """Nodes of the graph and of all graphs below it, delegates' included, by debug handle."""
+        table: dict[int, list[Node]] = {}
+        for node in self.graph.walk() if self.graph is not None else ():
+            if node.debug_handle is not None and is_operator(node):
+                table.setdefault(node.debug_handle, []).append(node)
+        return {handle: tuple(nodes) for handle, nodes in table.items()}
+
+    def nodes_of(self, handles: Iterable[int]) -> tuple[Node, ...]:
+        """The nodes with one of `handles`, in the order of the handles, each once."""
+        found = {
+            id(node): node
+            for handle in dict.fromkeys(handles)
+            for node in self.nodes_by_handle.get(handle, ())
+        }
+        return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """What is behind an event. `debug_handles` is as in the record: an int, a list, or None."""
+
+    debug_handles: int | Sequence[int] | None = None
+    nodes: tuple[Node, ...] = ()
+    backend_id: str | None = None
+    num_outputs: int = 1
+
+    @property
+    def op_types(self) -> list[str]:
+        return [node.op for node in self.nodes]
+
+
+UNATTRIBUTED = Attribution()
+
+
+def is_operator(node: Node) -> bool:
+    """Whether upstream's operator graph has an operator for the node."""
+    return node.kind == "call_function" and node.op not in _FOLDED_OPS
+
+
+def attribute(key: EventKey, symbols: MethodSymbols) -> Attribution:
+    """The attribution of an event of a run of `symbols.method`."""
+    if key.is_framework or key.instruction_id is None:
+        return UNATTRIBUTED
+    handles = symbols.handles.get(key.instruction_id)
+    delegate = symbols.delegates.get(key.instruction_id)
+    if handles is None and delegate is None:
+        return UNATTRIBUTED
+    backend = None if delegate is None else delegate.backend_id
+    if key.delegate_id is not None:
+        handles = None if delegate is None else delegate_handles(key.delegate_id, delegate.handles)
+    elif key.name != "DELEGATE_CALL":
+        backend = None
+    return Attribution(
+        debug_handles=handles,
+        nodes=symbols.nodes_of(
+            (handles,) if isinstance(handles, int) else () if handles is None else handles
+        ),
+        backend_id=backend,
+        num_outputs=symbols.num_outputs.get(key.instruction_id, 1),
+    )
+
+
+def delegate_handles(
+    identifier: int | str, handles: Mapping[str, Sequence[int]]
+) -> Sequence[int] | None:
+    """The handles that a delegate's map gives for an event's identifier, or None.
+
+    The identifier itself; else the longest key that stands in it as a whole word, since backends
+    log "conv_1:OpId_24 (cycles)" for what their map calls "conv_1". A key inside a word ("1" in
+    "15", "conv" in "conv_1") is another operator. Two equally long keys decide nothing.
+    """
+    text = str(identifier)
+    if text in handles:
+        return handles[text]
+    words = [key for key in handles if key and key in text and _is_word(key, text)]
+    longest = [key for key in words if len(key) == max(map(len, words))]
+    return handles[longest[0]] if len(longest) == 1 else None
+
+
+def _is_word(key: str, text: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(key)}(?!\w)", text) is not None

@@ -1,0 +1,64 @@
+"""Where in a person's code an event comes from: the line of Python and the module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import PurePath
+
+from etscope.model.graph import Node, SourceLine
+from etscope.model.source import source_lines
+
+# Frames of the framework are never the line a person looks for.
+_FRAMEWORK = ("/site-packages/torch/", "/dist-packages/torch/", "/site-packages/executorch/")
+
+
+@lru_cache(maxsize=4096)
+def user_line(stack_trace: str | None) -> SourceLine | None:
+    """The innermost frame outside torch and executorch; the innermost of all if there is none."""
+    frames = source_lines(stack_trace)
+    for frame in reversed(frames):
+        if not any(part in frame.file for part in _FRAMEWORK):
+            return frame
+    return frames[-1] if frames else None
+
+
+def lines_of(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
+    """The distinct lines behind the nodes, in their order."""
+    lines = (user_line(node.stack_trace) for node in nodes)
+    return tuple(dict.fromkeys(line for line in lines if line is not None))
+
+
+def module_path(node: Node) -> str | None:
+    """Path of the innermost module that the node was made in; "" is the root, None unknown."""
+    return node.modules[-1].path if node.modules else None
+
+
+def module_type(node: Node) -> str | None:
+    """Type of that module without its package ("Conv2d")."""
+    return node.modules[-1].type.rpartition(".")[2] if node.modules else None
+
+
+def common_module(nodes: Iterable[Node]) -> str | None:
+    """Path of the innermost module that holds all nodes: theirs if they agree, else an ancestor.
+
+    None when no node has a module; nodes without one (made by a pass) have no say.
+    """
+    paths = {path for node in nodes if (path := module_path(node)) is not None}
+    if not paths:
+        return None
+    split = [path.split(".") if path else [] for path in paths]
+    shared: list[str] = []
+    for parts in zip(*split, strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return ".".join(shared)
+
+
+def short_lines(lines: Sequence[SourceLine]) -> str:
+    """The lines for a table cell: "model.py:34", or "model.py:34 +2" when there are others."""
+    if not lines:
+        return ""
+    first = f"{PurePath(lines[0].file).name}:{lines[0].line}"
+    return first if len(lines) == 1 else f"{first} +{len(lines) - 1}"

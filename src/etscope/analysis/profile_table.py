@@ -1,0 +1,410 @@
+"""A method's profile as a `Table`: one row an instruction, or rolled up by op, module, line…"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.correlate import Attribution
+from etscope.analysis.places import common_module, lines_of, module_type, short_lines
+from etscope.analysis.profile import EXECUTE, MethodProfile, Row, Ticks
+from etscope.errors import UsageError
+from etscope.model.table import Column, Kind, Table
+from etscope.units import TimeScale, format_duration, scale_factor
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From the dump's ticks to the unit that a person reads."""
+
+    source: TimeScale
+    target: TimeScale
+
+    @property
+    def unit(self) -> str:
+        return self.target.value
+
+    def __call__(self, ticks: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        return np.asarray(ticks, dtype=np.float64) / scale_factor(self.source, self.target)
+
+
+# Statistics over the runs in which an instruction ran; `avg` alone is over all runs, so that the
+# column adds up to the method's.
+_STATISTICS: dict[str, Callable[[npt.NDArray[np.float64]], float]] = {
+    "p10": lambda samples: float(np.percentile(samples, 10)),
+    "p50": lambda samples: float(np.percentile(samples, 50)),
+    "p90": lambda samples: float(np.percentile(samples, 90)),
+    "min": lambda samples: float(samples.min()),
+    "max": lambda samples: float(samples.max()),
+    "std": lambda samples: float(samples.std()),
+    "first": lambda samples: float(samples[0]),
+}
+
+
+def columns(unit: str) -> tuple[Column, ...]:
+    """All columns of `profile_table`, in their order; the higher the priority the sooner a narrow
+    terminal leaves the column out."""
+    return (
+        Column("method", priority=9),
+        Column("instruction", Kind.INT, title="#"),
+        Column("event", title="event"),
+        Column("kind", priority=9),
+        Column("calls", Kind.FLOAT, title="calls", priority=5),
+        Column("avg", Kind.DURATION, unit),
+        *(
+            Column(name, Kind.DURATION, unit, priority=priority)
+            for name, priority in (("p50", 3), ("p90", 4))
+        ),
+        *(
+            Column(name, Kind.DURATION, unit, priority=8)
+            for name in ("p10", "min", "max", "std", "first", "kernel")
+        ),
+        Column("share", Kind.SHARE, title="share"),
+        Column("cumulative", Kind.SHARE, title="cum.", priority=2),
+        Column("op_types", Kind.LIST, title="ops", priority=8),
+        Column("module", title="module", priority=1),
+        Column("module_type", title="module type", priority=7),
+        Column("source", title="source"),
+        Column("sources", Kind.LIST, title="source lines", priority=8),
+        Column("backend", title="backend", priority=7),
+        Column("delegate_debug_identifier", title="delegate id", priority=8),
+        Column("debug_handles", Kind.LIST, title="debug handles", priority=8),
+    )
+
+
+# What is shown when nobody asked for columns.
+DEFAULT_COLUMNS = (
+    "instruction", "event", "avg", "p50", "p90", "share", "cumulative", "module", "source",
+)  # fmt: skip
+
+
+def profile_table(
+    profile: MethodProfile,
+    scale: Scale,
+    *,
+    sort: str = "time",
+    keep: Callable[[Row], bool] | None = None,
+    limit: int | None = None,
+) -> Table:
+    """One row an instruction, a delegate's events below its call, then what makes it add up.
+
+    sort: "time" (longest first), "run" (execution order), or the name of a statistic.
+    keep: which rows to show. limit: at most so many instructions. What is not shown is summed in
+    one row, so that the shown `avg` of undivided rows always adds up to ``Method::execute``.
+    """
+    groups = _grouped(profile.rows)
+    groups = _sorted(groups, scale, sort)
+    shown = [group for group in groups if keep is None or any(keep(row) for row in group)]
+    if keep is not None:
+        shown = [_trimmed(group, keep) for group in shown]
+    shown = shown[:limit]
+    heads = {id(group[0]) for group in shown}
+    hidden = [group[0] for group in groups if id(group[0]) not in heads]
+    rows = [row for group in shown for row in group]
+    tail = _tail(profile, hidden)
+    return _table(profile, rows, tail, scale)
+
+
+def _grouped(rows: Sequence[Row]) -> list[list[Row]]:
+    """Each undivided row with the rows below it."""
+    groups: list[list[Row]] = []
+    for row in rows:
+        if row.depth == 0:
+            groups.append([row])
+        else:
+            groups[-1].append(row)
+    return groups
+
+
+def _trimmed(group: list[Row], keep: Callable[[Row], bool]) -> list[Row]:
+    """The group's head with the rows below that are kept; all of them if the head is."""
+    return group if keep(group[0]) else [group[0], *filter(keep, group[1:])]
+
+
+def _sorted(groups: list[list[Row]], scale: Scale, sort: str) -> list[list[Row]]:
+    if sort == "run":
+        return groups
+    if sort not in ("time", "avg", "calls", *_STATISTICS):
+        raise UsageError(
+            f"cannot sort by {sort!r}",
+            hint="sort by one of: time, run, calls, " + ", ".join(_STATISTICS),
+        )
+    if sort == "calls":
+        measure: Callable[[Row], float] = lambda row: float(row.calls.sum())  # noqa: E731
+    elif sort in _STATISTICS:
+        measure = lambda row: _statistic(sort, row, scale)  # noqa: E731
+    else:
+        measure = lambda row: float(row.ticks.mean())  # noqa: E731
+    # The rest of a delegate call stays below what it is the rest of.
+    ordered = [
+        [head, *sorted(below, key=lambda row: (row.kind == "unaccounted", -measure(row)))]
+        for head, *below in groups
+    ]
+    return sorted(ordered, key=lambda group: measure(group[0]), reverse=True)
+
+
+def _statistic(name: str, row: Row, scale: Scale) -> float:
+    ran = row.ran
+    return _STATISTICS[name](scale(row.ticks[ran])) if ran.any() else float("nan")
+
+
+def _tail(profile: MethodProfile, hidden: Sequence[Row]) -> list[Row]:
+    """The closing rows: what is not shown, what nothing accounts for, and the total."""
+    ones = np.ones_like(profile.total)
+    tail = []
+    if hidden:
+        ticks: Ticks = np.sum([row.ticks for row in hidden], axis=0)
+        calls: Ticks = np.sum([row.calls for row in hidden], axis=0)
+        noun = "row" if len(hidden) == 1 else "rows"
+        tail.append(Row("hidden", f"({len(hidden)} {noun} not shown)", ticks, calls))
+    tail.append(Row("unaccounted", "unaccounted", profile.unaccounted, ones))
+    tail.append(Row("total", EXECUTE, profile.total, ones))
+    return tail
+
+
+def _table(profile: MethodProfile, rows: list[Row], tail: list[Row], scale: Scale) -> Table:
+    total = float(profile.total.mean())
+    everything = rows + tail
+    values: dict[str, list[Any]] = {column.name: [] for column in columns(scale.unit)}
+    cumulative = 0.0
+    for row in everything:
+        mean = float(row.ticks.mean())
+        share = None if row.own_clock or not total else mean / total
+        if row.depth == 0 and row.kind != "total" and share is not None:
+            cumulative += share
+        adds = row.depth == 0 and share is not None
+        cells = {
+            "method": profile.method,
+            **_measures(row, scale),
+            **_identity(row),
+            "share": share,
+            "cumulative": (1.0 if row.kind == "total" else cumulative) if adds else None,
+        }
+        for name, column in values.items():
+            column.append(cells[name])
+    return Table(
+        columns=columns(scale.unit),
+        values=values,
+        title=_title(profile, scale),
+        notes=_notes(profile, rows),
+        depth=[row.depth for row in everything],
+        breaks=frozenset({len(rows)}),
+    )
+
+
+def _measures(row: Row, scale: Scale) -> dict[str, Any]:
+    ran = row.ran
+    samples = scale(row.ticks[ran])
+    kernel = None if row.kernel_ticks is None else float(scale(row.kernel_ticks).mean())
+    return {
+        "calls": float(row.calls.mean()),
+        "avg": float(scale(row.ticks).mean()),
+        "kernel": kernel,
+        **{name: (f(samples) if len(samples) else None) for name, f in _STATISTICS.items()},
+    }
+
+
+def _identity(row: Row) -> dict[str, Any]:
+    attribution = row.attribution
+    nodes = attribution.nodes
+    lines = lines_of(nodes)
+    types = dict.fromkeys(kind for node in nodes if (kind := module_type(node)))
+    return {
+        "instruction": row.instruction_id if row.depth == 0 else None,
+        "event": row.name,
+        "kind": row.kind,
+        "op_types": attribution.op_types,
+        "module": common_module(nodes),
+        "module_type": next(iter(types)) if len(types) == 1 else None,
+        "source": short_lines(lines) or None,
+        "sources": [str(line) for line in lines],
+        "backend": attribution.backend_id,
+        "delegate_debug_identifier": row.delegate_id,
+        "debug_handles": _handles(attribution),
+    }
+
+
+def _handles(attribution: Attribution) -> list[int]:
+    handles = attribution.debug_handles
+    if handles is None:
+        return []
+    return [handles] if isinstance(handles, int) else list(handles)
+
+
+def _title(profile: MethodProfile, scale: Scale) -> str:
+    """The method, how often it ran, and how long a run took: the first, and those in between."""
+    runs = len(profile.runs)
+    parts = [profile.method or "method", f"{runs} {'run' if runs == 1 else 'runs'}"]
+    samples = scale(profile.total)
+    for name, ticks in profile.load.items():
+        parts.append(f"{_LOAD_WORDS.get(name, name)} {_time(float(scale(ticks).mean()), scale)}")
+    parts.append(f"first run {_time(float(samples[0]), scale)}")
+    if runs > 1:
+        parts.append(f"p50 {_time(float(np.percentile(samples, 50)), scale)}")
+    return " · ".join(parts)
+
+
+_LOAD_WORDS = {"Program::load_method": "load"}
+
+
+def _time(value: float, scale: Scale) -> str:
+    return f"{format_duration(value, scale.unit)} {scale.unit}"
+
+
+def _notes(profile: MethodProfile, rows: Sequence[Row]) -> tuple[str, ...]:
+    notes = []
+    if any(row.own_clock for row in rows):
+        notes.append(
+            "Some delegates log times on a clock of their own (cycles, or another start): these "
+            "are shown in the dump's ticks as they are, without a share, and not added up."
+        )
+    if profile.traced:
+        notes.append(
+            "Intermediate values were logged in these runs: their times hold the cost of that."
+        )
+    return tuple(notes)
+
+
+# --- roll-ups ------------------------------------------------------------------------------------
+
+
+def _by_op(row: Row) -> str:
+    return row.name
+
+
+def _by_type(row: Row) -> str:
+    return row.kind
+
+
+def _by_source(row: Row) -> str:
+    lines = lines_of(row.attribution.nodes)
+    if not lines:
+        return "(no source line)"
+    if len(lines) == 1:
+        return str(lines[0])
+    return f"{lines[0]} … {lines[-1]} ({len(lines)} lines)"
+
+
+def _by_delegate(row: Row) -> str:
+    if row.kind != "delegate":
+        return "(not delegated)"
+    return f"{row.attribution.backend_id or 'delegate'} #{row.instruction_id}"
+
+
+GROUPINGS: Mapping[str, Callable[[Row], str]] = {
+    "op": _by_op,
+    "type": _by_type,
+    "source": _by_source,
+    "delegate": _by_delegate,
+}
+
+
+def grouped_table(
+    profile: MethodProfile,
+    scale: Scale,
+    by: str,
+    *,
+    keep: Callable[[Row], bool] | None = None,
+    limit: int | None = None,
+) -> Table:
+    """Instructions rolled up by "op", "type", "module", "source" or "delegate", longest first.
+
+    A delegate call is one instruction: it counts for what all its nodes have in common (for
+    "module" the innermost module that holds them all), never split by guess.
+    """
+    heads = [row for row in profile.rows if row.depth == 0]
+    shown = [row for row in heads if keep is None or keep(row)]
+    if by == "module":
+        groups, depth = _module_tree(shown)
+    elif by in GROUPINGS:
+        table: dict[str, list[Row]] = {}
+        for row in shown:
+            table.setdefault(GROUPINGS[by](row), []).append(row)
+        groups = sorted(table.items(), key=lambda item: _mean(item[1]), reverse=True)
+        depth = [0] * len(groups)
+    else:
+        names = ", ".join((*GROUPINGS, "module"))
+        raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {names}")
+    groups, depth = groups[:limit], depth[:limit]
+    hidden = [row for row in heads if not any(row is r for _, rows in groups for r in rows)]
+    tail = [(row.name, [row]) for row in _tail(profile, hidden)]
+    return _group_table(profile, scale, by, groups + tail, depth + [0] * len(tail), len(groups))
+
+
+def _mean(rows: Sequence[Row]) -> float:
+    return sum(float(row.ticks.mean()) for row in rows)
+
+
+def _module_tree(rows: Sequence[Row]) -> tuple[list[tuple[str, list[Row]]], list[int]]:
+    """Modules with all rows of their sub-tree, a module before its children, longest first."""
+    members: dict[str, list[Row]] = {}
+    for row in rows:
+        path = common_module(row.attribution.nodes)
+        if path is None:
+            members.setdefault("(no module)", []).append(row)
+            continue
+        parts = path.split(".") if path else []
+        for length in range(len(parts) + 1):
+            members.setdefault(".".join(parts[:length]), []).append(row)
+
+    def children(path: str) -> list[str]:
+        prefix = path + "." if path else ""
+        found = [
+            other
+            for other in members
+            if other and other != path and other.startswith(prefix)
+            and "." not in other[len(prefix) :] and other != "(no module)"
+        ]
+        return sorted(found, key=lambda other: _mean(members[other]), reverse=True)
+
+    groups: list[tuple[str, list[Row]]] = []
+    depth: list[int] = []
+
+    def visit(path: str, level: int) -> None:
+        groups.append((path or "(root)", members[path]))
+        depth.append(level)
+        for child in children(path):
+            visit(child, level + 1)
+
+    if "" in members:
+        visit("", 0)
+    if "(no module)" in members:
+        groups.append(("(no module)", members["(no module)"]))
+        depth.append(0)
+    return groups, depth
+
+
+def _group_table(
+    profile: MethodProfile,
+    scale: Scale,
+    by: str,
+    groups: Sequence[tuple[str, Sequence[Row]]],
+    depth: list[int],
+    shown: int,
+) -> Table:
+    total = float(profile.total.mean())
+    values: dict[str, list[Any]] = {name: [] for name in (by, "events", "calls", "avg", "share")}
+    for position, (name, rows) in enumerate(groups):
+        mean = _mean(rows)
+        values[by].append(name)
+        values["events"].append(len(rows) if position < shown else None)
+        values["calls"].append(sum(float(row.calls.mean()) for row in rows))
+        values["avg"].append(float(scale(mean)))
+        values["share"].append(mean / total if total else None)
+    return Table(
+        columns=(
+            Column(by),
+            Column("events", Kind.COUNT, title="instr.", priority=2),
+            Column("calls", Kind.FLOAT, priority=3),
+            Column("avg", Kind.DURATION, scale.unit),
+            Column("share", Kind.SHARE),
+        ),
+        values=values,
+        title=f"{_title(profile, scale)} · by {by}",
+        depth=depth,
+        breaks=frozenset({shown}),
+    )

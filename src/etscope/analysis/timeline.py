@@ -1,0 +1,166 @@
+"""A dump as a `Timeline`: a track for the method, one for each delegate, slices as they nested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.blocks import Block, EventKey
+from etscope.analysis.correlate import Attribution
+from etscope.analysis.places import common_module, lines_of
+from etscope.analysis.trace import Trace
+from etscope.model.timeline import Timeline, Track
+from etscope.units import TimeScale, scale_factor
+
+_RUNTIME = "runtime"
+_OWN_CLOCK = "on a clock of its own: lengths are in its ticks, starts are those of the call"
+
+
+def timeline(trace: Trace, source: TimeScale = TimeScale.NS) -> Timeline:
+    """All profiling events of the dump as spans.
+
+    Ticks are those of the dump, of unit `source`; cycles stay cycles. Events inside delegates are
+    on a track for each backend below the runtime's. One whose times do not lie inside its call is
+    on a clock of its own: it is moved to the start of the call, on a track that says so.
+    """
+    builder = _Builder()
+    for block in trace.blocks:
+        _add_block(builder, trace, block)
+    per_second = None if source is TimeScale.CYCLES else scale_factor(source, TimeScale.S)
+    return builder.timeline(trace.dump.path or "", per_second)
+
+
+def _add_block(builder: _Builder, trace: Trace, block: Block) -> None:
+    attribution = trace.attribution(block)
+    dump = block.dump
+    calls = _call_spans(block)
+    for index in block.profiled:
+        key = block.keys[index]
+        if key.profile is None:
+            continue
+        start = dump.start[block.column(key.profile)].astype(np.int64)
+        end = start + block.ticks[index]
+        found = attribution(key)
+        track, note = _RUNTIME, None
+        if key.delegate_id is not None:
+            track = found.backend_id or "delegate"
+            call = calls.get(key.instruction_id)
+            if call is not None and not ((call[0] <= start) & (end <= call[1])).all():
+                note = _OWN_CLOCK
+                start, end = _moved(start, end, call[0], call[2])
+        builder.add(track, note, key.name, _args(trace, block, key, found), start, end)
+
+
+Span = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+def _call_spans(block: Block) -> Mapping[int | None, Span]:
+    """For each delegate call: its starts and ends, and the earliest start inside, by run."""
+    spans: dict[int | None, Span] = {}
+    inside: dict[int | None, npt.NDArray[np.int64]] = {}
+    for index in block.profiled:
+        key = block.keys[index]
+        if key.profile is None:
+            continue
+        start = block.dump.start[block.column(key.profile)].astype(np.int64)
+        if key.delegate_id is not None:
+            earliest = inside.get(key.instruction_id, start)
+            inside[key.instruction_id] = np.minimum(earliest, start)
+        elif key.name == "DELEGATE_CALL":
+            spans[key.instruction_id] = (start, start + block.ticks[index], start)
+    return {
+        instruction: (start, end, inside.get(instruction, start))
+        for instruction, (start, end, _) in spans.items()
+    }
+
+
+def _moved(
+    start: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    call: npt.NDArray[np.int64],
+    first: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    shift = call - first
+    return start + shift, end + shift
+
+
+def _args(trace: Trace, block: Block, key: EventKey, found: Attribution) -> dict[str, Any]:
+    """What a trace viewer shows with a slice."""
+    args: dict[str, Any] = {}
+    if key.is_framework:
+        method = trace.method_of(block) if trace.methods else None
+        return {} if method is None else {"method": method}
+    if key.instruction_id is not None:
+        args["instruction_id"] = key.instruction_id
+    if key.delegate_id is not None:
+        args["delegate_debug_identifier"] = key.delegate_id
+    handles = found.debug_handles
+    if handles is not None:
+        listed = [handles] if isinstance(handles, int) else handles
+        args["debug_handle"] = ", ".join(map(str, listed))
+    if found.op_types:
+        args["op_types"] = ", ".join(dict.fromkeys(found.op_types))
+    module = common_module(found.nodes)
+    if module:
+        args["module"] = module
+    lines = lines_of(found.nodes)
+    if lines:
+        args["source"] = ", ".join(map(str, lines))
+    return args
+
+
+class _Builder:
+    """Collects columns, one part for each event of a block."""
+
+    def __init__(self) -> None:
+        self.tracks: dict[tuple[str, str | None], int] = {(_RUNTIME, None): 0}
+        self.names: dict[str, int] = {}
+        self.args: list[Mapping[str, Any]] = []
+        self.parts: list[tuple[int, int, int, Any, Any]] = []
+
+    def add(
+        self, track: str, note: str | None, name: str, args: Mapping[str, Any], start: Any, end: Any
+    ) -> None:
+        self.parts.append(
+            (
+                self.tracks.setdefault((track, note), len(self.tracks)),
+                self.names.setdefault(name, len(self.names)),
+                len(self.args) if args else -1,
+                start,
+                end,
+            )
+        )
+        if args:
+            self.args.append(args)
+
+    def timeline(self, title: str, ticks_per_second: float | None) -> Timeline:
+        counts = [len(start) for *_, start, _ in self.parts]
+        ids = np.repeat(
+            np.array([part[:3] for part in self.parts], np.int32).reshape(-1, 3), counts, axis=0
+        )
+        empty = np.zeros(0, np.int64)
+        start = np.concatenate([empty, *(part[3] for part in self.parts)])
+        end = np.concatenate([empty, *(part[4] for part in self.parts)])
+        # A parent starts no later and ends no earlier than its children; of two equal spans the
+        # one that was logged last is the parent, since events are written when they end.
+        position = np.repeat(np.arange(len(self.parts)), counts)
+        order = np.lexsort((-position, -end, start, ids[:, 0]))
+        ids = ids[order]
+        return Timeline(
+            tracks=tuple(
+                Track(name, None if index == 0 else 0, note)
+                for (name, note), index in self.tracks.items()
+            ),
+            names=tuple(self.names),
+            args=tuple(self.args),
+            ticks_per_second=ticks_per_second,
+            track=ids[:, 0],
+            start=start[order],
+            end=end[order],
+            name_id=ids[:, 1],
+            args_id=ids[:, 2],
+            title=title,
+        )

@@ -1,0 +1,224 @@
+"""A dump with all that explains it: the one thing that the Inspector, the commands and every view
+are built on.
+
+A `Trace` opens lazily: blocks are found when it is made, graphs are parsed when an event's
+attribution is asked for, tensors are read when their values are.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.blocks import Block, EventKey, find_blocks
+from etscope.analysis.check import (
+    Observed,
+    differs_from_labels,
+    differs_from_symbols,
+    instruction_labels,
+)
+from etscope.analysis.correlate import UNATTRIBUTED, Attribution, MethodSymbols, attribute
+from etscope.analysis.profile import MethodProfile, executes, load_ticks, method_profile
+from etscope.analysis.symbols import EDGE_GRAPH, method_symbols, record_methods
+from etscope.errors import EtscopeWarning, FormatError, MismatchError
+from etscope.formats.debug_buffer import DebugBuffer
+from etscope.formats.etdump import DebugValue, ETDump, TensorRef
+from etscope.formats.etrecord import RecordView
+from etscope.formats.pte import Program
+
+
+class _Unavailable:
+    """Stands for a logged tensor whose debug buffer was not given."""
+
+    def __repr__(self) -> str:
+        return "<no debug buffer>"
+
+
+UNAVAILABLE = _Unavailable()
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A dump, and with it as much as was given of: debug buffer, record, program."""
+
+    dump: ETDump
+    record: RecordView | None = None
+    debug_buffer: DebugBuffer | None = None
+    program: Program | None = None
+    reference_graph: str = EDGE_GRAPH
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        return find_blocks(self.dump)
+
+    # -- which method a block ran
+
+    @cached_property
+    def labels(self) -> Mapping[str, tuple[str, ...]]:
+        """The instructions of each method, from the program or the record; empty when neither
+        has them."""
+        if self.program is not None:
+            return {m.name: instruction_labels(m) for m in self.program.methods}
+        fingerprints = None if self.record is None else self.record.fingerprints
+        if fingerprints is None:
+            return {}
+        return {name: method.instructions for name, method in fingerprints.methods.items()}
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """All methods that the record or the program has."""
+        names = dict.fromkeys(self.labels)
+        if self.record is not None:
+            names.update(dict.fromkeys(record_methods(self.record)))
+        return tuple(names)
+
+    @cached_property
+    def _methods_of_blocks(self) -> Mapping[int, str | None]:
+        """The method of each block by its index. Where several methods fit a block, the first
+        that has no block yet."""
+        chosen: dict[int, str | None] = {}
+        for index, block in enumerate(self.blocks):
+            fitting = [m for m in self.methods if self.disagreement(block, m) is None]
+            free = [m for m in fitting if m not in chosen.values()]
+            ran = executes(block)
+            chosen[index] = next(iter(free or fitting), None) if ran and fitting else None
+        return chosen
+
+    def method_of(self, block: Block) -> str | None:
+        """The method whose runs the block holds; None for loading, or when nothing tells."""
+        index = next(i for i, other in enumerate(self.blocks) if other is block)
+        return self._methods_of_blocks[index]
+
+    def disagreement(self, block: Block, method: str) -> str | None:
+        """What in the block shows that it did not run `method`; None when nothing does."""
+        observed = Observed.of(block)
+        if method in self.labels:
+            difference = differs_from_labels(observed, self.labels[method])
+            if difference is not None or self.record is None:
+                return difference
+            if self.record.fingerprints is not None:
+                return None
+        return differs_from_symbols(observed, self.symbols(method))
+
+    def verify(self) -> None:
+        """Raise `MismatchError` if a run of the dump was of no method of the record or program."""
+        if self.record is None and self.program is None:
+            return
+        for index, block in enumerate(self.blocks):
+            if self._methods_of_blocks[index] is not None or not executes(block):
+                continue
+            reasons = [f"{m}: {self.disagreement(block, m)}" for m in self.methods]
+            other = "ETRecord" if self.record is not None else "program"
+            raise MismatchError(
+                f"this ETDump and this {other} do not belong together\n  "
+                + ("\n  ".join(reasons) or f"the {other} has no methods"),
+                hint="take the files of one export; verify=False (--force) goes on regardless",
+            )
+
+    # -- what is behind an event
+
+    @cached_property
+    def _symbols(self) -> dict[str, MethodSymbols]:
+        return {}
+
+    def symbols(self, method: str) -> MethodSymbols:
+        """The record's symbols of a method; empty ones without a record."""
+        if method not in self._symbols:
+            if self.record is None:
+                self._symbols[method] = MethodSymbols(method, None)
+            else:
+                self._symbols[method] = method_symbols(self.record, method, self.reference_graph)
+        return self._symbols[method]
+
+    def attribution(self, block: Block) -> Callable[[EventKey], Attribution]:
+        """What tells the attribution of the block's events."""
+        method = self.method_of(block)
+        if method is None:
+            return lambda _: UNATTRIBUTED
+        symbols = self.symbols(method)
+        return lambda key: attribute(key, symbols)
+
+    def profiles(self) -> list[MethodProfile]:
+        """The profile of each method that ran, in order of first appearance.
+
+        Without a record or program all runs are taken for one method's.
+        """
+        by_method: dict[str | None, list[Block]] = {}
+        for block in self.blocks:
+            if executes(block):
+                by_method.setdefault(self.method_of(block), []).append(block)
+        # Loading is logged without the method's name: of one method it is that one's.
+        load = load_ticks(self.blocks) if len(by_method) == 1 else {}
+        return [
+            method_profile(blocks, self.attribution(blocks[0]), method, load)
+            for method, blocks in by_method.items()
+        ]
+
+    # -- values
+
+    def values(self, block: Block, run: int, positions: Sequence[int]) -> list[Any]:
+        """What the debug events at `positions` logged in the block's run `run`.
+
+        Tensors are read-only numpy views of the debug buffer, a tensor list is a list of them;
+        without a debug buffer each is `UNAVAILABLE`.
+        """
+        return [self._inflate(self.dump.value(block.row(run, p))) for p in positions]
+
+    def _inflate(self, value: DebugValue) -> Any:
+        if isinstance(value, TensorRef):
+            if self.debug_buffer is None:
+                return UNAVAILABLE
+            return self.debug_buffer.tensor(value)
+        if isinstance(value, tuple):
+            return [self._inflate(item) for item in value]
+        return value
+
+    def metadata(self, block: Block, position: int) -> list[Any]:
+        """A delegate's metadata of each run, b"" as "" like upstream; [] when none has any."""
+        rows = block.column(position)
+        if not (self.dump.metadata_length[rows] > 0).any():
+            return []
+        return [self.dump.metadata(row) or "" for row in rows.tolist()]
+
+    def starts(self, block: Block, position: int) -> list[int | float]:
+        return [int(start) for start in self.dump.start[block.column(position)]]
+
+    # -- allocations
+
+    def allocations(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+        """(run name, allocator) -> (number of allocations, bytes in all), over all runs."""
+        from etscope.formats.etdump import EventKind
+
+        rows = np.flatnonzero(self.dump.kind == EventKind.ALLOCATION)
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        runs = self.dump.run[rows]
+        for run in np.unique(runs).tolist():
+            allocators = self.dump.run_allocators[run]
+            mine = rows[runs == run]
+            for identifier in np.unique(self.dump.allocator_id[mine]).tolist():
+                if not 1 <= identifier <= len(allocators):
+                    raise FormatError(
+                        f"an allocation of run {run} names allocator {identifier}, "
+                        f"but the run has {len(allocators)}",
+                        path=self.dump.path,
+                    )
+                sizes = self.dump.allocation_size[mine[self.dump.allocator_id[mine] == identifier]]
+                key = (self.dump.run_name_of(run), allocators[identifier - 1])
+                count, total = found.get(key, (0, 0))
+                found[key] = (count + len(sizes), total + int(sizes.sum()))
+        return found
+
+
+def warn_no_debug_buffer() -> None:
+    """Tell once that logged tensors are there, but cannot be read."""
+    warnings.warn(
+        "this ETDump refers to tensors, but no debug buffer was given: they are absent "
+        "(pass debug_buffer_path)",
+        EtscopeWarning,
+        stacklevel=3,
+    )

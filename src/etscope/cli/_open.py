@@ -1,0 +1,62 @@
+"""The files that a verb reads, and the trace made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from etscope.analysis.trace import Trace
+
+__all__ = ["SOURCE_UNITS", "open_trace", "trace_options"]
+
+SOURCE_UNITS = ("ns", "us", "ms", "s", "cycles")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def trace_options(function: _Function) -> _Function:
+    """Add the argument DUMP and `--etrecord --debug-buffer --program --force --source-unit`."""
+    for decorator in (
+        click.option(
+            "--source-unit",
+            type=click.Choice(SOURCE_UNITS),
+            default="ns",
+            show_default=True,
+            help="Unit of the runtime's clock.",
+        ),
+        click.option("--force", is_flag=True, help="Go on though files do not belong together."),
+        click.option("--program", "-p", metavar="PTE", help="The .pte file that ran."),
+        click.option("--debug-buffer", "-b", metavar="BIN", help="The file of logged tensors."),
+        click.option("--etrecord", "-r", metavar="ETRECORD", help="The ETRecord of the export."),
+        click.argument("dump"),
+    ):
+        function = decorator(function)
+    return function
+
+
+def open_trace(
+    dump: str,
+    etrecord: str | None = None,
+    debug_buffer: str | None = None,
+    program: str | None = None,
+    *,
+    force: bool = False,
+) -> Trace:
+    """The trace of the named files, refused unless they belong together or `force` is given."""
+    from etscope.analysis.trace import Trace
+    from etscope.formats.debug_buffer import DebugBuffer
+    from etscope.formats.etdump import read_etdump
+    from etscope.formats.etrecord import read_etrecord
+    from etscope.formats.pte import read_pte
+
+    trace = Trace(
+        dump=read_etdump(dump),
+        record=None if etrecord is None else read_etrecord(etrecord),
+        debug_buffer=None if debug_buffer is None else DebugBuffer.open(debug_buffer),
+        program=None if program is None else read_pte(program),
+    )
+    if not force:
+        trace.verify()
+    return trace

@@ -1,0 +1,50 @@
+"""From tables to the chosen output, the same way for every verb."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from etscope.model.table import Table
+
+_COLOR = {"auto": None, "always": True, "never": False}
+
+
+def write_tables(
+    tables: Sequence[Table],
+    columns: Sequence[str] | None,
+    default: Sequence[str] | None,
+    format: str | None,
+    output: Path | None,
+    color: str,
+) -> None:
+    """Write tables of the same columns to standard output or a file.
+
+    `columns` are those that were asked for. Without them people get `default` and machines get
+    all; people get the tables one below the other, machines one table.
+    """
+    from etscope.model.table import joined
+    from etscope.views import TABLE_VIEWS, format_of, write_table
+    from etscope.views.output import open_output
+
+    path = "-" if output is None else str(output)
+    chosen = format or format_of(path, TABLE_VIEWS, default="table")
+    people = chosen in ("table", "md")
+    shown = columns or (default if people else None)
+    tables = [table if shown is None else table.select(shown) for table in tables]
+    if columns is not None:  # what was asked for is shown, however narrow the terminal
+        tables = [_all_kept(table) for table in tables]
+    if not people:
+        tables = [joined(tables)]
+    with open_output(path, binary=TABLE_VIEWS[chosen].binary) as out:
+        for position, table in enumerate(tables):
+            if position:
+                out.write("\n")
+            write_table(table, chosen, out, color=_COLOR[color])
+
+
+def _all_kept(table: Table) -> Table:
+    return replace(table, columns=tuple(replace(c, priority=0) for c in table.columns))

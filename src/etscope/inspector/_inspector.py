@@ -1,0 +1,364 @@
+"""`Inspector`: upstream's class over etscope's engine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from etscope.analysis.blocks import Block, EventKey
+from etscope.analysis.modules import matches_module
+from etscope.analysis.symbols import EDGE_GRAPH, load_graph
+from etscope.analysis.trace import UNAVAILABLE, Trace, warn_no_debug_buffer
+from etscope.errors import MissingDataError, UsageError
+from etscope.etrecord import as_record
+from etscope.formats.debug_buffer import DebugBuffer
+from etscope.formats.etdump import read_etdump
+from etscope.formats.pte import read_pte
+from etscope.formats.source import PathLike
+from etscope.model.events import (
+    Event,
+    EventBlock,
+    LazyEvent,
+    LazyEventBlock,
+    PerfData,
+    ProgramOutput,
+    Runs,
+)
+from etscope.model.frame import blocks_frame
+from etscope.optional import available, require
+from etscope.units import TimeScale, scale_factor
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from etscope.model.graph import Graph
+
+MetadataParser = Callable[[list[Any]], Any]
+TimeConverter = Callable[[Any, Any], Any]
+
+# Columns and rows that `print_data_tabular` and `save_data_to_tsv` leave out, as upstream's do.
+_NOT_PRINTED = ("raw", "delegate_debug_identifier", "stack_traces", "module_hierarchy", "debug_data")
+_HIDDEN_EVENT = "OPERATOR_CALL"
+
+
+class Inspector:
+    """Performance and debug data of a run, linked to the Python code that it came from.
+
+    event_blocks: list of `EventBlock`, the runs by what they executed.
+    trace: the engine behind, with the dump's columns (`trace.dump`), one row for each event.
+    """
+
+    def __init__(
+        self,
+        etdump_path: PathLike | None = None,
+        etdump_data: bytes | None = None,
+        etrecord: Any = None,
+        source_time_scale: TimeScale | str = TimeScale.NS,
+        target_time_scale: TimeScale | str = TimeScale.MS,
+        debug_buffer_path: PathLike | None = None,
+        delegate_metadata_parser: MetadataParser | None = None,
+        delegate_time_scale_converter: TimeConverter | None = None,
+        enable_module_hierarchy: bool = False,
+        reference_graph_name: str = EDGE_GRAPH,
+        *,
+        buffer_path: PathLike | None = None,
+        program: PathLike | bytes | None = None,
+        verify: bool = True,
+    ) -> None:
+        """Open a dump and whatever explains it.
+
+        etdump_path, etdump_data: the ETDump as a file or as bytes; exactly one of them.
+        etrecord: its ETRecord: a path, an `etscope` or an ExecuTorch `ETRecord`.
+        source_time_scale: unit of the runtime's clock; target_time_scale: unit of the results.
+        debug_buffer_path: the file of logged tensors (`buffer_path` is its older name).
+        delegate_metadata_parser: from the list of a delegate event's metadata (bytes) to a list
+            or dict, for `Event.delegate_debug_metadatas`.
+        delegate_time_scale_converter: from (event name, time) to a time in the target scale, for
+            events inside delegates, whose clock may be another one.
+        enable_module_hierarchy: accepted for upstream's callers; modules are always there.
+        reference_graph_name: the record's graph that events are linked to.
+        program: the .pte that ran, as a path or bytes: gives operators without a record.
+        verify: refuse a record or program that the dump is not of.
+
+        Raises `UsageError` for arguments that do not fit together, `FormatError` for a bad file,
+        `MismatchError` for files that do not belong together.
+        """
+        source, target = TimeScale.of(source_time_scale), TimeScale.of(target_time_scale)
+        self._source_time_scale, self._target_time_scale = source, target
+        self._factor = scale_factor(source, target)
+        if (etdump_path is None) == (etdump_data is None):
+            raise UsageError(
+                "Expecting exactly one of etdump_path or etdump_data to be specified."
+            )
+        if debug_buffer_path is not None and buffer_path is not None:
+            raise UsageError("debug_buffer_path and buffer_path are the same file: give one")
+        debug_buffer_path = buffer_path if debug_buffer_path is None else debug_buffer_path
+        self._delegate_metadata_parser = delegate_metadata_parser
+        self._delegate_time_scale_converter = delegate_time_scale_converter
+        self._enable_module_hierarchy = enable_module_hierarchy
+        self._etrecord = etrecord
+        dump = read_etdump(etdump_data if etdump_path is None else etdump_path)  # type: ignore[arg-type]
+        self.trace = Trace(
+            dump=dump,
+            record=None if etrecord is None else as_record(etrecord),
+            debug_buffer=None if debug_buffer_path is None else DebugBuffer.open(debug_buffer_path),
+            program=None if program is None else read_pte(program),
+            reference_graph=reference_graph_name,
+        )
+        if verify:
+            self.trace.verify()
+        if debug_buffer_path is None and (dump.debug_value_offset >= 0).any():
+            warn_no_debug_buffer()
+        self.event_blocks: list[EventBlock] = [self._block(block) for block in self.trace.blocks]
+
+    @classmethod
+    def from_trace(cls, trace: Trace) -> Inspector:
+        """An Inspector over what is open already, in default time scales."""
+        inspector = cls.__new__(cls)
+        inspector.trace = trace
+        inspector._source_time_scale, inspector._target_time_scale = TimeScale.NS, TimeScale.MS
+        inspector._factor = scale_factor(TimeScale.NS, TimeScale.MS)
+        inspector._delegate_metadata_parser = None
+        inspector._delegate_time_scale_converter = None
+        inspector._etrecord = trace.record
+        inspector.event_blocks = [inspector._block(block) for block in trace.blocks]
+        return inspector
+
+    # -- from the engine's columns to upstream's objects
+
+    def _block(self, block: Block) -> EventBlock:
+        index = block.bundled_input_index
+        method = self.trace.method_of(block) if self.trace.methods else None
+        return LazyEventBlock(
+            name=block.name,
+            source_time_scale=self._source_time_scale,
+            target_time_scale=self._target_time_scale,
+            bundled_input_index=index if index >= 0 else None,
+            run_outputs=self._runs(block, block.outputs),
+            runs=block.runs.tolist(),
+            method=method,
+            load_events=lambda: self._events(block),
+            load_reference=lambda: self._reference(method, index),
+        )
+
+    def _events(self, block: Block) -> list[Event]:
+        attribution = self.trace.attribution(block)
+        return [self._event(block, i, key, attribution(key)) for i, key in enumerate(block.keys)]
+
+    def _event(self, block: Block, index: int, key: EventKey, found: Any) -> Event:
+        position = key.profile
+        return LazyEvent(
+            name=key.name,
+            perf_data=None if position is None else PerfData(self._samples(block, index, key)),
+            op_types=found.op_types,
+            delegate_debug_identifier=key.delegate_id,
+            debug_handles=found.debug_handles,
+            num_outputs=found.num_outputs,
+            stack_traces={f"{node.name}_": node.stack_trace for node in found.nodes},
+            module_hierarchy={
+                f"{node.name}_": {frame.key: (frame.path, frame.type) for frame in node.modules}
+                for node in found.nodes
+            },
+            is_delegated_op=key.delegate_id is not None,
+            delegate_backend_name=found.backend_id,
+            _instruction_id=key.instruction_id,
+            _delegate_metadata_parser=self._delegate_metadata_parser,
+            _delegate_time_scale_converter=self._delegate_time_scale_converter,
+            occurrence=key.occurrence,
+            debug_data_runs=self._runs(block, key.debug),
+            load_metadata=lambda: [] if position is None else self.trace.metadata(block, position),
+            load_start=lambda: None if position is None else self.trace.starts(block, position),
+        )
+
+    def _samples(self, block: Block, index: int, key: EventKey) -> Any:
+        convert = self._delegate_time_scale_converter
+        if convert is None or key.delegate_id is None or key.profile is None:
+            return block.ticks[index] / self._factor
+        rows = block.column(key.profile)
+        starts, ends = block.dump.start[rows].tolist(), block.dump.end[rows].tolist()
+        return np.array(
+            [
+                convert(key.name, end) - convert(key.name, start)
+                for start, end in zip(starts, ends, strict=True)
+            ],
+            dtype=np.float64,
+        )
+
+    def _runs(self, block: Block, positions: tuple[int, ...]) -> Runs:
+        count = len(block.runs) if positions else 0
+        return Runs(count, lambda run: _outputs(self.trace.values(block, run, positions)))
+
+    def _reference(self, method: str | None, index: int) -> ProgramOutput | None:
+        if method is None or index < 0 or self.trace.record is None:
+            return None
+        cases = (self.trace.record.reference_outputs() or {}).get(method)
+        if cases is None or index >= len(cases):
+            return None
+        return _outputs(list(cases[index]))
+
+    # -- tables
+
+    def to_dataframe(
+        self, include_units: bool = True, include_delegate_debug_data: bool = False
+    ) -> pd.DataFrame:
+        """The events of all blocks as a pandas DataFrame, one row each.
+
+        Columns: event_block_name, event_name, raw (samples), p10, p50, p90, avg, min, max (with
+        the unit in the header if `include_units`), op_types, delegate_debug_identifier,
+        stack_traces, module_hierarchy, is_delegated_op, delegate_backend_name, debug_data,
+        start_time; then the delegates' metadata if `include_delegate_debug_data`.
+
+        Raises `MissingDataError` when there is no event at all.
+        """
+        return blocks_frame(self.event_blocks, include_units, include_delegate_debug_data)
+
+    def print_data_tabular(
+        self,
+        file: IO[str] | None = None,
+        include_units: bool = True,
+        include_delegate_debug_data: bool = False,
+    ) -> None:
+        """Print the events as a grid to `file` (stdout), or display them in a notebook."""
+        frame = self._printed_frame(include_units, include_delegate_debug_data)
+        if "IPython" in sys.modules and file is None:
+            from IPython import get_ipython
+            from IPython.display import display
+
+            if get_ipython() is not None:
+                display(frame)
+                return
+        tabulate = require("tabulate", wanted_by="print_data_tabular").tabulate
+        print(
+            tabulate(frame, headers="keys", tablefmt="fancy_grid"),
+            file=sys.stdout if file is None else file,
+        )
+
+    def save_data_to_tsv(
+        self,
+        file: PathLike | IO[str],
+        include_units: bool = True,
+        include_delegate_debug_data: bool = False,
+    ) -> None:
+        """Write what `print_data_tabular` prints as tab-separated values to a path or file."""
+        frame = self._printed_frame(include_units, include_delegate_debug_data)
+        frame.to_csv(file, sep="\t")
+
+    def _printed_frame(self, include_units: bool, include_delegate_debug_data: bool) -> pd.DataFrame:
+        frame = self.to_dataframe(include_units, include_delegate_debug_data)
+        frame = frame.drop(columns=list(_NOT_PRINTED))
+        hidden = frame["event_name"].str.contains(_HIDDEN_EVENT, regex=False)
+        return frame[~hidden].reset_index(drop=True)
+
+    # -- queries
+
+    def find_total_for_module(self, module_name: str) -> float:
+        """Average time that the operators of a module took in one run, in the target time scale.
+
+        module_name: the module's path ("blocks.0.conv"), any run of its components ("conv"), or
+        torch's name for it ("L__self___conv"). A delegate call counts when one of its operators is
+        of the module, and then as a whole, since no file tells its parts; its inner events do
+        not count again. An operator that ran in several blocks counts with its mean over all runs
+        of those.
+
+        Raises `MissingDataError` when no module of that name is known.
+        """
+        total, known = 0.0, set[str]()
+        found = False
+        for profile in self.trace.profiles():
+            for row in profile.rows:
+                nodes = row.attribution.nodes
+                known.update(frame.path for node in nodes for frame in node.modules if frame.path)
+                inside = [node for node in nodes if matches_module(node.modules, module_name)]
+                if inside and row.depth == 0:
+                    ticks = row.ticks if row.kernel_ticks is None else row.kernel_ticks
+                    total += float(ticks.mean()) / self._factor
+                    found = True
+        if not found:
+            raise MissingDataError(
+                f"no event belongs to a module {module_name!r}",
+                hint="modules are: " + ", ".join(sorted(known))
+                if known
+                else "modules are known when an ETRecord is given",
+            )
+        return total
+
+    def get_op_list(
+        self, event_block: str, show_delegated_ops: bool = True
+    ) -> dict[str, list[Event]]:
+        """The operators of the blocks called `event_block` ("Execute"), by op type.
+
+        Each event stands under every op type behind it; one whose op types are unknown under its
+        own name. The framework's events and the calls around kernels are left out.
+
+        Raises `MissingDataError` when there is no such block.
+        """
+        blocks = [block for block in self.event_blocks if block.name == event_block]
+        if not blocks:
+            names = ", ".join(dict.fromkeys(block.name for block in self.event_blocks))
+            raise MissingDataError(f"no event block {event_block!r}", hint=f"blocks are: {names}")
+        table: dict[str, list[Event]] = {}
+        for event in _operators(event for block in blocks for event in block.events):
+            if event.is_delegated_op and not show_delegated_ops:
+                continue
+            for op in dict.fromkeys(event.op_types) or (event.name,):
+                table.setdefault(op, []).append(event)
+        return table
+
+    def get_exported_program(self, graph: str | None = None) -> Any:
+        """The record's `ExportedProgram` called `graph`; the edge program by default (a dict of
+        them, by method, when there are several). Needs torch and executorch.
+
+        Raises `MissingDataError` without a record, or when it has no such graph.
+        """
+        if self.trace.record is None:
+            raise MissingDataError(
+                "no exported program without an ETRecord", hint="pass etrecord= to the Inspector"
+            )
+        from etscope.etrecord import as_etrecord
+
+        record = as_etrecord(self._etrecord)
+        if graph is None:
+            return record.edge_dialect_program
+        programs: Mapping[str, Any] = record.graph_map or {}
+        if graph in programs:
+            return programs[graph]
+        raise MissingDataError(
+            f"the record has no graph {graph!r}",
+            hint="its graphs are: " + (", ".join(programs) or "the edge program alone"),
+        )
+
+    @property
+    def op_graph_dict(self) -> Mapping[str, Graph] | None:
+        """The record's graphs by name, as `etscope.model.graph.Graph`; None without a record."""
+        record = self.trace.record
+        if record is None:
+            return None
+        return {name: load_graph(record, name) for name in record.graph_names}
+
+
+def _operators(events: Iterable[Event]) -> Iterable[Event]:
+    from etscope.analysis.blocks import FRAMEWORK_EVENTS
+
+    hidden = {*FRAMEWORK_EVENTS, _HIDDEN_EVENT, "JF_CALL", "MOVE_CALL", "FREE_CALL"}
+    return (event for event in events if event.name and event.name not in hidden)
+
+
+def _outputs(values: list[Any]) -> ProgramOutput:
+    """Values as a caller gets them: torch tensors when torch is there, None for absent data."""
+    torch = available("torch")
+    return [_output(value, torch) for value in values]
+
+
+def _output(value: Any, torch: Any) -> Any:
+    if value is UNAVAILABLE:
+        return None
+    if isinstance(value, list):
+        return [_output(item, torch) for item in value]
+    if torch is None or not isinstance(value, np.ndarray):
+        return value
+    from etscope.bridge.tensors import tensor_from_numpy
+
+    return tensor_from_numpy(value)

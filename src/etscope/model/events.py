@@ -1,0 +1,300 @@
+"""`PerfData`, `Event` and `EventBlock`: the public view of a dump's events, in upstream's names.
+
+They are made on demand from the columns of the dump; see `etscope.analysis.blocks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import MissingDataError
+from etscope.units import TimeScale
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# A tensor (torch's when torch is installed, else numpy's), a scalar, or a list of tensors; None
+# where the dump refers to a tensor whose debug buffer was not given.
+InferenceOutput = Any
+ProgramOutput = list[InferenceOutput]
+DelegateMetadata = Union[list[Any], dict[str, Any]]
+
+
+class PerfData:
+    """Samples of one event, one value a run, in the Inspector's target time scale.
+
+    All statistics are those of numpy: percentiles interpolate linearly, `std` is the population's.
+    """
+
+    __slots__ = ("_raw", "values")
+
+    def __init__(self, raw: Sequence[float] | npt.NDArray[np.float64]) -> None:
+        self.values: npt.NDArray[np.float64] = np.asarray(raw, dtype=np.float64)
+        self._raw: list[float] | None = raw if isinstance(raw, list) else None
+
+    @property
+    def raw(self) -> list[float]:
+        """The samples as a list of floats."""
+        if self._raw is None:
+            self._raw = self.values.tolist()
+        return self._raw
+
+    @property
+    def p10(self) -> float:
+        return float(np.percentile(self.values, 10))
+
+    @property
+    def p50(self) -> float:
+        return float(np.percentile(self.values, 50))
+
+    @property
+    def p90(self) -> float:
+        return float(np.percentile(self.values, 90))
+
+    @property
+    def avg(self) -> float:
+        return float(np.mean(self.values))
+
+    @property
+    def min(self) -> float:
+        return float(np.min(self.values))
+
+    @property
+    def max(self) -> float:
+        return float(np.max(self.values))
+
+    @property
+    def std(self) -> float:
+        return float(np.std(self.values))
+
+    @property
+    def sum(self) -> float:
+        return float(np.sum(self.values))
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PerfData):
+            return NotImplemented
+        return bool(np.array_equal(self.values, other.values, equal_nan=True))
+
+    def __hash__(self) -> int:
+        return hash(self.values.tobytes())
+
+    def __repr__(self) -> str:
+        if not self.count:
+            return "PerfData(count=0)"
+        return (
+            f"PerfData(count={self.count}, avg={self.avg:.6g}, p50={self.p50:.6g}, "
+            f"min={self.min:.6g}, max={self.max:.6g})"
+        )
+
+
+class Runs(Sequence[ProgramOutput]):
+    """Values of each run of a block, inflated when asked for. `runs[i]` is the block's run i."""
+
+    def __init__(self, count: int, load: Callable[[int], ProgramOutput]) -> None:
+        self._count = count
+        self._load = load
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self._load(i) for i in range(*index.indices(self._count))]
+        position = index + self._count if index < 0 else index
+        if not 0 <= position < self._count:
+            raise IndexError(f"run {index} of a block of {self._count} runs")
+        return self._load(position)
+
+
+NO_RUNS = Runs(0, lambda _: [])
+
+
+def _nothing() -> None:
+    """Default of a field that a lazy subclass loads: leaves no class attribute behind."""
+    return None
+
+
+class _Lazy:
+    """Attributes that are loaded when first asked for. Afterwards they are ordinary ones."""
+
+    def _load_later(self, **loaders: Callable[[], Any]) -> None:
+        for name in loaders:
+            self.__dict__.pop(name, None)
+        self.__dict__["_loaders"] = loaders
+
+    def __getattr__(self, name: str) -> Any:
+        loaders: Mapping[str, Callable[[], Any]] = self.__dict__.get("_loaders", {})
+        if name not in loaders:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        value = loaders[name]()
+        setattr(self, name, value)
+        return value
+
+
+@dataclass
+class Event:
+    """An operator instance, or a step of the framework, that the runtime logged.
+
+    name: of the profiling event ("native_call_add.out", "DELEGATE_CALL"); a delegate's event is
+        named by its identifier; empty when only debug data was logged.
+    perf_data: samples over the block's runs, None when no profiling event was logged.
+    op_types: types of the graph nodes behind the event ("aten.convolution.default").
+    delegate_debug_identifier: the backend's own id of an event inside a delegate.
+    debug_handles: handles of the nodes behind the event: an int, or several for a delegate call.
+    num_outputs: outputs of a delegate call.
+    stack_traces: node name -> its Python stack trace.
+    module_hierarchy: node name -> {key: (module path, module type)}, outermost first.
+    is_delegated_op: whether the event was logged by a delegate.
+    delegate_backend_name: the backend of a delegate call or of an event inside one.
+    debug_data: the values logged for the event's instruction in the block's first run.
+    debug_data_runs: the same for every run of the block.
+    occurrence: 0, 1, 2… when one run logged the same event several times, as loops do.
+    instruction_id: index of the instruction in the method's chain.
+    """
+
+    name: str
+    perf_data: PerfData | None = None
+    op_types: list[str] = field(default_factory=list)
+    delegate_debug_identifier: int | str | None = None
+    debug_handles: int | Sequence[int] | None = None
+    num_outputs: int = 1
+    stack_traces: dict[str, str | None] = field(default_factory=dict)
+    module_hierarchy: dict[str, dict[str, Any]] = field(default_factory=dict)
+    is_delegated_op: bool | None = None
+    delegate_backend_name: str | None = None
+    _delegate_debug_metadatas: list[Any] = field(default_factory=list)
+    debug_data: ProgramOutput = field(default_factory=list)
+    _instruction_id: int | None = None
+    _delegate_metadata_parser: Callable[[list[Any]], DelegateMetadata] | None = None
+    _delegate_time_scale_converter: Callable[[Any, Any], Any] | None = None
+    _start_time: list[int | float] | None = field(default_factory=_nothing)
+    debug_data_runs: Runs = field(default=NO_RUNS, compare=False, repr=False)
+    occurrence: int = 0
+
+    @property
+    def instruction_id(self) -> int | None:
+        return self._instruction_id
+
+    @property
+    def start_time(self) -> list[int | float] | None:
+        """Start of each sample, as the runtime wrote it: unscaled, in the source time scale."""
+        return self._start_time
+
+    @property
+    def raw_delegate_debug_metadatas(self) -> list[Any]:
+        """Metadata of each sample as bytes ("" for none), or an empty list when none has any."""
+        return self._delegate_debug_metadatas
+
+    @cached_property
+    def delegate_debug_metadatas(self) -> DelegateMetadata:
+        """What the Inspector's `delegate_metadata_parser` makes of the raw metadata."""
+        if not self.is_delegated_op or self._delegate_metadata_parser is None:
+            return self._delegate_debug_metadatas
+        return self._delegate_metadata_parser(self._delegate_debug_metadatas)
+
+    def asdict(self, _units: str = "") -> dict[str, Any]:
+        """The row of this event in `to_dataframe`, each value ready for a one-row frame."""
+        from etscope.model.frame import event_row
+
+        return event_row(self, _units)
+
+    def to_dataframe(self, _units: str = "") -> pd.DataFrame:
+        """A DataFrame of one row."""
+        from etscope.model.frame import events_frame
+
+        return events_frame([self], _units)
+
+
+class LazyEvent(_Lazy, Event):
+    """An `Event` whose debug data, metadata and start times are taken from the dump when asked."""
+
+    def __init__(
+        self,
+        *,
+        load_metadata: Callable[[], list[Any]],
+        load_start: Callable[[], list[int | float] | None],
+        debug_data_runs: Runs,
+        **fields: Any,
+    ) -> None:
+        super().__init__(debug_data_runs=debug_data_runs, **fields)
+        self._load_later(
+            debug_data=lambda: debug_data_runs[0] if len(debug_data_runs) else [],
+            _delegate_debug_metadatas=load_metadata,
+            _start_time=load_start,
+        )
+
+
+@dataclass
+class EventBlock:
+    """The runs of a dump that share one pattern of execution, and their events.
+
+    A block holds all runs that logged the same sequence of events: loading is one, each branch of
+    a control flow another. `runs` are the indices of its runs in the dump, parallel to the samples
+    of each event.
+
+    name: "Default" for loading, "Execute" for a method's runs.
+    bundled_input_index: the case of the bundled program that ran, None when not recorded.
+    run_output: what the program returned in the block's first run; `run_outputs` has every run's.
+    reference_output: the expected outputs of that bundled case, None when unknown.
+    method: the method that ran, when an ETRecord or program told.
+    """
+
+    name: str
+    events: list[Event] = field(default_factory=list)
+    source_time_scale: TimeScale = TimeScale.NS
+    target_time_scale: TimeScale = TimeScale.MS
+    bundled_input_index: int | None = None
+    run_output: ProgramOutput | None = field(default_factory=_nothing)
+    reference_output: ProgramOutput | None = field(default_factory=_nothing)
+    run_outputs: Runs = field(default=NO_RUNS, compare=False, repr=False)
+    runs: Sequence[int] = field(default=(), compare=False, repr=False)
+    method: str | None = None
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def event(self, name: str) -> Event:
+        """The first event called `name`; `MissingDataError` when there is none."""
+        for event in self.events:
+            if event.name == name:
+                return event
+        names = ", ".join(dict.fromkeys(event.name for event in self.events))
+        raise MissingDataError(f"no event {name!r} in block {self.name!r}", hint=f"it has: {names}")
+
+    def to_dataframe(
+        self, include_units: bool = False, include_delegate_debug_data: bool = False
+    ) -> pd.DataFrame:
+        """A DataFrame with one row for each event; see `Inspector.to_dataframe`."""
+        from etscope.model.frame import blocks_frame
+
+        return blocks_frame([self], include_units, include_delegate_debug_data)
+
+
+class LazyEventBlock(_Lazy, EventBlock):
+    """An `EventBlock` that builds its events and outputs when they are first asked for."""
+
+    def __init__(
+        self,
+        *,
+        load_events: Callable[[], list[Event]],
+        load_reference: Callable[[], ProgramOutput | None],
+        run_outputs: Runs,
+        **fields: Any,
+    ) -> None:
+        super().__init__(run_outputs=run_outputs, **fields)
+        self._load_later(
+            events=load_events,
+            run_output=lambda: run_outputs[0] if len(run_outputs) else [],
+            reference_output=load_reference,
+        )

@@ -1,0 +1,196 @@
+"""The one language to pick events and nodes: ``op:conv* and not module:head``.
+
+::
+
+    selector := term (("and" | "or") term)*     "and" binds tighter; "not" binds to one term
+    term     := "not" term | "(" selector ")" | [key ":"] pattern
+
+A pattern is a shell glob (``*``, ``?``, ``[abc]``), without regard to case; quotes keep spaces in
+it. Without a key it is held against names. Keys:
+
+- ``op``: operator or op type, whole or without namespace and overload (``op:addmm``)
+- ``module``: a module and all below it (``module:blocks.0``)
+- ``type``: type of the innermost module (``type:Conv2d``)
+- ``file``: source file, whole or its end, with a line or without (``file:model.py:34``)
+- ``delegate``: backend (``delegate:Xnn*``); ``delegate:*`` is all that is delegated
+- ``handle``: debug handle or a range (``handle:12``, ``handle:3-7``)
+- ``id``: instruction id or a range
+- ``kind``: kind of the row or node
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import translate
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from etscope.errors import UsageError
+
+# What a thing offers to be picked by: a key's values.
+Fields = Mapping[str, Sequence[str]]
+KEYS = ("name", "op", "module", "type", "file", "delegate", "handle", "id", "kind")
+
+_TOKEN = re.compile(r"""\s*(?:(?P<paren>[()])|(?P<word>(?:[^\s()"']|"[^"]*"|'[^']*')+))""")
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_DEEPEST = 100
+
+
+class Selector:
+    """A parsed selector. Raises `UsageError` with the place of what it does not understand."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._matches = _Parser(text).parse()
+
+    def __repr__(self) -> str:
+        return f"Selector({self.text!r})"
+
+    def matches(self, fields: Fields) -> bool:
+        """Whether a thing with these values is picked."""
+        return self._matches(fields)
+
+
+Test = Callable[[Fields], bool]
+
+
+class _Token(NamedTuple):
+    text: str
+    at: int
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = list(self._tokens())
+        self.next = 0
+        self.depth = 0
+
+    def _tokens(self) -> Iterator[_Token]:
+        position = 0
+        while position < len(self.text.rstrip()):
+            match = _TOKEN.match(self.text, position)
+            if match is None:
+                raise UsageError(f"selector {self.text!r}: a quote is not closed")
+            token = match["paren"] or match["word"]
+            yield _Token(token, match.end() - len(token))
+            position = match.end()
+
+    def parse(self) -> Test:
+        test = self._any()
+        if self.next < len(self.tokens):
+            self._fail("expected 'and' or 'or'")
+        return test
+
+    @cached_property
+    def _words(self) -> list[str]:
+        return [token.text.lower() for token in self.tokens]
+
+    def _accept(self, word: str) -> bool:
+        if self.next < len(self.tokens) and self._words[self.next] == word:
+            self.next += 1
+            return True
+        return False
+
+    def _any(self) -> Test:
+        tests = [self._all()]
+        while self._accept("or"):
+            tests.append(self._all())
+        return tests[0] if len(tests) == 1 else lambda fields: any(t(fields) for t in tests)
+
+    def _all(self) -> Test:
+        tests = [self._one()]
+        while self._accept("and"):
+            tests.append(self._one())
+        return tests[0] if len(tests) == 1 else lambda fields: all(t(fields) for t in tests)
+
+    def _one(self) -> Test:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            self._fail("nested too deeply")
+        try:
+            if self._accept("not"):
+                test = self._one()
+                return lambda fields: not test(fields)
+            if self._accept("("):
+                test = self._any()
+                if not self._accept(")"):
+                    self._fail("expected ')'")
+                return test
+            return self._pattern()
+        finally:
+            self.depth -= 1
+
+    def _pattern(self) -> Test:
+        if self.next >= len(self.tokens) or self._words[self.next] in ("and", "or", ")"):
+            self._fail("expected a pattern")
+        token = self.tokens[self.next]
+        self.next += 1
+        key, colon, pattern = token.text.partition(":")
+        if not colon or key.lower() not in KEYS:
+            # Operators have colons of their own ("aten::add.out").
+            if colon and not pattern.startswith(":") and re.fullmatch(r"[a-z]+", key):
+                self.next -= 1
+                self._fail(f"unknown key {key!r}: keys are {', '.join(KEYS)}")
+            key, pattern = "name", token.text
+        pattern = pattern.replace('"', "").replace("'", "")
+        if not pattern:
+            self._fail(f"nothing after {key}:")
+        test = _TESTS.get(key.lower(), _by_glob)
+        wanted = key.lower()
+        return lambda fields: any(test(pattern, value) for value in fields.get(wanted, ()))
+
+    def _fail(self, why: str) -> None:
+        at = self.tokens[self.next].at if self.next < len(self.tokens) else len(self.text)
+        raise UsageError(f"selector {self.text!r}, column {at + 1}: {why}")
+
+
+@lru_cache(maxsize=1024)
+def _glob(pattern: str) -> re.Pattern[str]:
+    return re.compile(translate(pattern), re.IGNORECASE)
+
+
+def _by_glob(pattern: str, value: str) -> bool:
+    return _glob(pattern).match(value) is not None
+
+
+def _by_op(pattern: str, value: str) -> bool:
+    """The whole name, or any shorter form of it: without namespace, without overload."""
+    plain = value.rpartition("::")[2]
+    parts = plain.split(".")
+    forms = {value, plain, *parts[:2], ".".join(parts[:2]), ".".join(parts[1:]), parts[0]}
+    return any(_by_glob(pattern, form) for form in forms if form)
+
+
+def _by_module(pattern: str, value: str) -> bool:
+    return any(_by_glob(pattern, path) for path in _with_parents(value))
+
+
+def _with_parents(path: str) -> Iterator[str]:
+    parts = path.split(".")
+    for length in range(len(parts), 0, -1):
+        yield ".".join(parts[:length])
+
+
+def _by_file(pattern: str, value: str) -> bool:
+    """`value` is "path:line"; the pattern may leave out the line, and folders on the left."""
+    path = value.rpartition(":")[0]
+    wanted = (pattern, f"*/{pattern}")
+    return any(_by_glob(p, place) for p in wanted for place in (value, path))
+
+
+def _by_number(pattern: str, value: str) -> bool:
+    span = _RANGE.fullmatch(pattern)
+    if span is not None and value.isdigit():
+        return int(span[1]) <= int(value) <= int(span[2])
+    return _by_glob(pattern, value)
+
+
+_TESTS: Mapping[str, Callable[[str, str], bool]] = {
+    "op": _by_op,
+    "module": _by_module,
+    "file": _by_file,
+    "handle": _by_number,
+    "id": _by_number,
+}
