@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["TABLE_FORMATS", "UNITS", "output_options", "table_options"]
+from etscope.units import TimeScale
+from etscope.views import TABLE_VIEWS
 
-TABLE_FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
-UNITS = ("ns", "us", "ms", "s", "cycles")
+__all__ = ["UNITS", "output_options", "table_options"]
+
+UNITS = [scale.value for scale in TimeScale]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -44,7 +46,7 @@ def output_options(function: _Function) -> _Function:
         click.option(
             "--format",
             "-f",
-            type=click.Choice(TABLE_FORMATS),
+            type=click.Choice(list(TABLE_VIEWS)),
             help="Form of the output. Default: by the suffix of --output, else table.",
         ),
         click.option(
