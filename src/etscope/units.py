@@ -1,13 +1,28 @@
-"""Time scales, and the one formatter of times, bytes, counts and shares for people."""
+"""Time scales, and the one formatter of times, bytes, counts and shares for people.
+
+A value alone is written by `format_duration` and its like; the values of a column by
+`format_durations` and `format_floats`, which give them all the same number of decimals so that the
+points stand below each other. No value (None or NaN) is the empty text.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from etscope.errors import CyclesError, UsageError
 
-__all__ = ["TimeScale", "format_bytes", "format_count", "format_duration", "format_share"]
+__all__ = [
+    "TimeScale",
+    "format_bytes",
+    "format_count",
+    "format_duration",
+    "format_durations",
+    "format_float",
+    "format_floats",
+    "format_share",
+]
 
 
 class TimeScale(Enum):
@@ -46,42 +61,95 @@ def scale_factor(source: TimeScale, target: TimeScale) -> float:
     return _PER_SECOND[source] / _PER_SECOND[target]
 
 
+# unit -> (decimals that are always shown, decimals that reach the clock's nanosecond)
+_DURATION_DECIMALS = {"ns": (0, 0), "us": (1, 3), "ms": (3, 6), "s": (3, 9), "cycles": (0, 0)}
+_FIGURES = 5  # of the largest value of a column
+# Outside of these magnitudes a float is written with an exponent.
+_PLAIN_FLOATS = (1e-4, 1e7)
+
+
 def format_duration(value: float | None, unit: str) -> str:
-    """A time in a fixed `unit`, with a precision fit for its size: never more than 7 characters
-    for what fits in the unit, so that columns line up."""
-    if value is None or math.isnan(value):
-        return ""
-    if unit in ("cycles", "ns"):
-        return f"{value:,.0f}"
-    magnitude = abs(value)
-    if magnitude >= 1000:
-        return f"{value:,.1f}"
-    if magnitude >= 100:
-        return f"{value:.2f}"
-    return f"{value:.4f}" if unit in ("ms", "s") else f"{value:.3f}"
+    """A time in the given `unit`, which the text does not repeat: 1234.5678 ms is "1,234.568"."""
+    return format_durations([value], unit)[0]
+
+
+def format_durations(values: Sequence[float | None], unit: str) -> list[str]:
+    """Times of one `unit`, with equal decimals fit for the largest, at most to the nanosecond."""
+    least, most = _DURATION_DECIMALS.get(unit, (0, 9))
+    decimals = min(max(_decimals_for(values), least), most)
+    return [_fixed(value, decimals) for value in values]
+
+
+def format_float(value: float | None) -> str:
+    """A number without a unit, in five figures: 12.3456789 is "12.346", 1.5e-9 is "1.500e-09"."""
+    return format_floats([value])[0]
+
+
+def format_floats(values: Sequence[float | None]) -> list[str]:
+    """Numbers without a unit: equal decimals, or five figures each if some are tiny or huge."""
+    sizes = [abs(value) for value in _finite(values) if value]
+    low, high = _PLAIN_FLOATS
+    if sizes and (min(sizes) < low or max(sizes) >= high):
+        return [_figures(value) for value in values]
+    if all(value.is_integer() for value in sizes):
+        return [_fixed(value, 0) for value in values]
+    decimals = min(max(_decimals_for(values), 2), 6)
+    return [_fixed(value, decimals) for value in values]
 
 
 def format_share(value: float | None) -> str:
     """A fraction as percent: 0.1234 is "12.3%"."""
-    return "" if value is None or math.isnan(value) else f"{100 * value:.1f}%"
+    text = _fixed(None if value is None else 100 * value, 1)
+    return text and text + "%"
 
 
 def format_count(value: float | None) -> str:
-    """A whole number with thousands separators."""
-    return "" if value is None or math.isnan(value) else f"{value:,.0f}"
+    """A number of things with thousands separators; a mean of counts keeps two decimals."""
+    whole = value is None or not math.isfinite(value) or float(value).is_integer()
+    return _fixed(value, 0 if whole else 2)
 
 
 def format_bytes(value: float | None) -> str:
     """Bytes in binary units with three figures: 1536 is "1.50 KiB"."""
-    if value is None or math.isnan(value):
-        return ""
+    if value is None or not math.isfinite(value):
+        return _fixed(value, 0)
     size = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(size) < 1024:
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        # 1023.7 would be written as "1024 KiB": it belongs to the next unit.
+        if abs(size) < 1023.5 or unit == "TiB":
             break
         size /= 1024
-    else:
-        unit = "TiB"
     if unit == "B":
         return f"{size:.0f} B"
-    return f"{size:.{2 if abs(size) < 10 else 1 if abs(size) < 100 else 0}f} {unit}"
+    return f"{size:.{2 if abs(size) < 9.995 else 1 if abs(size) < 99.95 else 0}f} {unit}"
+
+
+def _finite(values: Iterable[float | None]) -> list[float]:
+    return [float(value) for value in values if value is not None and math.isfinite(value)]
+
+
+def _decimals_for(values: Iterable[float | None]) -> int:
+    """Decimals with which the largest value has `_FIGURES` figures; may be negative."""
+    largest = max(map(abs, _finite(values)), default=0.0)
+    return 0 if largest == 0 else _FIGURES - 1 - math.floor(math.log10(largest))
+
+
+def _fixed(value: float | None, decimals: int) -> str:
+    if isinstance(value, int) and not decimals:
+        return f"{value:,d}"  # exact where a float is not
+    if value is None or math.isnan(value):
+        return ""
+    text = f"{value + 0.0:,.{decimals}f}"  # -0.0 is 0
+    # What is not zero must not read as zero.
+    if value != 0 and float(text.replace(",", "")) == 0:
+        smallest = f"{10.0**-decimals:.{decimals}f}"
+        return f"<{smallest}" if value > 0 else f">-{smallest}"
+    return text
+
+
+def _figures(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return ""
+    low, high = _PLAIN_FLOATS
+    plain = value == 0 or low <= abs(value) < high
+    return f"{value:.{_FIGURES}g}" if plain else f"{value:.3e}"

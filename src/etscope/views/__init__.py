@@ -1,1 +1,137 @@
-"""Shapes to text or files. A view writes; it does not decide, aggregate or open files."""
+"""Shapes to text or files. A view writes; it does not decide, aggregate or open files.
+
+A new view is one new module with a writer, one line in a registry below, and one golden file.
+The registries hold names, so that no view is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from etscope.errors import UsageError
+from etscope.views.output import open_output
+
+if TYPE_CHECKING:
+    from etscope.model.table import Table
+    from etscope.model.timeline import Timeline
+
+__all__ = [
+    "TABLE_VIEWS",
+    "TIMELINE_VIEWS",
+    "ViewSpec",
+    "format_of",
+    "save_table",
+    "save_timeline",
+    "write_table",
+    "write_timeline",
+]
+
+
+class ViewSpec(NamedTuple):
+    """Where a view's writer lives ("module:function"), its file suffix and its line of help.
+
+    `binary`: it writes bytes. `styled`: it takes the keywords `width` and `color`.
+    """
+
+    writer: str
+    suffix: str
+    help: str
+    binary: bool = False
+    styled: bool = False
+
+
+TABLE_VIEWS: dict[str, ViewSpec] = {
+    "table": ViewSpec("etscope.views.terminal:write", ".txt", "for people", styled=True),
+    "json": ViewSpec("etscope.views.json_table:write_json", ".json", "one versioned document"),
+    "jsonl": ViewSpec("etscope.views.json_table:write_jsonl", ".jsonl", "one object a row"),
+    "csv": ViewSpec("etscope.views.delimited:write_csv", ".csv", "comma-separated values"),
+    "tsv": ViewSpec("etscope.views.delimited:write_tsv", ".tsv", "tab-separated values"),
+    "md": ViewSpec("etscope.views.markdown:write", ".md", "a GitHub table"),
+    "parquet": ViewSpec("etscope.views.parquet:write", ".parquet", "typed columns", binary=True),
+}
+
+TIMELINE_VIEWS: dict[str, ViewSpec] = {
+    "perfetto": ViewSpec(
+        "etscope.views.perfetto:write",
+        ".pftrace",
+        "protobuf trace for ui.perfetto.dev",
+        binary=True,
+    ),
+    "chrome": ViewSpec("etscope.views.chrome:write", ".json", "Trace Event JSON"),
+    "speedscope": ViewSpec(
+        "etscope.views.speedscope:write", ".speedscope.json", "flame graph for speedscope.app"
+    ),
+}
+
+
+def write_table(
+    table: Table, format: str, out: IO[Any], *, width: int | None = None, color: bool | None = None
+) -> None:
+    """Write `table` to an open stream in a format of `TABLE_VIEWS`.
+
+    `width` (columns of text) and `color` are for the formats for people; None: as `out` is.
+    """
+    spec = _spec(TABLE_VIEWS, format, "table")
+    style = {"width": width, "color": color} if spec.styled else {}
+    _writer(spec)(table, out, **style)
+
+
+def write_timeline(timeline: Timeline, format: str, out: IO[Any]) -> None:
+    """Write `timeline` to an open stream in a format of `TIMELINE_VIEWS`."""
+    _writer(_spec(TIMELINE_VIEWS, format, "timeline"))(timeline, out)
+
+
+def save_table(
+    table: Table,
+    path: str | os.PathLike[str] = "-",
+    format: str | None = None,
+    *,
+    width: int | None = None,
+    color: bool | None = None,
+) -> None:
+    """Write `table` to a file, or to standard output ("-").
+
+    Without `format` the file's suffix decides; a further suffix ".gz" compresses.
+    """
+    format = format or format_of(path, TABLE_VIEWS, default="table")
+    with open_output(path, binary=_spec(TABLE_VIEWS, format, "table").binary) as out:
+        write_table(table, format, out, width=width, color=color)
+
+
+def save_timeline(
+    timeline: Timeline, path: str | os.PathLike[str], format: str | None = None
+) -> None:
+    """Write `timeline` to a file, or to standard output ("-"); see `save_table`."""
+    format = format or format_of(path, TIMELINE_VIEWS, default="perfetto")
+    with open_output(path, binary=_spec(TIMELINE_VIEWS, format, "timeline").binary) as out:
+        write_timeline(timeline, format, out)
+
+
+def format_of(path: str | os.PathLike[str], views: Mapping[str, ViewSpec], *, default: str) -> str:
+    """The format whose suffix `path` ends with, the longest first; `default` for "-"."""
+    name = os.fspath(path)
+    if name == "-":
+        return default
+    stem = name.lower().removesuffix(".gz")
+    for format, spec in sorted(views.items(), key=lambda item: -len(item[1].suffix)):
+        if stem.endswith(spec.suffix):
+            return format
+    known = ", ".join(f"{spec.suffix} ({format})" for format, spec in views.items())
+    raise UsageError(f"no format is known by the name of {name!r}", hint=f"suffixes are: {known}")
+
+
+def _spec(views: Mapping[str, ViewSpec], format: str, shape: str) -> ViewSpec:
+    try:
+        return views[format]
+    except KeyError:
+        raise UsageError(
+            f"unknown {shape} format {format!r}", hint="formats are: " + ", ".join(views)
+        ) from None
+
+
+def _writer(spec: ViewSpec) -> Any:
+    module, _, function = spec.writer.partition(":")
+    return getattr(importlib.import_module(module), function)

@@ -1,0 +1,36 @@
+"""CSV and TSV: a header of names with units ("avg_ms"), full precision, no value is an empty field.
+
+Lists are JSON text. Nothing else is changed: a field that starts with "=" stays one.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import Any, TextIO
+
+from etscope.model.table import Table
+from etscope.views.values import plain_rows
+
+
+def write_csv(table: Table, out: TextIO) -> None:
+    """RFC 4180 but for the line ends, which are those of the system's text tools."""
+    _write(table, out, ",")
+
+
+def write_tsv(table: Table, out: TextIO) -> None:
+    """As CSV, with tabs."""
+    _write(table, out, "\t")
+
+
+def _write(table: Table, out: TextIO, delimiter: str) -> None:
+    writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+    writer.writerow([column.key for column in table.columns])
+    writer.writerows(map(_field, row) for row in plain_rows(table))
+
+
+def _field(value: Any) -> Any:
+    # csv writes None as an empty field and floats by repr, which loses nothing.
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value) if isinstance(value, list) else value

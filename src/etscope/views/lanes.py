@@ -1,0 +1,157 @@
+"""A timeline as begin and end events in the order that trace formats want them.
+
+Spans of one track should nest or be disjoint. Where they do not (events of several threads, a clock
+that was set back), the span that crosses the end of another moves to a lane of its own, a further
+track of the same parent named "<track> (2)": nothing is lost and no time is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import UsageError
+from etscope.model.timeline import Timeline, Track
+
+_NS_PER_SECOND = 10**9
+_MOST_LANES = 100  # more would take time that grows with the square of the spans
+_LARGEST = 2**62
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The spans of a timeline in lanes, each of which is a stack at every moment.
+
+    `tracks` are the timeline's, then the added lanes; `labels` their names with what a reader must
+    know of their clock. `start_ns` and `end_ns` are a span's times: nanoseconds, or cycles one by
+    one where the timeline has cycles. `lane` is a span's index in `tracks`.
+
+    `event_span` and `event_is_end` are the events in an order in which times never fall and each
+    lane's begins and ends are balanced.
+    """
+
+    tracks: tuple[Track, ...]
+    labels: tuple[str, ...]
+    start_ns: Ints
+    end_ns: Ints
+    lane: Ints
+    event_span: Ints
+    event_is_end: npt.NDArray[np.bool_]
+
+    @property
+    def event_ns(self) -> Ints:
+        return np.where(
+            self.event_is_end, self.end_ns[self.event_span], self.start_ns[self.event_span]
+        )
+
+    @property
+    def origin_ns(self) -> int:
+        """When the first span starts."""
+        return int(self.start_ns.min()) if len(self.start_ns) else 0
+
+
+def lanes_of(timeline: Timeline) -> Lanes:
+    """Lay `timeline` out; raises `UsageError` for spans that end before they start."""
+    start = _nanoseconds(timeline.start, timeline.ticks_per_second)
+    end = _nanoseconds(timeline.end, timeline.ticks_per_second)
+    backward = np.flatnonzero(end < start)
+    if len(backward):
+        name = timeline.names[timeline.name_id[backward[0]]]
+        raise UsageError(f"span {backward[0]} of the timeline, {name!r}, ends before it starts")
+    tracks = list(timeline.tracks)
+    lane = timeline.track.astype(np.int64)
+    spans: list[Ints] = []
+    ends: list[npt.NDArray[np.bool_]] = []
+    for index in range(len(timeline.tracks)):
+        mine = np.flatnonzero(timeline.track == index)
+        # Stable: of spans with equal times the one that stands first is the parent.
+        mine = mine[np.lexsort((-end[mine], start[mine]))]
+        for number, (order, is_end) in enumerate(_stacks(mine, start, end)):
+            if number:
+                lane[order] = len(tracks)
+                tracks.append(_further(timeline.tracks[index], number + 1))
+            spans.append(order)
+            ends.append(is_end)
+    event_span = np.concatenate([np.empty(0, np.int64), *spans])
+    event_is_end = np.concatenate([np.empty(0, np.bool_), *ends])
+    if len(event_span) != 2 * len(timeline):
+        raise UsageError("the timeline has spans on tracks that it does not have")
+    order = np.argsort(np.where(event_is_end, end[event_span], start[event_span]), kind="stable")
+    return Lanes(
+        tracks=tuple(tracks),
+        labels=tuple(_label(track, timeline.ticks_per_second) for track in tracks),
+        start_ns=start,
+        end_ns=end,
+        lane=lane,
+        event_span=event_span[order],
+        event_is_end=event_is_end[order],
+    )
+
+
+def _stacks(spans: Ints, start: Ints, end: Ints) -> Iterator[tuple[Ints, npt.NDArray[np.bool_]]]:
+    """The events of `spans` (sorted) as one stack, and of those that do not fit, as further ones.
+
+    Yields span and whether it is the end, for each event.
+    """
+    for _ in range(_MOST_LANES):
+        events, crossing = _stack(spans.tolist(), start[spans].tolist(), end[spans].tolist())
+        # An end is written as the complement of its span: one list is faster to fill than two.
+        codes = np.array(events, np.int64)
+        yield np.where(codes < 0, ~codes, codes), codes < 0
+        if not crossing:
+            return
+        spans = np.array(crossing, np.int64)
+    raise UsageError(
+        f"more than {_MOST_LANES} spans of one track overlap without being nested: "
+        "its events are not those of calls"
+    )
+
+
+def _stack(spans: list[int], starts: list[int], ends: list[int]) -> tuple[list[int], list[int]]:
+    """Begin and end events of the spans that nest, and the spans that cross another's end."""
+    events: list[int] = []
+    crossing: list[int] = []
+    open_spans: list[int] = []
+    open_ends: list[int] = []
+    for span, start, end in zip(spans, starts, ends, strict=True):
+        while open_ends and open_ends[-1] <= start:
+            open_ends.pop()
+            events.append(~open_spans.pop())
+        if open_ends and open_ends[-1] < end:
+            crossing.append(span)
+            continue
+        events.append(span)
+        open_spans.append(span)
+        open_ends.append(end)
+    events.extend(~span for span in reversed(open_spans))
+    return events, crossing
+
+
+def _nanoseconds(ticks: Ints, ticks_per_second: float | None) -> Ints:
+    """`ticks` in nanoseconds; cycles stay as they are."""
+    factor = Fraction(1)
+    if ticks_per_second is not None:
+        factor = _NS_PER_SECOND / Fraction(ticks_per_second)
+    largest = max(-int(ticks.min()), int(ticks.max())) if len(ticks) else 0
+    if largest * factor > _LARGEST:
+        raise UsageError("the times of the timeline are too large for nanoseconds in 64 bits")
+    if factor.denominator == 1:
+        return ticks.astype(np.int64) * int(factor)
+    return np.array([round(tick * factor) for tick in ticks.tolist()], np.int64)
+
+
+def _further(track: Track, number: int) -> Track:
+    return Track(f"{track.name} ({number})", track.parent, track.note)
+
+
+def _label(track: Track, ticks_per_second: float | None) -> str:
+    note = track.note
+    if note is None and ticks_per_second is None:
+        note = "cycles, not time"
+    return track.name if note is None else f"{track.name} ({note})"

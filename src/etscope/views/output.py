@@ -1,0 +1,94 @@
+"""The one place that opens outputs: "-" is standard output; a file appears whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from etscope.errors import UsageError
+
+__all__ = ["open_output"]
+
+
+@contextmanager
+def open_output(path: str | os.PathLike[str], *, binary: bool = False) -> Iterator[IO[Any]]:
+    """A stream to write to, of text (UTF-8) or bytes; a path that ends in ".gz" is compressed.
+
+    A file is written beside its place under a temporary name and renamed when complete, so a
+    failure leaves what was there before. Things that are not files (pipes, /dev/null) are written
+    to directly. Standard output is flushed, so a `BrokenPipeError` is raised here and not when
+    the interpreter exits; it passes through, as any error of the caller's does.
+
+    Raises `UsageError` for a place that cannot be written, and for bytes to a terminal.
+    """
+    name = os.fspath(path)
+    if name == "-":
+        with _standard_output(binary) as out:
+            yield out
+        return
+    target = Path(os.path.realpath(path))  # a link is followed, not replaced
+    special = target.exists() and not target.is_file()
+    part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
+    try:
+        with ExitStack() as streams:
+            try:
+                out = _opened(target if special else part, target.suffix == ".gz", binary, streams)
+            except OSError as error:
+                raise _unwritable(name, error) from error
+            yield out
+        if not special:
+            if target.exists():
+                shutil.copymode(target, part)
+            part.replace(target)
+    except OSError as error:
+        # Of the caller's errors those pass that are not of writing: they name another file, or
+        # tell that the reader of a pipe went away.
+        if error.filename is not None or isinstance(error, BrokenPipeError):
+            raise
+        raise _unwritable(name, error) from error
+    finally:  # an interrupt too leaves nothing behind
+        with suppress(OSError):
+            part.unlink()
+
+
+def _opened(file: Path, packed: bool, binary: bool, streams: ExitStack) -> IO[Any]:
+    """`file` open for writing, with what must be closed after it in `streams`."""
+    out: Any = streams.enter_context(file.open("wb"))
+    if packed:
+        # No name and no time in the header: equal data gives equal files.
+        out = streams.enter_context(gzip.GzipFile("", "wb", compresslevel=6, fileobj=out, mtime=0))
+    if not binary:
+        # Names from hostile files may hold lone surrogates, which UTF-8 cannot encode.
+        text = io.TextIOWrapper(out, encoding="utf-8", errors="backslashreplace", newline="\n")
+        out = streams.enter_context(text)
+    return out  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _standard_output(binary: bool) -> Iterator[IO[Any]]:
+    out = sys.stdout
+    if binary and out.isatty():
+        raise UsageError(
+            "this format is binary, and standard output is a terminal",
+            hint="name a file with -o, or pipe the output",
+        )
+    # A locale that lacks a character must not end the program in the middle of a table.
+    if not binary and isinstance(out, io.TextIOWrapper) and out.errors == "strict":
+        out.reconfigure(errors="backslashreplace")
+    out.flush()
+    yield out.buffer if binary else out
+    out.flush()
+    if binary:
+        out.buffer.flush()
+
+
+def _unwritable(name: str, error: OSError) -> UsageError:
+    return UsageError(f"cannot write {name}: {error.strerror or error}")
