@@ -6,6 +6,7 @@
     +- UsageError (ValueError)                   exit 2   the call or command is wrong
     |  +- MissingFileError (FileNotFoundError)            a path that is not there
     |  +- CyclesError (RuntimeError)                      cycles on one side of a conversion
+    |  +- RecordError (RuntimeError)                      an ETRecord cannot take what it is given
     +- FormatError (ValueError, RuntimeError)    exit 3   a file says something it must not
     |  +- VersionError                                    a file of a version we do not read
     +- MismatchError (ValueError)                exit 3   files that do not belong together
@@ -34,6 +35,7 @@ __all__ = [
     "MissingDataError",
     "MissingDependencyError",
     "MissingFileError",
+    "RecordError",
     "RuntimeFailure",
     "UsageError",
     "VersionError",
@@ -77,6 +79,12 @@ class CyclesError(UsageError, RuntimeError):
     """Cycles on one side of a time conversion only: how long one lasts is in no file."""
 
     slug = "cycles"
+
+
+class RecordError(UsageError, RuntimeError):
+    """An ETRecord cannot be made of what it is given."""
+
+    slug = "record"
 
 
 class FormatError(EtscopeError, ValueError, RuntimeError):
