@@ -59,6 +59,7 @@ RECIPES: dict[str, str] = {
     "nan_output": "values",
     "inf_output": "values",
     "int_outputs": "values",
+    "scalar_outputs": "values",
     "dynamic_shape": "values",
     "record_variants": "records",
     "bundled": "native_runs",

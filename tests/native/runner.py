@@ -51,18 +51,29 @@ def run(script: Sequence[str]) -> None:
         subprocess.run([runner(), path], check=True)
 
 
-def run_calls(pte: Path, etdump: Path, *calls: NativeCall, settings: Sequence[str] = ()) -> None:
-    """Execute calls of one program and write its ETDump."""
+def run_calls(
+    pte: Path, etdump: Path, *calls: NativeCall | str, settings: Sequence[str] = ()
+) -> None:
+    """Execute calls of one program and write its ETDump; a string is a line of the script."""
     with tempfile.TemporaryDirectory() as folder:
         lines = [*settings, f"program {pte}"]
         for number, call in enumerate(calls):
-            for index, array in enumerate(call.inputs):
-                raw = Path(folder) / f"{number}-{index}.raw"
-                raw.write_bytes(np.ascontiguousarray(array).tobytes())
-                sizes = ",".join(map(str, array.shape))
-                lines.append(f"input {SCALAR_TYPES[array.dtype.name]} {sizes} {raw}")
-            lines.append(f"call {call.method} {call.repeat} {call.index}")
+            if isinstance(call, NativeCall):
+                lines += _call_lines(call, Path(folder) / str(number))
+            else:
+                lines.append(call)
         run([*lines, f"etdump {etdump}"])
+
+
+def _call_lines(call: NativeCall, prefix: Path) -> list[str]:
+    """Write the inputs to files; the lines that feed them and execute."""
+    lines = []
+    for index, array in enumerate(call.inputs):
+        raw = prefix.with_name(f"{prefix.name}-{index}.raw")
+        raw.write_bytes(np.ascontiguousarray(array).tobytes())
+        sizes = ",".join(map(str, array.shape))
+        lines.append(f"input {SCALAR_TYPES[array.dtype.name]} {sizes} {raw}")
+    return [*lines, f"call {call.method} {call.repeat} {call.index}"]
 
 
 def runner() -> Path:
@@ -88,9 +99,7 @@ def _sdk() -> Path:
         raise ArtifactUnavailable("executorch is not installed")
     folder = Path(next(iter(locations)))
     if not (folder / "lib" / "libexecutorch_etdump.so").exists():
-        raise ArtifactUnavailable(
-            "this executorch wheel has no C++ libraries (1.5 on Linux has)"
-        )
+        raise ArtifactUnavailable("this executorch wheel has no C++ libraries (1.5 on Linux has)")
     return folder
 
 
