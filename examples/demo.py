@@ -25,7 +25,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     (*INSPECT, "--by", "module"),
     (*INSPECT, "--output", "operators.csv"),
     (*INSPECT, "--output", "operators.md"),
-    ("export", "run.etdp", "--etrecord", "model.etrecord", "--output", "trace.perfetto-trace"),
+    ("export", "run.etdp", "--etrecord", "model.etrecord", "--output", "trace.pftrace"),
 )
 
 
@@ -43,7 +43,7 @@ def main() -> int:
     print(f"\nin {OUTPUT.name}/:")
     for path in sorted(OUTPUT.iterdir()):
         print(f"  {path.name:24} {path.stat().st_size:>12,} bytes")
-    print("open trace.perfetto-trace in https://ui.perfetto.dev")
+    print("open trace.pftrace in https://ui.perfetto.dev")
     return 0
 
 
