@@ -18,6 +18,7 @@ import numpy.typing as npt
 from etscope.errors import FormatError, MissingDataError, reading
 from etscope.formats.debug_value import DebugValue, TensorRef, read_value
 from etscope.formats.flatbuffer_columns import FlatBuffer, IntArray, Tables
+from etscope.formats.identify import describe
 from etscope.formats.source import BytesLike, PathLike, Source, open_source
 
 __all__ = ["DebugValue", "ETDump", "EventKind", "TensorRef", "read_etdump"]
@@ -123,12 +124,7 @@ def read_etdump(source: BytesLike | PathLike) -> ETDump:
             raise
 
 
-_IDENTIFIER = b"ED00"
-_OTHER_FORMATS = (
-    (b"ET", "an ExecuTorch program (.pte)"),
-    (b"BP", "a bundled program (.bpte)"),
-    (b"PK", "a zip archive, maybe an ETRecord"),
-)
+IDENTIFIER = b"ED00"
 _BROKEN = (
     "the file was damaged, or ExecuTorch wrote it so: up to 1.5 it breaks the dump when it logs a "
     "tensor of type half, bfloat16, uint32, uint64 or float8 to the debug buffer"
@@ -180,7 +176,7 @@ def _read(source: Source, start: int, end: int) -> ETDump:
 def _extent(source: Source) -> tuple[int, int]:
     """First byte of the flatbuffer, and the byte after its last."""
     head = bytes(source.buffer[: _PREFIX + 8])
-    if head[8:12] == _IDENTIFIER:
+    if head[8:12] == IDENTIFIER:
         end = _PREFIX + int.from_bytes(head[:_PREFIX], "little")
         if end > source.size + _CUT_PADDING:
             raise FormatError(
@@ -188,13 +184,9 @@ def _extent(source: Source) -> tuple[int, int]:
                 hint="was the file copied before its writer closed it?",
             )
         return _PREFIX, min(end, source.size)
-    if head[4:8] == _IDENTIFIER:
+    if head[4:8] == IDENTIFIER:
         return 0, source.size
-    found = next((name for magic, name in _OTHER_FORMATS if magic in (head[4:6], head[:2])), None)
-    raise FormatError(
-        "not an ETDump: the identifier ED00 is not in its first 12 bytes",
-        hint=None if found is None else f"this looks like {found}",
-    )
+    raise FormatError(f"not an ETDump: {describe(source.buffer)}")
 
 
 def _event_columns(

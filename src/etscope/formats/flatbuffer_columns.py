@@ -242,6 +242,8 @@ def unique_rows(rows: ByteArray) -> tuple[IntArray, IntArray]:
     padded = np.zeros((count, -(-width // 8) * 8), np.uint8)
     padded[:, :width] = rows
     words = padded.view(np.uint64)
+    if (words == words[0]).all():
+        return np.zeros(1, np.int64), np.zeros(count, np.int64)
     digest = np.zeros(count, np.uint64)
     for column in range(words.shape[1]):
         digest = (digest ^ words[:, column]) * np.uint64(0x9E3779B97F4A7C15)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from etscope.errors import FormatError
+from etscope.errors import FormatError, UsageError
 
 
 class ScalarType(IntEnum):
@@ -110,3 +110,18 @@ def scalar_type(number: int, *, offset: int | None = None) -> ScalarType:
         return ScalarType(number)
     except ValueError as error:
         raise FormatError(f"unknown scalar type {number}", offset=offset) from error
+
+
+# Types that are more than their storage are not meant by numpy's names.
+_BY_NAME = {name: kind for kind, (name, _, stored_as) in _TYPES.items() if name == stored_as}
+
+
+def scalar_type_of(dtype: np.dtype[Any] | str) -> ScalarType:
+    """The type of a numpy (or ml_dtypes) dtype, or of its name in numpy and torch: "bfloat16".
+
+    Raises `UsageError` for a dtype that ExecuTorch's files cannot hold, such as "complex64".
+    """
+    name = dtype if isinstance(dtype, str) else dtype.name
+    if name not in _BY_NAME:
+        raise UsageError(f"ExecuTorch has no scalar type for {name}")
+    return _BY_NAME[name]
