@@ -1,0 +1,112 @@
+"""What is measured. Each entry is a claim of the documentation, and the target it must meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.artifacts import Artifact, artifacts
+
+from benchmarks.side import Cost, measured, process
+
+_QUIET = "import warnings; warnings.simplefilter('ignore')\n"
+UPSTREAM = _QUIET + "from executorch.devtools import Inspector"
+OURS = _QUIET + "from etscope import Inspector"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One row: `upstream` and `ours` measure the two sides. `target`: least ratio of the times."""
+
+    title: str
+    target: float
+    upstream: Callable[[], Cost]
+    ours: Callable[[], Cost]
+    memory_target: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One row without another side: our cost must be below `limit` seconds."""
+
+    title: str
+    limit: float | None
+    ours: Callable[[], Cost]
+
+
+def comparisons() -> dict[str, Comparison | Limit]:
+    """All measurements by name; making their artefacts is up to whoever runs them."""
+    return {
+        "open_dump": Comparison(
+            "`Inspector(etdump)`, 10,000 runs, more than 200,000 events",
+            target=100,
+            memory_target=5,
+            upstream=lambda: _open(UPSTREAM, artifacts("large"), record=False, repeats=1),
+            ours=lambda: _open(OURS, artifacts("large"), record=False, repeats=7),
+        ),
+        "open_record": Comparison(
+            "`Inspector(etdump, etrecord)`, BERT base, XNNPACK, 110 M parameters",
+            target=20,
+            upstream=lambda: _open(UPSTREAM, artifacts("bert_base_xnnpack"), True, 1),
+            ours=lambda: _open(OURS, artifacts("bert_base_xnnpack"), True, 3),
+        ),
+        "to_dataframe": Comparison(
+            "`to_dataframe()`, more than 5,000 distinct events",
+            target=20,
+            upstream=lambda: _to_dataframe(UPSTREAM, repeats=3),
+            ours=lambda: _to_dataframe(OURS, repeats=7),
+        ),
+        "cold_start": Comparison(
+            "whole process: the table of a small dump with its record",
+            target=15,
+            upstream=lambda: _cold_start(
+                ["-m", "executorch.devtools.inspector.inspector_cli", "--etdump_path"],
+                "--etrecord_path",
+                repeats=3,
+            ),
+            ours=lambda: _cold_start(["-m", "etscope", "inspect"], "--etrecord", repeats=10),
+        ),
+        "help": Limit("CPU of `etscope --help` above `python -c pass`", 0.1, _help),
+        "open_20k": Limit("`Inspector(etdump)`, 20,000 events", None, lambda: _ours("large_20k")),
+        "open_200k": Limit("`Inspector(etdump)`, 200,000 events", None, lambda: _ours("large")),
+        "open_2m": Limit("`Inspector(etdump)`, 2,000,000 events", None, lambda: _ours("large_2m")),
+    }
+
+
+def _open(setup: str, made: Artifact, record: bool, repeats: int) -> Cost:
+    linked = f", etrecord={str(made.etrecord)!r}" if record else ""
+    return measured(
+        setup, f"result = Inspector(etdump_path={str(_times(made))!r}{linked})", repeats=repeats
+    )
+
+
+def _ours(name: str) -> Cost:
+    return _open(OURS, artifacts(name), record=False, repeats=5)
+
+
+def _times(made: Artifact) -> Path:
+    """The dump that has times only, where there is one: profiling is done without outputs."""
+    return made.etdump_timing or made.etdump
+
+
+def _to_dataframe(setup: str, repeats: int) -> Cost:
+    """One call on a fresh Inspector: ours makes its objects on demand, and pays for them here."""
+    dump = str(_times(artifacts("wide")))
+    return measured(
+        setup,
+        "result = inspector.to_dataframe()",
+        prepare=f"inspector = Inspector(etdump_path={dump!r})",
+        repeats=repeats,
+    )
+
+
+def _cold_start(command: list[str], record_flag: str, repeats: int) -> Cost:
+    made = artifacts("cnn_xnnpack")
+    return process(*command, str(_times(made)), record_flag, str(made.etrecord), repeats=repeats)
+
+
+def _help() -> Cost:
+    nothing = process("-c", "pass", repeats=10, cpu=True)
+    ours = process("-m", "etscope", "--help", repeats=10, cpu=True)
+    return Cost(ours.seconds - nothing.seconds)
