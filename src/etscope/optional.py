@@ -11,6 +11,7 @@ from etscope.errors import MissingDependencyError
 # package -> the extra of etscope that installs it (None: a core dependency)
 _EXTRAS: dict[str, str | None] = {
     "executorch": "torch",
+    "tabulate": None,
     "matplotlib": "plot",
     "pandas": None,
     "perfetto": "perfetto",

@@ -21,7 +21,8 @@ Ticks = npt.NDArray[np.int64]
 Attribute = Callable[[EventKey], Attribution]
 
 EXECUTE = "Method::execute"
-LOAD_EVENTS = ("Program::load_method", "Method::init")
+LOAD_METHOD = "Program::load_method"
+LOAD_EVENTS = (LOAD_METHOD, "Method::init")
 KERNEL_PREFIX = "native_call_"
 # The runtime's own events around an instruction (method.cpp, `Method::execute_instruction`).
 _CALLS = {

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from etscope.analysis.correlate import Attribution
 from etscope.analysis.places import common_module, lines_of, module_type, short_lines
-from etscope.analysis.profile import EXECUTE, MethodProfile, Row, Ticks
+from etscope.analysis.profile import EXECUTE, LOAD_METHOD, MethodProfile, Row, Ticks
 from etscope.errors import UsageError
 from etscope.model.table import Column, Kind, Table
 from etscope.units import TimeScale, format_duration, scale_factor
@@ -240,15 +240,12 @@ def _title(profile: MethodProfile, scale: Scale) -> str:
     runs = len(profile.runs)
     parts = [profile.method or "method", f"{runs} {'run' if runs == 1 else 'runs'}"]
     samples = scale(profile.total)
-    for name, ticks in profile.load.items():
-        parts.append(f"{_LOAD_WORDS.get(name, name)} {_time(float(scale(ticks).mean()), scale)}")
+    if LOAD_METHOD in profile.load:
+        parts.append(f"load {_time(float(scale(profile.load[LOAD_METHOD]).mean()), scale)}")
     parts.append(f"first run {_time(float(samples[0]), scale)}")
     if runs > 1:
         parts.append(f"p50 {_time(float(np.percentile(samples, 50)), scale)}")
     return " · ".join(parts)
-
-
-_LOAD_WORDS = {"Program::load_method": "load"}
 
 
 def _time(value: float, scale: Scale) -> str:

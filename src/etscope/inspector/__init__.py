@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from etscope.inspector._compare import compare_results
 from etscope.inspector._inspector import Inspector
 from etscope.model.events import Event, EventBlock, PerfData
 from etscope.units import TimeScale
 
-__all__ = ["Event", "EventBlock", "Inspector", "PerfData", "TimeScale"]
+__all__ = ["Event", "EventBlock", "Inspector", "PerfData", "TimeScale", "compare_results"]

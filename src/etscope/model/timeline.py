@@ -27,9 +27,10 @@ class Timeline:
     """Spans as columns, ordered so that a parent stands before its children on the same track.
 
     `start` and `end` are integers in ticks of `ticks_per_second` (1e9: nanoseconds; None: cycles,
-    whose length is unknown). Spans of one track nest or are disjoint. `name_id` indexes `names`;
-    `args_id` indexes `args` (-1: none), the annotations that a view shows with a span (values are
-    text, numbers or bools).
+    whose length is unknown). Spans of one track nest or are disjoint (a view moves one that crosses
+    another's end to a track of its own). `name_id` indexes `names`; `args_id` indexes `args` (-1:
+    none), the annotations that a view shows with a span: text, numbers or bools by name. The name
+    "source" is for the line that it comes from, as "file:line".
     """
 
     tracks: tuple[Track, ...]

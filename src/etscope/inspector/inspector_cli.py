@@ -1,0 +1,80 @@
+"""``python3 -m etscope.inspector.inspector_cli``: upstream's command with upstream's flags.
+
+`etscope inspect` is the command made for people; this one is for scripts that know the flags.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from etscope.errors import EtscopeError
+from etscope.inspector._compare import compare_results
+from etscope.inspector._inspector import Inspector
+from etscope.optional import available
+from etscope.units import TimeScale
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table of a dump; write it as TSV and compare outputs when asked. An exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        _run(options)
+    except EtscopeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    scales = [scale.value for scale in TimeScale]
+    parser = argparse.ArgumentParser(prog="python3 -m etscope.inspector.inspector_cli")
+    parser.add_argument("--etdump_path", required=True, help="the ETDump file")
+    parser.add_argument("--etrecord_path", help="its ETRecord")
+    parser.add_argument("--debug_buffer_path", help="its file of logged tensors")
+    parser.add_argument("--tsv_path", help="write the table here, too")
+    parser.add_argument(
+        "--source_time_scale", choices=scales, default="ns", help="unit of the runtime's clock"
+    )
+    parser.add_argument(
+        "--target_time_scale", choices=scales, default="ms", help="unit of the times shown"
+    )
+    parser.add_argument(
+        "--compare_results",
+        action="store_true",
+        help="compare the outputs with the record's references, and plot them if matplotlib is "
+        "installed",
+    )
+    return parser
+
+
+def _run(options: argparse.Namespace) -> None:
+    inspector = Inspector(
+        etdump_path=options.etdump_path,
+        etrecord=options.etrecord_path,
+        debug_buffer_path=options.debug_buffer_path,
+        source_time_scale=options.source_time_scale,
+        target_time_scale=options.target_time_scale,
+    )
+    inspector.print_data_tabular()
+    if options.tsv_path:
+        inspector.save_data_to_tsv(options.tsv_path)
+    if options.compare_results:
+        _compare(inspector)
+
+
+def _compare(inspector: Inspector) -> None:
+    plot = available("matplotlib") is not None
+    for block in inspector.event_blocks:
+        if block.name != "Execute":
+            continue
+        results = compare_results(block.reference_output or [], block.run_output or [], plot=plot)
+        for metric, values in results.items():
+            print(metric)
+            for index, value in enumerate(values):
+                print(f"{index:<5}{'-' if value is None else format(value, '.6g'):>12}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
