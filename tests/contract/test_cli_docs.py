@@ -31,7 +31,6 @@ def test_the_page_is_current() -> None:
 def test_every_verb_is_a_command_with_help(verb: str) -> None:
     command = cli.get_command(click.Context(cli), verb)
     assert command is not None
-    assert command.name == verb
     assert command.help
     undocumented = [
         option.name
