@@ -35,22 +35,23 @@ def open_output(path: str | os.PathLike[str], *, binary: bool = False) -> Iterat
             yield out
         return
     target = Path(os.path.realpath(path))  # a link is followed, not replaced
-    special = target.exists() and not target.is_file()
+    with _naming(name):
+        special = target.exists() and not target.is_file()
     part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
     try:
         with ExitStack() as streams:
-            try:
-                out = _opened(target if special else part, target.suffix == ".gz", binary, streams)
-            except OSError as error:
-                raise _unwritable(name, error) from error
+            with _naming(name):
+                file = target if special else part
+                out = _opened(file, target.suffix == ".gz", binary, streams)
             yield out
         if not special:
-            if target.exists():
-                shutil.copymode(target, part)
-            part.replace(target)
+            with _naming(name):
+                if target.exists():
+                    shutil.copymode(target, part)
+                part.replace(target)
     except OSError as error:
-        # Of the caller's errors those pass that are not of writing: they name another file, or
-        # tell that the reader of a pipe went away.
+        # Of the caller's errors those of writing are ours: they name no file. A `BrokenPipeError`
+        # tells that the reader went away, which is not a failure.
         if error.filename is not None or isinstance(error, BrokenPipeError):
             raise
         raise _unwritable(name, error) from error
@@ -88,6 +89,15 @@ def _standard_output(binary: bool) -> Iterator[IO[Any]]:
     out.flush()
     if binary:
         out.buffer.flush()
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Say which output it is that the system refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise _unwritable(name, error) from error
 
 
 def _unwritable(name: str, error: OSError) -> UsageError:

@@ -1,8 +1,8 @@
 """Parquet through pyarrow: typed columns, units and kinds in the metadata of the fields.
 
-A column's type follows its kind where its values allow: whole numbers are int64, others double,
-lists are lists of one type. The metadata of the schema holds title and notes as JSON under
-"etscope"; that of a field "kind", "unit" and "title".
+A column's type follows its kind: identifiers, counts and bytes are int64, other numbers double,
+and lists are lists of one type. Values that do not fit are text. The metadata of the schema holds
+title and notes as JSON under "etscope"; that of a field "kind", "unit" and "title".
 """
 
 from __future__ import annotations
@@ -41,22 +41,28 @@ def _metadata(column: Column) -> dict[str, str]:
 
 def _array(pa: Any, column: Column, values: Any) -> Any:
     """The values in the first of the kind's types that holds them all; as text else."""
-    plain = [_storable(value) for value in plain_values(values)]
-    for arrow_type in _types(pa, column.kind, whole=not _any_float(plain)):
+    plain = [_storable(value) for value in plain_values(column, values)]
+    types = _types(pa, column.kind)
+    if _any_float(plain):  # which arrow would cut to whole numbers
+        types = [item for item in types if item not in (pa.int64(), pa.list_(pa.int64()))]
+    for arrow_type in types:
         with suppress(pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             return pa.array(plain, arrow_type)
-    return pa.array([value if value is None else _text(value) for value in plain], pa.string())
+    if column.kind is Kind.LIST:
+        return pa.array([_texts(value) for value in plain], pa.list_(pa.string()))
+    return pa.array([_text(value) for value in plain], pa.string())
 
 
-def _types(pa: Any, kind: Kind, *, whole: bool) -> list[Any]:
-    numbers = [pa.int64(), pa.float64()] if whole else [pa.float64()]
+def _types(pa: Any, kind: Kind) -> list[Any]:
+    """Types by the kind alone, as far as may be: files of several runs can be read as one."""
     if kind is Kind.LIST:
-        return [pa.list_(item) for item in (*numbers, pa.string())]
+        return [pa.list_(item) for item in (pa.int64(), pa.float64(), pa.string())]
     if kind is Kind.BOOL:
         return [pa.bool_()]
-    if kind in (Kind.FLOAT, Kind.SHARE):
-        return [pa.float64()]
-    return numbers if is_number(kind) else [pa.string()]
+    if not is_number(kind):
+        return [pa.string()]
+    whole = kind in (Kind.INT, Kind.COUNT, Kind.BYTES)
+    return [pa.int64(), pa.float64()] if whole else [pa.float64(), pa.int64()]
 
 
 def _any_float(values: list[Any]) -> bool:
@@ -72,8 +78,14 @@ def _storable(value: Any) -> Any:
     return _utf8(value) if isinstance(value, str) else value
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _texts(value: Any) -> list[str | None] | None:
+    if value is None:
+        return None
+    return [_text(item) for item in (value if isinstance(value, list) else [value])]
 
 
 def _utf8(text: str) -> str:

@@ -47,7 +47,7 @@ def visible(text: str) -> str:
 
 def cell_texts(column: Column, values: Sequence[Any]) -> list[str]:
     """The values of a column formatted by its kind; no value is the empty text."""
-    plain = plain_values(values)
+    plain = plain_values(column, values)
     if not is_number(column.kind):
         return [_text(value) for value in plain]
     # A text among numbers ("skipped") stands as it is.
@@ -84,14 +84,8 @@ def _text(value: Any) -> str:
     return ", ".join(map(_text, value)) if isinstance(value, list) else visible(str(value))
 
 
-def _identifier(value: Any) -> str:
-    # Identifiers are floats where a missing one made the column so.
-    whole = isinstance(value, float) and value.is_integer()
-    return "" if value is None else str(int(value) if whole else value)
-
-
 _NUMBER_FORMATS: dict[Kind, Callable[[Sequence[Any]], list[str]]] = {
-    Kind.INT: lambda values: [_identifier(value) for value in values],
+    Kind.INT: lambda values: [_text(value) for value in values],
     Kind.COUNT: lambda values: [format_count(value) for value in values],
     Kind.BYTES: lambda values: [format_bytes(value) for value in values],
     Kind.SHARE: lambda values: [format_share(value) for value in values],

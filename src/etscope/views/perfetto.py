@@ -100,6 +100,10 @@ class _Packets:
             descriptor.name = _utf8(label)
             descriptor.sibling_order_rank = index
             descriptor.child_ordering = self._pb2.TrackDescriptor.EXPLICIT
+            # Else the viewer draws tracks of one name as one.
+            descriptor.sibling_merge_behavior = (
+                self._pb2.TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE
+            )
             self._emit_packet(packet)
 
     def begin(self, span: int) -> bytes:

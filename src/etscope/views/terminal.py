@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, TextIO
+from typing import TextIO
 
 from etscope.model.table import Column, Kind, Table
 from etscope.views.fit import GAP, Extent, Fit, cell_width, cut_middle, cut_start, fit
@@ -105,10 +105,11 @@ def _lines(table: Table, width: int | None, look: _Look) -> Iterator[str]:
     columns = _columns(table, look)
     extents = [cells.extent(i) for i, cells in enumerate(columns)]
     share = _share_to_draw(table, extents, width)
-    layout = fit(extents, width if share is None or width is None else width - _BAR - GAP)
+    room = width if share is None or width is None else width - _BAR - GAP
+    layout = fit(_settled(extents, columns, fit(extents, room), look), room)
     strips = [_strip(columns[i], size, look) for i, size in layout.widths.items()]
     if share is not None:
-        strips.insert(share + 1, _bars(table.values[table.names[share]], look))
+        strips.insert(share + 1, _bars(table, share, look))
     rule = look.paint(look.rule * (sum(s.width for s in strips) + GAP * (len(strips) - 1)), _DIM)
     yield from _heads(strips, look)
     yield rule
@@ -133,6 +134,21 @@ def _columns(table: Table, look: _Look) -> list[_Cells]:
         names_row = column.kind is Kind.TEXT and all(c.prefixes is None for c in columns)
         columns.append(_Cells(column, texts, prefixes if names_row else None))
     return columns
+
+
+def _settled(
+    extents: Sequence[Extent], columns: Sequence[_Cells], layout: Fit, look: _Look
+) -> list[Extent]:
+    """The extents with paths as wide as once cut to whole parts; other texts get the rest."""
+    settled: list[Extent] = []
+    for extent in extents:
+        column = columns[extent.position]
+        width = layout.widths.get(extent.position, extent.cells)
+        if column.column.kind is Kind.PATH and width < extent.cells:
+            cut = (cut_start(text, width, look.cut) for text in column.texts)
+            extent = replace(extent, cells=max(map(cell_width, cut), default=0))
+        settled.append(extent)
+    return settled
 
 
 def _strip(cells: _Cells, width: int, look: _Look) -> _Strip:
@@ -188,8 +204,10 @@ def _share_to_draw(table: Table, extents: Sequence[Extent], width: int | None) -
     return shares[0] if whole and not layout.left_out else None
 
 
-def _bars(shares: Sequence[Any], look: _Look) -> _Strip:
-    sizes = [max(0.0, float(share or 0)) for share in plain_values(shares)]
+def _bars(table: Table, share: int, look: _Look) -> _Strip:
+    column = table.columns[share]
+    values = plain_values(column, table.values[column.name])
+    sizes = [max(0.0, value) if isinstance(value, (int, float)) else 0.0 for value in values]
     largest = max(sizes, default=0.0) or 1.0
     return _Strip([" " * _BAR], [_bar(size / largest, look) for size in sizes], _BAR)
 

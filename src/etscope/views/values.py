@@ -6,18 +6,27 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from etscope.model.table import Kind, Table
+from etscope.model.table import Column, Kind, Table
+
+# Kinds whose values are whole; an array makes them floats where one is missing.
+_WHOLE = frozenset({Kind.INT, Kind.COUNT, Kind.BYTES})
 
 
 def plain_rows(table: Table) -> Iterator[tuple[Any, ...]]:
     """The rows of `table` with plain values, in column order."""
-    return zip(*(plain_values(table.values[name]) for name in table.names), strict=True)
+    columns = (plain_values(column, table.values[column.name]) for column in table.columns)
+    return zip(*columns, strict=True)
 
 
-def plain_values(values: Sequence[Any]) -> list[Any]:
-    """`plain` of each, as a list."""
+def plain_values(column: Column, values: Sequence[Any]) -> list[Any]:
+    """`plain` of each value; whole numbers are int in a column of identifiers, counts or bytes."""
     to_list = getattr(values, "tolist", None)  # numpy's way, much faster than one by one
-    return [plain(value) for value in (values if to_list is None else to_list())]
+    found = [plain(value) for value in (values if to_list is None else to_list())]
+    if column.kind not in _WHOLE:
+        return found
+    return [
+        int(value) if isinstance(value, float) and value.is_integer() else value for value in found
+    ]
 
 
 def plain(value: Any) -> Any:

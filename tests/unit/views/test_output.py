@@ -1,0 +1,154 @@
+"""Outputs appear whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from etscope.errors import UsageError
+from etscope.views.output import open_output
+
+
+def test_text_is_utf8_with_plain_line_ends_and_no_surrogates(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    with open_output(path) as out:
+        out.write("größe\n\ud800")
+    assert path.read_bytes() == "größe\n\\ud800".encode()
+
+
+def test_bytes(tmp_path: Path) -> None:
+    with open_output(tmp_path / "a.bin", binary=True) as out:
+        out.write(b"\x00\xff")
+    assert (tmp_path / "a.bin").read_bytes() == b"\x00\xff"
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_gz_compresses_equal_data_to_equal_files(tmp_path: Path, binary: bool) -> None:
+    for name in ("a.json.gz", "b.json.gz"):
+        with open_output(tmp_path / name, binary=binary) as out:
+            out.write(b"text" if binary else "text")
+    first, second = ((tmp_path / name).read_bytes() for name in ("a.json.gz", "b.json.gz"))
+    assert first == second
+    assert gzip.decompress(first) == b"text"
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_failure_leaves_what_was_there(tmp_path: Path, error: type[BaseException]) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("before")
+    with pytest.raises(error), open_output(path) as out:
+        out.write("half")
+        raise error
+    assert path.read_text() == "before"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_the_file_is_not_there_until_it_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    with open_output(path) as out:
+        out.write("half")
+        out.flush()
+        assert not path.exists()
+    assert path.read_text() == "half"
+
+
+def test_mode_and_link_of_an_existing_file_are_kept(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.txt", tmp_path / "link.txt"
+    real.write_text("before")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    with open_output(link) as out:
+        out.write("after")
+    assert link.is_symlink()
+    assert real.read_text() == "after"
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_is_not_a_file_is_written_to_directly(tmp_path: Path) -> None:
+    with open_output("/dev/null") as out:
+        out.write("gone")
+    assert not Path("/dev/null").is_file()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
+    with open_output(pipe) as out:
+        out.write("through")
+    assert reader.communicate(timeout=20)[0] == b"through"
+
+
+@pytest.mark.parametrize("place", ["", "missing/a.txt", "file/a.txt", "x" * 300])
+def test_places_that_cannot_be_written(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("a file")
+    with pytest.raises(UsageError, match="cannot write"), open_output(tmp_path / place) as out:
+        out.write("text")
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_a_clear_error() -> None:
+    with (
+        pytest.raises(UsageError, match="cannot write /dev/full: No space left"),
+        open_output("/dev/full") as out,
+    ):
+        out.write("text" * 100_000)
+
+
+def test_errors_of_the_caller_pass_through(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), open_output(tmp_path / "a.txt"):
+        (tmp_path / "not-there").read_text()
+
+
+def test_dash_is_standard_output(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    with open_output("-") as out:
+        out.write("text\n")
+    with open_output("-", binary=True) as out:
+        out.write(b"\xff")
+    assert capsysbinary.readouterr().out == b"text\n\xff"
+
+
+def test_bytes_do_not_go_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    with pytest.raises(UsageError, match="is a terminal"), open_output("-", binary=True):
+        pass
+
+
+def test_a_reader_that_goes_away_raises_inside_the_block() -> None:
+    code = (
+        "import os, sys\n"
+        "from etscope.views.output import open_output\n"
+        "try:\n"
+        "    with open_output('-') as out:\n"
+        "        out.write('short')\n"
+        "except BrokenPipeError:\n"
+        "    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)\n"
+        "    sys.exit(141)\n"
+    )
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_locale_without_a_character_does_not_end_the_program() -> None:
+    code = (
+        "from etscope.views.output import open_output\n"
+        "with open_output('-') as out:\n"
+        "    out.write('größe')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.stdout == b"gr\\xf6\\xdfe"

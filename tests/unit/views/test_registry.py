@@ -1,0 +1,104 @@
+"""The registries of views: what is in them works, and formats are found by name."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.views import shapes
+
+from etscope.errors import MissingDependencyError, UsageError
+from etscope.views import (
+    TABLE_VIEWS,
+    TIMELINE_VIEWS,
+    format_of,
+    save_table,
+    save_timeline,
+    write_table,
+    write_timeline,
+)
+
+
+@pytest.mark.parametrize("name", TABLE_VIEWS)
+def test_every_table_view_writes_every_table(name: str, tmp_path: Path) -> None:
+    for make in (shapes.events, shapes.kinds, shapes.hostile, shapes.empty):
+        path = tmp_path / f"table{TABLE_VIEWS[name].suffix}"
+        save_table(make(), path)
+        assert path.stat().st_size or name == "jsonl"
+
+
+@pytest.mark.parametrize("name", TIMELINE_VIEWS)
+def test_every_timeline_view_writes_every_timeline(name: str, tmp_path: Path) -> None:
+    for make in (shapes.timeline, shapes.cycles, shapes.crossing, shapes.no_spans):
+        path = tmp_path / f"trace{TIMELINE_VIEWS[name].suffix}"
+        save_timeline(make(), path)
+        assert path.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("a.json", "json"),
+        ("dir.csv/a.JSONL", "jsonl"),
+        (Path("a.csv.gz"), "csv"),
+        ("a.txt", "table"),
+        ("-", "table"),
+    ],
+)
+def test_table_format_of(path: str | Path, name: str) -> None:
+    assert format_of(path, TABLE_VIEWS, default="table") == name
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("a.json", "chrome"),
+        ("a.json.gz", "chrome"),
+        ("a.speedscope.json", "speedscope"),
+        ("a.pftrace", "perfetto"),
+        ("-", "perfetto"),
+    ],
+)
+def test_timeline_format_of(path: str, name: str) -> None:
+    assert format_of(path, TIMELINE_VIEWS, default="perfetto") == name
+
+
+def test_an_unknown_suffix_and_an_unknown_format_say_what_there_is() -> None:
+    with pytest.raises(UsageError, match=r"\.csv \(csv\)"):
+        format_of("a.xlsx", TABLE_VIEWS, default="table")
+    with pytest.raises(UsageError, match="formats are: table, json"):
+        write_table(shapes.empty(), "xml", io.StringIO())
+    with pytest.raises(UsageError, match="formats are: perfetto, chrome"):
+        write_timeline(shapes.cycles(), "xml", io.StringIO())
+
+
+def test_a_format_may_differ_from_the_suffix(tmp_path: Path) -> None:
+    save_table(shapes.empty(), tmp_path / "a.log", "json")
+    assert json.loads((tmp_path / "a.log").read_text())["title"] == "nothing"
+
+
+def test_a_timeline_is_compressed_by_its_suffix(tmp_path: Path) -> None:
+    save_timeline(shapes.timeline(), tmp_path / "a.json.gz")
+    assert json.loads(gzip.decompress((tmp_path / "a.json.gz").read_bytes()))["traceEvents"]
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [("parquet", "pyarrow", "parquet"), ("perfetto", "perfetto", "perfetto")],
+)
+def test_a_missing_package_leaves_no_file_and_names_the_extra(
+    name: str, package: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # "import" of it fails now
+    for module in [m for m in sys.modules if m.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, module)
+    with pytest.raises(MissingDependencyError, match=rf"etscope\[{extra}\]"):
+        if name == "parquet":
+            save_table(shapes.events(), tmp_path / "a", name)
+        else:
+            save_timeline(shapes.timeline(), tmp_path / "a", name)
+    assert not list(tmp_path.iterdir())
