@@ -11,7 +11,8 @@ for all operators and are relied on here:
 - With several results the last argument is a TensorList of them, and the results stand before it
   as out arguments: ``[..., out0, out1, [out0, out1]]``. An operator that fills a list has the list
   before it: ``[..., [a, b], [a, b]]``.
-- An in-place operator (``copy_``) returns what it was given first.
+- An in-place operator (``add_``) returns its first argument, which it reads; ``copy_`` does not
+  read it.
 - ``et_copy_index`` has no result and fills its first argument.
 - A delegate call has its inputs, then its outputs. The outputs are emitted together, so their
   indices are consecutive, and nothing has written them: they are no inputs, weights or state. A
@@ -172,6 +173,7 @@ def match_methods(program: Program, events: Mapping[int, Collection[str]]) -> di
     """
     observed = Observed(
         events={index: frozenset(names) for index, names in sorted(events.items())},
+        delegated={},
         has_jumps=any("JF_CALL" in names for names in events.values()),
     )
     return {
@@ -267,6 +269,8 @@ def _split_kernel(
     """Inputs and outputs of a kernel call, by the rules at the top of this module."""
     if operator.name == "executorch_prim::et_copy_index":
         return args[1:], args[:1]
+    if operator.name == "aten::copy_":
+        return args[1:-1], args[-1:]
     if len(args) < 2 or operator.name.endswith("_"):
         return args[:-1], args[-1:]
     result = values[args[-1]]
