@@ -31,6 +31,7 @@ class MethodSymbols:
     """All that a record knows of one method: the debug symbols of its events.
 
     `handles` has an int for a kernel's instruction, a list for a delegate's, as in the record.
+    `has_maps`: whether the record maps instructions to handles at all (very old ones do not).
     """
 
     method: str
@@ -38,6 +39,7 @@ class MethodSymbols:
     handles: Mapping[int, int | Sequence[int]] = field(default_factory=dict)
     delegates: Mapping[int, DelegateMap] = field(default_factory=dict)
     num_outputs: Mapping[int, int] = field(default_factory=dict)
+    has_maps: bool = False
 
     @cached_property
     def nodes_by_handle(self) -> Mapping[int, tuple[Node, ...]]:

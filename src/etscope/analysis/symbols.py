@@ -69,5 +69,6 @@ def method_symbols(record: RecordView, method: str, reference: str = EDGE_GRAPH)
             instruction: DelegateMap(entry.name, entry.identifiers)
             for instruction, entry in delegates.items()
         },
+        has_maps=record.debug_handle_map is not None,
         num_outputs=(record.instruction_id_to_num_outs_map or {}).get(method, {}),
     )
