@@ -42,6 +42,9 @@ class CommandSpec(NamedTuple):
 
 COMMANDS: dict[str, CommandSpec] = {
     "inspect": CommandSpec("etscope.cli.inspect", "Show what ran and how long it took."),
+    "convert": CommandSpec(
+        "etscope.cli.convert", "Export the events: Perfetto, Chrome, speedscope, Parquet, CSV…"
+    ),
     "completion": CommandSpec("etscope.cli.completion", "Print the shell completion script."),
 }
 

@@ -1,0 +1,115 @@
+"""The event table: one row for each event of each run, with what is behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.blocks import Block
+from etscope.analysis.correlate import Attribution
+from etscope.analysis.places import common_module, lines_of
+from etscope.analysis.profile_table import Scale
+from etscope.analysis.trace import Trace
+from etscope.model.table import Column, Kind, Table
+from etscope.units import TimeScale
+
+
+def event_rows(trace: Trace, scale: Scale) -> Table:
+    """All profiling events of the dump, run after run, in the order they were logged.
+
+    `start` and `end` are the dump's own ticks, of unit `scale.source`; `elapsed` is in
+    `scale.target`. Nothing is aggregated: this is the table for other tools.
+    """
+    rows: list[npt.NDArray[np.int64]] = []
+    key_ids: list[npt.NDArray[np.int64]] = []
+    elapsed: list[npt.NDArray[np.int64]] = []
+    facts: dict[str, list[Any]] = {column.name: [] for column in _FACTS}
+    for block in trace.blocks:
+        attribution = trace.attribution(block)
+        method = trace.method_of(block) if trace.methods else None
+        for index in block.profiled:
+            key = block.keys[index]
+            if key.profile is None:
+                continue
+            rows.append(block.column(key.profile))
+            key_ids.append(np.full(len(block.runs), len(facts["event"])))
+            elapsed.append(block.ticks[index])
+            fact = _fact(block, method, index, attribution(key))
+            for name, values in facts.items():
+                values.append(fact[name])
+    return _table(trace, scale, rows, key_ids, elapsed, facts)
+
+
+_FACTS = (
+    Column("event_block"),
+    Column("method"),
+    Column("event"),
+    Column("instruction_id", Kind.INT),
+    Column("delegate_debug_identifier"),
+    Column("backend"),
+    Column("debug_handles", Kind.LIST),
+    Column("op_types", Kind.LIST),
+    Column("module"),
+    Column("sources", Kind.LIST),
+)
+
+
+def _fact(block: Block, method: str | None, index: int, found: Attribution) -> dict[str, Any]:
+    key = block.keys[index]
+    handles = found.debug_handles
+    return {
+        "event_block": block.name,
+        "method": method,
+        "event": key.name,
+        "instruction_id": None if key.is_framework else key.instruction_id,
+        "delegate_debug_identifier": None if key.delegate_id is None else str(key.delegate_id),
+        "backend": found.backend_id,
+        "debug_handles": [handles] if isinstance(handles, int) else list(handles or ()),
+        "op_types": found.op_types,
+        "module": common_module(found.nodes),
+        "sources": [str(line) for line in lines_of(found.nodes)],
+    }
+
+
+def _table(
+    trace: Trace,
+    scale: Scale,
+    rows: list[npt.NDArray[np.int64]],
+    key_ids: list[npt.NDArray[np.int64]],
+    elapsed: list[npt.NDArray[np.int64]],
+    facts: dict[str, list[Any]],
+) -> Table:
+    empty = np.zeros(0, np.int64)
+    row = np.concatenate([empty, *rows])
+    order = np.argsort(row, kind="stable")
+    row = row[order]
+    key_id = np.concatenate([empty, *key_ids])[order]
+    dump = trace.dump
+    unit = None if scale.source is TimeScale.CYCLES else scale.source.value
+    return Table(
+        columns=(
+            Column("run", Kind.INT),
+            *_FACTS,
+            Column("start", Kind.INT, unit),
+            Column("end", Kind.INT, unit),
+            Column("elapsed", Kind.DURATION, scale.unit),
+        ),
+        values={
+            "run": dump.run[row],
+            **{name: _taken(values, key_id) for name, values in facts.items()},
+            "start": dump.start[row],
+            "end": dump.end[row],
+            "elapsed": scale(np.concatenate([empty, *elapsed])[order]),
+        },
+        title=f"events of {dump.path or 'the dump'}",
+    )
+
+
+def _taken(values: list[Any], index: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+    """`values[i]` for each i, lists as they are."""
+    column = np.empty(len(values), dtype=object)
+    for position, value in enumerate(values):
+        column[position] = value
+    return column[index]
