@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from etscope.errors import FormatError, MissingDataError, reading
 from etscope.formats.debug_value import DebugValue, TensorRef, read_value
-from etscope.formats.flatbuffer_columns import FlatBuffer, IntArray, Tables
+from etscope.formats.flatbuffer_columns import FlatBuffer, IntArray, Tables, chunks
 from etscope.formats.identify import describe
 from etscope.formats.source import BytesLike, PathLike, Source, open_source
 
@@ -142,14 +142,15 @@ def _read(source: Source, start: int, end: int) -> ETDump:
     event_counts = np.maximum(event_counts, 0)
     if int(event_counts.sum()) * _LEAST_EVENT > end - start:
         raise FormatError("its runs list more events than the file has room for")
-    events = buffer.tables(buffer.elements(event_starts, event_counts), 3)
-    columns, event_names, delegate_ids = _event_columns(buffer, events)
+    columns, event_names, delegate_ids = _events(
+        buffer, buffer.elements(event_starts, event_counts)
+    )
     allocator_counts, allocators_of_run, allocators = _allocators(buffer, runs.reference(2))
     ids, strings = buffer.strings(
         np.concatenate([runs.reference(0), event_names, delegate_ids, allocators])
     )
     run_name, name, delegate_id_str, allocator_name = np.split(
-        ids, np.cumsum([len(runs), len(events), len(events)])
+        ids, np.cumsum([len(runs), len(event_names), len(delegate_ids)])
     )
     columns |= {
         "run_name": run_name,
@@ -189,26 +190,41 @@ def _extent(source: Source) -> tuple[int, int]:
     raise FormatError(f"not an ETDump: {describe(source.buffer)}")
 
 
-def _event_columns(
-    buffer: FlatBuffer, events: Tables
+def _events(
+    buffer: FlatBuffer, positions: IntArray
 ) -> tuple[dict[str, npt.NDArray[Any]], IntArray, IntArray]:
     """The columns without the strings, and where the names and the delegate ids stand."""
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for part in chunks(len(positions)):
+        for name, values in _event_columns(buffer, buffer.tables(positions[part], 3)).items():
+            if name not in columns:
+                columns[name] = np.empty(len(positions), values.dtype)
+            columns[name][part] = values
+    buffer.refuse_overlap(columns["metadata_offset"], columns["metadata_length"], "metadata")
+    return columns, columns.pop("name"), columns.pop("delegate_id")
+
+
+def _event_columns(buffer: FlatBuffer, events: Tables) -> dict[str, npt.NDArray[Any]]:
+    """The columns of some events; of the strings where they stand."""
     E = len(events)
-    members = np.stack([events.reference(slot) for slot in (0, 1, 2)])
-    wrong = np.flatnonzero((members >= 0).sum(axis=0) != 1)
+    members = [events.reference(slot) for slot in EventKind]
+    is_profile, is_allocation, is_debug = (member >= 0 for member in members)
+    wrong = np.flatnonzero(is_profile.view(np.uint8) + is_allocation + is_debug != 1)
     if len(wrong):
         raise FormatError(
-            f"event {wrong[0]} is not exactly one of profile, allocation and debug event",
+            "an event is not exactly one of profile, allocation and debug event",
             offset=int(events.positions[wrong[0]]),
         )
-    kind = (members >= 0).argmax(axis=0).astype(np.uint8)
+    kind = is_debug * np.uint8(EventKind.DEBUG) + is_allocation * np.uint8(EventKind.ALLOCATION)
     of_profile, of_allocation, of_debug = (np.flatnonzero(kind == k) for k in EventKind)
-    profile = buffer.tables(members[EventKind.PROFILE, of_profile], 8)
-    allocation = buffer.tables(members[EventKind.ALLOCATION, of_allocation], 2)
-    debug = buffer.tables(members[EventKind.DEBUG, of_debug], 6)
+    profile = buffer.tables(members[EventKind.PROFILE][of_profile], 8)
+    allocation = buffer.tables(members[EventKind.ALLOCATION][of_allocation], 2)
+    debug = buffer.tables(members[EventKind.DEBUG][of_debug], 6)
 
     def column(default: int, *parts: tuple[IntArray, npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Rows and their values, spread over all events."""
+        if len(parts[0][0]) == E:  # all events are of one kind
+            return parts[0][1]
         dtype = parts[0][1].dtype
         values = np.full(E, default, dtype) if default else np.zeros(E, dtype)
         for rows, of_rows in parts:
@@ -216,10 +232,9 @@ def _event_columns(
         return values
 
     metadata_starts, metadata_lengths = buffer.vectors(profile.reference(5), 1)
-    buffer.refuse_overlap(metadata_starts, metadata_lengths, "metadata")
     metadata_starts[metadata_lengths < 0] = -1
     values = debug.reference(2)
-    columns = {
+    return {
         "kind": kind,
         "chain_index": column(
             -1,
@@ -240,10 +255,11 @@ def _event_columns(
         "allocation_size": column(0, (of_allocation, allocation.scalar(1, "<u8"))),
         "is_output": column(0, (of_debug, _output_flags(buffer, values))),
         "debug_value_offset": column(-1, (of_debug, values)),
+        "name": column(-1, (of_profile, profile.reference(0)), (of_debug, debug.reference(5))),
+        "delegate_id": column(
+            -1, (of_profile, profile.reference(4)), (of_debug, debug.reference(4))
+        ),
     }
-    names = column(-1, (of_profile, profile.reference(0)), (of_debug, debug.reference(5)))
-    delegates = column(-1, (of_profile, profile.reference(4)), (of_debug, debug.reference(4)))
-    return columns, names, delegates
 
 
 def _output_flags(buffer: FlatBuffer, values: IntArray) -> npt.NDArray[np.bool_]:
