@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.artifacts import Artifact, artifacts
-
 from benchmarks.side import Cost, measured, process
+from tests.artifacts import Artifact, artifacts
 
 _QUIET = "import warnings; warnings.simplefilter('ignore')\n"
 UPSTREAM = _QUIET + "from executorch.devtools import Inspector"

@@ -6,10 +6,10 @@ import importlib.util
 
 import click
 import pytest
-from tests.contract.source_tree import ROOT
 
 from etscope.cli import COMMANDS
 from etscope.cli._app import cli
+from tests.contract.source_tree import ROOT
 
 
 def generated() -> str:

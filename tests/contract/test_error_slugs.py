@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.contract.source_tree import ROOT
 
 from etscope import errors
+from tests.contract.source_tree import ROOT
 
 PAGE = (ROOT / "docs" / "errors.md").read_text()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.contract.source_tree import SOURCE, Import, cycles, imports, modules
 
 RANKS: dict[str, float] = {

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.artifacts import artifacts
 from tests.docs.pages import ROOT, blocks, wanted_artifact
 
