@@ -1,8 +1,8 @@
 """The whole way: export a model, run it on ExecuTorch, see what each operator costs, and where.
 
-    python examples/demo.py
+    python examples/demo.py [FOLDER]
 
-writes everything to demo-output/.
+writes everything to FOLDER, by default demo-output/.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-OUTPUT = Path(__file__).resolve().parents[1] / "demo-output"
 RUNS = 100
 
-# The same files for each view: the dump of the run, and the record of the export.
 INSPECT = ("inspect", "run.etdp", "--etrecord", "model.etrecord")
 COMMANDS: tuple[tuple[str, ...], ...] = (
     INSPECT,
@@ -30,24 +28,26 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 
 def main() -> int:
-    OUTPUT.mkdir(exist_ok=True)
+    default = Path(__file__).resolve().parents[1] / "demo-output"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else default
+    folder.mkdir(exist_ok=True)
     print(f"exporting examples/keyword_spotter.py, running it {RUNS} times ...", flush=True)
     with quiet_stderr():
-        export()
-        run()
+        export(folder)
+        run(folder)
     for command in COMMANDS:
         print(f"\n$ etscope {' '.join(command)}", flush=True)
-        done = subprocess.run([sys.executable, "-m", "etscope", *command], cwd=OUTPUT, check=False)
+        done = subprocess.run([sys.executable, "-m", "etscope", *command], cwd=folder, check=False)
         if done.returncode:
             return done.returncode
-    print(f"\nin {OUTPUT.name}/:")
-    for path in sorted(OUTPUT.iterdir()):
+    print(f"\nin {folder.name}/:")
+    for path in sorted(folder.iterdir()):
         print(f"  {path.name:24} {path.stat().st_size:>12,} bytes")
     print("open trace.pftrace in https://ui.perfetto.dev")
     return 0
 
 
-def export() -> None:
+def export(folder: Path) -> None:
     """Write the program, and the record that ties its instructions to the Python source."""
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -61,22 +61,22 @@ def export() -> None:
         exported, partitioner=[XnnpackPartitioner()], generate_etrecord=True
     )
     program = lowered.to_executorch()
-    program.save(str(OUTPUT / "model.pte"))
-    program.get_etrecord().save(str(OUTPUT / "model.etrecord"))
+    program.save(str(folder / "model.pte"))
+    program.get_etrecord().save(str(folder / "model.etrecord"))
 
 
-def run() -> None:
+def run(folder: Path) -> None:
     """Run the program with event tracing on, and write the dump."""
     import torch
     from executorch.runtime import Runtime
     from keyword_spotter import SAMPLE_RATE
 
-    program = Runtime.get().load_program(OUTPUT / "model.pte", enable_etdump=True)
+    program = Runtime.get().load_program(folder / "model.pte", enable_etdump=True)
     method = program.load_method("forward")
     sound = torch.randn(1, SAMPLE_RATE, generator=torch.Generator().manual_seed(1))
     for _ in range(RUNS):
         method.execute([sound])
-    program.write_etdump_result_to_file(str(OUTPUT / "run.etdp"), str(OUTPUT / "debug.bin"))
+    program.write_etdump_result_to_file(str(folder / "run.etdp"), str(folder / "debug.bin"))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,32 @@
+"""The examples run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.contract.source_tree import ROOT
+
+pytest.importorskip("executorch")
+
+
+@pytest.mark.slow
+def test_the_demo(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples/demo.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "140"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert "keyword_spotter.py:" in done.stdout
+    assert "Method::execute" in done.stdout
+    for name in ("model.pte", "model.etrecord", "run.etdp", "operators.csv", "trace.pftrace"):
+        assert (tmp_path / name).stat().st_size > 0
