@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 GAP = 2  # spaces between columns
 _LEAST = 6  # no text is cut below this
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(NamedTuple):
     """What a column wants of the width. `position` is its place in the table.
 
     `cells` is the width of its widest value, `label` of its head on one line and `word` of the
@@ -42,8 +42,7 @@ class Extent:
         return whole if self.comfort is None else min(whole, max(self.comfort, self.word))
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(NamedTuple):
     """Positions of the columns that are shown, with the width of each, and of those left out."""
 
     widths: dict[int, int]
@@ -112,6 +111,7 @@ def cell_width(text: str) -> int:
     return len(text) if text.isascii() else sum(map(_char_width, text))
 
 
+@lru_cache(maxsize=4096)
 def _char_width(char: str) -> int:
     if unicodedata.category(char) in ("Mn", "Me"):
         return 0
@@ -136,6 +136,8 @@ def cut_start(text: str, width: int, mark: str) -> str:
 
 
 def _head(text: str, width: int) -> str:
+    if text.isascii():
+        return text[: max(0, width)]
     for end, char in enumerate(text):
         width -= _char_width(char)
         if width < 0:

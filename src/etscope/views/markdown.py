@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TextIO
 
 from etscope.model.table import Kind, Table
@@ -12,7 +13,7 @@ from etscope.views.values import is_number
 
 # A cell's leading spaces are dropped, so the guides are indented by spaces that are not.
 _GUIDES = Guides(last="└ ", more="├ ", through="│ ", blank="&emsp;")
-_HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_HTML = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))  # "&" first
 _MARKUP = re.compile(r"[\\`*\[\]~|$]|(?<!\w)_|_(?!\w)")  # inside a word "_" is a letter
 # "#12" and "@name" become links on GitHub, even escaped; an empty comment between ends that.
 _REFERENCE = re.compile(r"([#@])(?=\w)")
@@ -41,7 +42,9 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |\n"
 
 
+@lru_cache(maxsize=4096)  # the rows of a long table have few different names
 def _escaped(text: str) -> str:
     text = _MARKUP.sub(r"\\\g<0>", visible(text))
-    text = "".join(_HTML.get(char, char) for char in text)
+    for char, entity in _HTML:
+        text = text.replace(char, entity)
     return _REFERENCE.sub(r"\1<!-- -->", text)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
-import secrets
-import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -37,7 +35,7 @@ def open_output(path: str | os.PathLike[str], *, binary: bool = False) -> Iterat
     target = Path(os.path.realpath(path))  # a link is followed, not replaced
     with _naming(name):
         special = target.exists() and not target.is_file()
-    part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
+    part = target.with_name(f".{target.name[:200]}.{os.urandom(4).hex()}.part")
     try:
         with ExitStack() as streams:
             with _naming(name):
@@ -47,7 +45,7 @@ def open_output(path: str | os.PathLike[str], *, binary: bool = False) -> Iterat
         if not special:
             with _naming(name):
                 if target.exists():
-                    shutil.copymode(target, part)
+                    part.chmod(stat.S_IMODE(target.stat().st_mode))
                 part.replace(target)
     except OSError as error:
         # Of the caller's errors those of writing are ours: they name no file. A `BrokenPipeError`
@@ -64,6 +62,8 @@ def _opened(file: Path, packed: bool, binary: bool, streams: ExitStack) -> IO[An
     """`file` open for writing, with what must be closed after it in `streams`."""
     out: Any = streams.enter_context(file.open("wb"))
     if packed:
+        import gzip  # with all that it imports, for those who ask for it
+
         # No name and no time in the header: equal data gives equal files.
         out = streams.enter_context(gzip.GzipFile("", "wb", compresslevel=6, fileobj=out, mtime=0))
     if not binary:

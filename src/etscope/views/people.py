@@ -7,8 +7,7 @@ written as visible escapes ("\\x1b", "\\u202e").
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from etscope.model.table import Column, Kind
 from etscope.units import (
@@ -21,8 +20,7 @@ from etscope.units import (
 from etscope.views.values import is_number, plain_values
 
 
-@dataclass(frozen=True, slots=True)
-class Guides:
+class Guides(NamedTuple):
     """The strokes that tie a row to the one it hangs under."""
 
     last: str

@@ -3,9 +3,9 @@
 In a terminal the table keeps to its width: texts are cut, never wrapped, and the columns that
 matter least are left out, which a line below says. Piped output is whole, for `grep` and `less -S`.
 
-This writes the text itself, with nothing but the standard library: a table of our own layout
-needs no more of a rich-text library than escape codes, and importing one costs more than all else
-that showing a small table does.
+It needs nothing but the standard library: what a table of our own layout would take from a
+rich-text library are escape codes, and to import one and lay a small table out with it takes
+several times as long as all that is done here.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from etscope.model.table import Column, Kind, Table
 from etscope.views.fit import GAP, Extent, Fit, cell_width, cut_middle, cut_start, fit
@@ -31,8 +30,7 @@ _NAME, _TEXT, _PATH = (0, 28), (1, 14), (2, 18)
 _CHUNK = 1000  # lines written at a time
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(NamedTuple):
     """How strokes and styles are written to one output."""
 
     color: bool
@@ -45,8 +43,7 @@ class _Look:
         return f"{code}{text}\x1b[0m" if self.color and code and text else text
 
 
-@dataclass(frozen=True, slots=True)
-class _Cells:
+class _Cells(NamedTuple):
     """A column before it is laid out. `prefixes` (tree guides) stand before the texts, uncut."""
 
     column: Column
@@ -75,8 +72,7 @@ class _Cells:
         return _PATH if self.column.kind is Kind.PATH else _TEXT
 
 
-@dataclass(frozen=True, slots=True)
-class _Strip:
+class _Strip(NamedTuple):
     """A column laid out: its head's lines and its cells, all padded to `width`."""
 
     head: list[str]
@@ -146,7 +142,7 @@ def _settled(
         width = layout.widths.get(extent.position, extent.cells)
         if column.column.kind is Kind.PATH and width < extent.cells:
             cut = (cut_start(text, width, look.cut) for text in column.texts)
-            extent = replace(extent, cells=max(map(cell_width, cut), default=0))
+            extent = extent._replace(cells=max(map(cell_width, cut), default=0))
         settled.append(extent)
     return settled
 
