@@ -23,7 +23,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     (*INSPECT, "--by", "module"),
     (*INSPECT, "--output", "operators.csv"),
     (*INSPECT, "--output", "operators.md"),
-    ("export", "run.etdp", "--etrecord", "model.etrecord", "--output", "trace.pftrace"),
+    ("convert", "run.etdp", "--etrecord", "model.etrecord", "--output", "trace.pftrace"),
 )
 
 

@@ -52,7 +52,7 @@ def test_what_a_page_shows_works(page: Path, tmp_path: Path) -> None:
     if name is not None:
         lay_out(name, tmp_path)
     done = run_page(page, tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def lay_out(name: str, folder: Path) -> None:
