@@ -159,7 +159,7 @@ def _convolutions_differ(
         return None
     ran = sum(str(name).startswith("Convolution") for name in logged)
     nodes = symbols.nodes_of(handles) if isinstance(handles, Sequence) else ()
-    known = sum(_stem(node.op) in ("convolution", "conv1d", "conv2d") for node in nodes)
+    known = sum(stem(node.op) in ("convolution", "conv1d", "conv2d") for node in nodes)
     if not nodes or ran == known:
         return None
     return (
@@ -172,7 +172,7 @@ def _kernel_differs(observed: Observed, symbols: MethodSymbols, instruction: int
     kernel = observed.kernel(instruction)
     handles = symbols.handles[instruction]
     nodes = symbols.nodes_of((handles,) if isinstance(handles, int) else handles)
-    if kernel is None or not nodes or _stem(kernel) in {_stem(node.op) for node in nodes}:
+    if kernel is None or not nodes or stem(kernel) in {stem(node.op) for node in nodes}:
         return None
     shown = ", ".join(dict.fromkeys(node.op for node in nodes))
     return f"instruction {instruction} ran {kernel}, but is {shown} in the record"
@@ -183,7 +183,7 @@ def _ran(names: frozenset[str]) -> str:
     return ", ".join(kernels) or ", ".join(sorted(name for name in names if name)) or "a delegate"
 
 
-def _stem(op: str) -> str:
+def stem(op: str) -> str:
     """An operator's name without namespace, overload and the marks of its variants."""
     parts = op.rpartition("::")[2].split(".")
     name = parts[1] if len(parts) > 2 else parts[0]

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from etscope.analysis.blocks import EventKey
-from etscope.model.graph import Graph, Node
+from etscope.analysis.places import lines_of, user_lines
+from etscope.model.graph import Graph, Node, SourceLine
 
 # What upstream keeps out of its operator graph (upstream.md: 1.21).
 _FOLDED_OPS = frozenset({"getitem", "alloc"})
@@ -62,16 +63,34 @@ class MethodSymbols:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """What is behind an event. `debug_handles` is as in the record: an int, a list, or None."""
+    """What is behind an event. `debug_handles` is as in the record: an int, a list, or None.
+
+    The fields from `operator` on are from the program, None or empty without one: the operator
+    ("aten::add.out"), the tensors written ("float32[1, 8]"), the bytes of those read and written,
+    and the stack trace stored with the instruction, innermost last.
+    """
 
     debug_handles: int | Sequence[int] | None = None
     nodes: tuple[Node, ...] = ()
     backend_id: str | None = None
     num_outputs: int = 1
+    operator: str | None = None
+    outputs: tuple[str, ...] = ()
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    stack: tuple[SourceLine, ...] = ()
 
     @property
     def op_types(self) -> list[str]:
-        return [node.op for node in self.nodes]
+        """Ops of the nodes; the program's operator where no node is known, as in branches."""
+        if self.nodes or self.operator is None:
+            return [node.op for node in self.nodes]
+        return [self.operator]
+
+    @property
+    def lines(self) -> tuple[SourceLine, ...]:
+        """The distinct lines of Python behind the event, from the nodes or else the program."""
+        return lines_of(self.nodes) or user_lines(self.stack)
 
 
 UNATTRIBUTED = Attribution()

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from etscope.analysis.blocks import Block
 from etscope.analysis.correlate import Attribution
-from etscope.analysis.places import common_module, lines_of
+from etscope.analysis.places import common_module
 from etscope.analysis.profile_table import Scale
 from etscope.analysis.trace import Trace
 from etscope.model.table import Column, Kind, Table
@@ -69,7 +69,7 @@ def _fact(block: Block, method: str | None, index: int, found: Attribution) -> d
         "debug_handles": [handles] if isinstance(handles, int) else list(handles or ()),
         "op_types": found.op_types,
         "module": common_module(found.nodes),
-        "sources": [str(line) for line in lines_of(found.nodes)],
+        "sources": [str(line) for line in found.lines],
     }
 
 

@@ -16,11 +16,16 @@ _FRAMEWORK = ("/site-packages/torch/", "/dist-packages/torch/", "/site-packages/
 @lru_cache(maxsize=4096)
 def user_line(stack_trace: str | None) -> SourceLine | None:
     """The innermost frame outside torch and executorch; the innermost of all if there is none."""
-    frames = source_lines(stack_trace)
+    lines = user_lines(source_lines(stack_trace))
+    return lines[0] if lines else None
+
+
+def user_lines(frames: Sequence[SourceLine]) -> tuple[SourceLine, ...]:
+    """The one line of a stack that a person looks for, or none: see `user_line`."""
     for frame in reversed(frames):
         if not any(part in frame.file for part in _FRAMEWORK):
-            return frame
-    return frames[-1] if frames else None
+            return (frame,)
+    return tuple(frames[-1:])
 
 
 def lines_of(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
@@ -29,9 +34,16 @@ def lines_of(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
     return tuple(dict.fromkeys(line for line in lines if line is not None))
 
 
+# What torch calls the root of a control-flow branch, which it traces as a module of its own.
+_BRANCH_ROOT = "_export_root"
+
+
 def module_path(node: Node) -> str | None:
     """Path of the innermost module that the node was made in; "" is the root, None unknown."""
-    return node.modules[-1].path if node.modules else None
+    if not node.modules:
+        return None
+    path = node.modules[-1].path
+    return "" if path == _BRANCH_ROOT else path.removeprefix(_BRANCH_ROOT + ".")
 
 
 def module_type(node: Node) -> str | None:

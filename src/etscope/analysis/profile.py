@@ -213,7 +213,7 @@ def _instruction_rows(
         # Both events of a kernel have its handles; the kernel's own is the more telling one.
         source = kernels[0] if kernels else call
         attribution = attribute(source.key)
-        name = ", ".join(names) or attribution.backend_id or call.key.name
+        name = ", ".join(names) or attribution.backend_id or attribution.operator or call.key.name
         yield _row(kind, call, attribute, name=name, kernel_ticks=kernel_ticks)
     own_clock = call is not None and not all(call.holds(entry) for entry in delegated)
     for entry in delegated:

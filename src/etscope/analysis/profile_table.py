@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.correlate import Attribution
-from etscope.analysis.places import common_module, lines_of, module_type, short_lines
+from etscope.analysis.places import common_module, module_type, short_lines
 from etscope.analysis.profile import EXECUTE, LOAD_METHOD, MethodProfile, Row, Ticks
 from etscope.errors import UsageError
 from etscope.model.table import Column, Kind, Table
@@ -70,6 +70,10 @@ def columns(unit: str) -> tuple[Column, ...]:
         Column("module_type", title="module type", priority=7),
         Column("source", title="source"),
         Column("sources", Kind.LIST, title="source lines", priority=8),
+        Column("operator", priority=8),
+        Column("outputs", Kind.LIST, priority=4),
+        Column("bytes_read", Kind.BYTES, title="read", priority=6),
+        Column("bytes_written", Kind.BYTES, title="written", priority=5),
         Column("backend", title="backend", priority=7),
         Column("delegate_debug_identifier", title="delegate id", priority=8),
         Column("debug_handles", Kind.LIST, title="debug handles", priority=8),
@@ -211,7 +215,7 @@ def _measures(row: Row, scale: Scale) -> dict[str, Any]:
 def _identity(row: Row) -> dict[str, Any]:
     attribution = row.attribution
     nodes = attribution.nodes
-    lines = lines_of(nodes)
+    lines = attribution.lines
     types = dict.fromkeys(kind for node in nodes if (kind := module_type(node)))
     return {
         "instruction": row.instruction_id if row.depth == 0 else None,
@@ -222,6 +226,10 @@ def _identity(row: Row) -> dict[str, Any]:
         "module_type": next(iter(types)) if len(types) == 1 else None,
         "source": short_lines(lines) or None,
         "sources": [str(line) for line in lines],
+        "operator": attribution.operator,
+        "outputs": list(attribution.outputs),
+        "bytes_read": attribution.bytes_read,
+        "bytes_written": attribution.bytes_written,
         "backend": attribution.backend_id,
         "delegate_debug_identifier": row.delegate_id,
         "debug_handles": _handles(attribution),
@@ -278,7 +286,7 @@ def _by_type(row: Row) -> str:
 
 
 def _by_source(row: Row) -> str:
-    lines = lines_of(row.attribution.nodes)
+    lines = row.attribution.lines
     if not lines:
         return "(no source line)"
     if len(lines) == 1:

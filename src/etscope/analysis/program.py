@@ -158,10 +158,8 @@ def instructions(
 
 def method_signature(program: Program, method: str) -> tuple[str, ...]:
     """The most telling event of each instruction, in order: what a run of the method logs."""
-    return tuple(
-        _event(program.method(method), instruction)
-        for instruction in program.method(method).instructions
-    )
+    found = program.method(method)
+    return tuple(_event(found, instruction) for instruction in found.instructions)
 
 
 def match_methods(program: Program, events: Mapping[int, Collection[str]]) -> dict[str, str | None]:

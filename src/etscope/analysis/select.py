@@ -19,6 +19,7 @@ def fields_of_row(row: Row) -> Fields:
         **_fields_of_nodes(found.nodes),
         "name": [row.name],
         "op": [row.name, *found.op_types],
+        "file": [str(line) for line in found.lines],
         "delegate": backends,
         "handle": _texts([handles] if isinstance(handles, int) else handles or ()),
         "id": _texts([] if row.instruction_id is None else [row.instruction_id]),

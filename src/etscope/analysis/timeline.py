@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from etscope.analysis.blocks import Block, EventKey
 from etscope.analysis.correlate import Attribution
-from etscope.analysis.places import common_module, lines_of
+from etscope.analysis.places import common_module
 from etscope.analysis.trace import Trace
 from etscope.model.timeline import Timeline, Track
 from etscope.units import TimeScale, scale_factor
@@ -106,7 +106,7 @@ def _args(trace: Trace, block: Block, key: EventKey, found: Attribution) -> dict
     module = common_module(found.nodes)
     if module:
         args["module"] = module
-    lines = lines_of(found.nodes)
+    lines = found.lines
     if lines:
         args["source"] = ", ".join(map(str, lines))
     return args

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from etscope.analysis.blocks import Block, EventKey, find_blocks
+from etscope.analysis.branches import branch_nodes
 from etscope.analysis.check import (
     Observed,
     differs_from_labels,
@@ -23,6 +24,7 @@ from etscope.analysis.check import (
     instruction_labels,
 )
 from etscope.analysis.correlate import UNATTRIBUTED, Attribution, MethodSymbols, attribute
+from etscope.analysis.program import InstructionRecord, instructions
 from etscope.analysis.profile import MethodProfile, executes, load_ticks, method_profile
 from etscope.analysis.symbols import EDGE_GRAPH, method_symbols, record_methods
 from etscope.errors import EtscopeWarning, FormatError, MismatchError
@@ -30,6 +32,7 @@ from etscope.formats.debug_buffer import DebugBuffer
 from etscope.formats.etdump import DebugValue, ETDump, TensorRef
 from etscope.formats.etrecord import RecordView
 from etscope.formats.pte import Program
+from etscope.model.graph import Node
 
 
 class _Unavailable:
@@ -141,7 +144,27 @@ class Trace:
         if method is None:
             return lambda _: UNATTRIBUTED
         symbols = self.symbols(method)
-        return lambda key: attribute(key, symbols)
+        instructions = self._instructions(method)
+        branches = branch_nodes(self.labels.get(method, ()), symbols)
+
+        def attribution(key: EventKey) -> Attribution:
+            found = attribute(key, symbols)
+            if key.instruction_id is None or key.is_framework or key.delegate_id is not None:
+                return found
+            if key.instruction_id in branches:
+                found = _with_node(found, branches[key.instruction_id])
+            if key.instruction_id < len(instructions):
+                found = _with_instruction(found, instructions[key.instruction_id])
+            return found
+
+        return attribution
+
+    def _instructions(self, method: str) -> Sequence[InstructionRecord]:
+        """The method's instructions in the program, empty without one."""
+        if self.program is None or method not in (m.name for m in self.program.methods):
+            return ()
+        delegate_outputs = self.symbols(method).num_outputs
+        return instructions(self.program, method, delegate_outputs=delegate_outputs).records
 
     def profiles(self) -> list[MethodProfile]:
         """The profile of each method that ran, in order of first appearance.
@@ -212,6 +235,22 @@ class Trace:
                 count, total = found.get(key, (0, 0))
                 found[key] = (count + len(sizes), total + int(sizes.sum()))
         return found
+
+
+def _with_node(found: Attribution, node: Node) -> Attribution:
+    return replace(found, nodes=(node,), debug_handles=node.debug_handle)
+
+
+def _with_instruction(found: Attribution, instruction: InstructionRecord) -> Attribution:
+    return replace(
+        found,
+        backend_id=found.backend_id or instruction.backend_id,
+        operator=instruction.operator,
+        outputs=tuple(map(str, instruction.written)),
+        bytes_read=instruction.bytes_read,
+        bytes_written=instruction.bytes_written,
+        stack=instruction.stack,
+    )
 
 
 def warn_no_debug_buffer() -> None:
