@@ -9,6 +9,7 @@ Format: https://www.speedscope.app/file-format-schema.json
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import Any, TextIO
 
@@ -21,6 +22,7 @@ from etscope.views.lanes import Lanes, lanes_of
 from etscope.views.strict_json import dumps
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+_FILE_AND_LINE = re.compile(r"(.+?):([0-9]{1,9})(?:, |$)", re.DOTALL)
 _CHUNK = 1000  # events written at a time
 
 
@@ -65,9 +67,10 @@ def _source(timeline: Timeline, args_id: int) -> str:
 
 
 def _frame(name: str, source: str) -> dict[str, Any]:
-    file, _, line = source.rpartition(":")
-    if file and line.isdecimal() and line.isascii():
-        return {"name": name, "file": file, "line": int(line)}
+    """A frame of the line, the first if an operator has several ("a.py:3, a.py:4")."""
+    place = _FILE_AND_LINE.match(source)
+    if place is not None:
+        return {"name": name, "file": place[1], "line": int(place[2])}
     return {"name": name, "file": source} if source else {"name": name}
 
 

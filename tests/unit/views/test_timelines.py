@@ -17,14 +17,14 @@ from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb2
-from tests.golden import check_golden
-from tests.unit.views import shapes
-from tests.unit.views.trace_checks import Checked, check_trace
 
 from etscope.errors import UsageError
 from etscope.model.timeline import Timeline, Track
 from etscope.views import TIMELINE_VIEWS, write_timeline
 from etscope.views.lanes import lanes_of
+from tests.golden import check_golden
+from tests.unit.views import shapes
+from tests.unit.views.trace_checks import Checked, check_trace
 
 TIMELINES = ("timeline", "cycles", "crossing", "no_spans")
 
@@ -277,6 +277,22 @@ def test_speedscope_frames_have_their_source_line() -> None:
     frames = speedscope(shapes.timeline())["shared"]["frames"]
     assert {"name": "XnnpackBackend", "file": "/home/me/model.py", "line": 34} in frames
     assert {"name": "Method::execute"} in frames
+
+
+@pytest.mark.parametrize(
+    ("source", "frame"),
+    [
+        ("model.py:34", {"file": "model.py", "line": 34}),
+        ("C:/a, b.py:3, c.py:4", {"file": "C:/a, b.py", "line": 3}),
+        ("model.py", {"file": "model.py"}),
+        ("model.py:x", {"file": "model.py:x"}),
+        (":3", {"file": ":3"}),
+    ],
+)
+def test_speedscope_reads_the_first_line_of_a_source(source: str, frame: dict[str, Any]) -> None:
+    args = ({"source": source},)
+    timeline = replace(shapes.cycles(), args=args, args_id=np.zeros(2, np.int32))
+    assert speedscope(timeline)["shared"]["frames"] == [{"name": "conv", **frame}]
 
 
 spans = st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12), st.integers(0, 3))
