@@ -77,6 +77,7 @@ RECIPES: dict[str, str] = {
 # Minutes or gigabytes: for benchmarks and for tests marked slow.
 SLOW = frozenset({"bert_base_xnnpack", "large_2m"})
 
+ABANDONED_SECONDS = 3600  # a build still unfinished after this long has been killed
 UNAVAILABLE_EXIT = 75  # the child's exit code for "cannot be made on this machine"
 
 
@@ -121,14 +122,29 @@ class Artifact:
         return path
 
 
-@functools.cache
 def artifacts(name: str) -> Artifact:
     """The artefact, built first if the cache does not hold it."""
+    outcome = _outcome(name)
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+@functools.cache
+def _outcome(name: str) -> Artifact | ArtifactUnavailable:
+    """Remembered either way: finding out that something is unavailable takes seconds, too."""
+    try:
+        return _artifact(name, _found_or_built(name))
+    except ArtifactUnavailable as reason:
+        return reason
+
+
+def _found_or_built(name: str) -> Path:
     folder = _cached(name)
     if folder is None:
         with _locked(name):
             folder = _cached(name) or _build(name)
-    return _artifact(name, folder)
+    return folder
 
 
 def cache_folder() -> Path:
@@ -250,12 +266,19 @@ def _tail(log: Path, *, lines: int) -> str:
 
 
 def prune() -> list[Path]:
-    """Remove what older sources or broken builds left behind."""
+    """Remove what older sources or killed builds left behind."""
     current = {folder for name in RECIPES if (folder := _cached(name))}
-    stale = [path for path in cache_folder().iterdir() if path.is_dir() and path not in current]
+    stale = [path for path in cache_folder().iterdir() if path not in current and _is_stale(path)]
     for path in stale:
         shutil.rmtree(path)
     return stale
+
+
+def _is_stale(path: Path) -> bool:
+    """Of what is not current: any finished folder, and a build that nobody works on any more."""
+    if not path.name.startswith("building-"):
+        return path.is_dir()
+    return time.time() - path.stat().st_mtime > ABANDONED_SECONDS
 
 
 def _megabytes(folder: Path) -> float:

@@ -24,7 +24,8 @@ def opened_by_upstream(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if child.returncode:
         raise RuntimeError(f"upstream's reader ended with {child.returncode}:\n{child.stderr}")
-    return json.loads(child.stdout)
+    reports: dict[str, dict[str, Any]] = json.loads(child.stdout)
+    return reports
 
 
 def _report(artifact: Artifact) -> dict[str, Any]:

@@ -8,20 +8,25 @@ from typing import Any
 from executorch.devtools import generate_etrecord
 from executorch.exir import to_edge
 from tests.artifact_recipes.cnn import DEBUG_BYTES, RUNS, picture, small_cnn
-from tests.artifact_recipes.workbench import Call, Workbench, exported, portable
+from tests.artifact_recipes.workbench import Call, Workbench, eager, exported, portable
 
 
 def record_variants(bench: Workbench) -> None:
-    """Three records beside the same dump.
+    """Four records beside the same dump.
 
-    ``etrecord.bin`` is what the export flow collects, ``edge_only.bin`` has no exported
-    program, ``extra_modules.bin`` holds two more graphs.
+    ``etrecord.bin`` is what the export flow collects, ``with_values.bin`` has representative
+    inputs and reference outputs besides, ``edge_only.bin`` has no exported program, and
+    ``extra_modules.bin`` holds two more graphs.
     """
     model, call = small_cnn(), Call((picture(),), repeat=RUNS)
     program = exported(model, call.inputs)
     edge = portable(program)
     snapshot = copy.deepcopy(edge)
     lowered = bench.save(edge)
+    record = lowered.get_etrecord()
+    record.update_representative_inputs(list(call.inputs))
+    record.update_reference_outputs({"forward": eager(model, call)})
+    record.save(str(bench.folder / "with_values.bin"))
     generate_etrecord(str(bench.folder / "edge_only.bin"), snapshot, lowered)
     generate_etrecord(
         str(bench.folder / "extra_modules.bin"),
