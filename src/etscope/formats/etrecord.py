@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, BinaryIO, Protocol
+from typing import IO, Any, Protocol
 
 from etscope.errors import FormatError, MissingDataError, reading
 from etscope.formats import etrecord_maps
@@ -55,6 +55,8 @@ _NOT_GRAPHS = frozenset(
         "program_buffer",  # 0.1's reader knows it
     }
 )
+# Names that no graph of a user may have.
+RESERVED = _NOT_GRAPHS | {EXPORTED, EDGE, "et_dialect_graph_module"}
 
 
 class RecordView(Protocol):
@@ -86,7 +88,7 @@ class RecordView(Protocol):
     def representative_inputs(self) -> Any: ...
 
 
-def read_etrecord(source: PathLike | BytesLike | BinaryIO) -> RecordFile:
+def read_etrecord(source: PathLike | BytesLike | IO[bytes]) -> RecordFile:
     """Open a record: only the zip's directory is read.
 
     Raises `MissingFileError` for a path that is not there, and `FormatError` for what is not an
@@ -171,7 +173,7 @@ class RecordFile:
 
     def _only_method(self) -> str:
         """The real name of the method: ExecuTorch writes a single one as "forward"."""
-        methods = list(self._json_member(DEBUG_HANDLES) or self._json_member(DELEGATES) or ())
+        methods = list(self.json_member(DEBUG_HANDLES) or self.json_member(DELEGATES) or ())
         return methods[0] if len(methods) == 1 else "forward"
 
     def program_json(self, name: str) -> dict[str, Any]:
@@ -212,7 +214,7 @@ class RecordFile:
     @cached_property
     def debug_handle_map(self) -> Handles | None:
         """method -> instruction -> debug handles. `handle_lists` tells which were lists."""
-        content = self._json_member(DEBUG_HANDLES)
+        content = self.json_member(DEBUG_HANDLES)
         if content is None:
             return None
         with reading("ETRecord", self.path, member=DEBUG_HANDLES):
@@ -221,14 +223,14 @@ class RecordFile:
     @cached_property
     def handle_lists(self) -> Mapping[str, frozenset[int]]:
         """method -> instructions whose debug handles stand in a list: delegate calls."""
-        content = self._json_member(DEBUG_HANDLES) or {}
+        content = self.json_member(DEBUG_HANDLES) or {}
         with reading("ETRecord", self.path, member=DEBUG_HANDLES):
             return etrecord_maps.handle_lists(content)
 
     @cached_property
     def delegate_map(self) -> DelegateMap | None:
         """method -> delegate instruction -> what the backend said of its own operations."""
-        content = self._json_member(DELEGATES)
+        content = self.json_member(DELEGATES)
         if content is None:
             return None
         with reading("ETRecord", self.path, member=DELEGATES):
@@ -237,7 +239,7 @@ class RecordFile:
     @cached_property
     def instruction_id_to_num_outs_map(self) -> NumOutputs | None:
         """method -> delegate instruction -> number of its outputs."""
-        content = self._json_member(NUM_OUTPUTS)
+        content = self.json_member(NUM_OUTPUTS)
         if content is None:
             return None
         with reading("ETRecord", self.path, member=NUM_OUTPUTS):
@@ -259,14 +261,14 @@ class RecordFile:
         if self.export_graph_id is not None:
             ids[EXPORTED] = self.export_graph_id
         with reading("ETRecord", self.path, member=EXPORT_GRAPH_IDS):
-            for method, number in (self._json_member(EXPORT_GRAPH_IDS) or {}).items():
+            for method, number in (self.json_member(EXPORT_GRAPH_IDS) or {}).items():
                 ids[f"{EXPORTED}/{method}"] = integer(number, "a graph's id")
         return ids
 
     @cached_property
     def fingerprints(self) -> Fingerprints | None:
         """Which program the record is of; None in records that etscope did not write."""
-        content = self._json_member(FINGERPRINTS)
+        content = self.json_member(FINGERPRINTS)
         if content is None:
             return None
         with reading("ETRecord", self.path, member=FINGERPRINTS):
@@ -314,7 +316,7 @@ class RecordFile:
         with reading("ETRecord", self.path, member=member):
             return read_tensors(self.archive.read(member))
 
-    def _json_member(self, name: str) -> dict[str, Any] | None:
+    def json_member(self, name: str) -> dict[str, Any] | None:
         if name not in self.members:
             return None
         with reading("ETRecord", self.path, member=name):

@@ -195,7 +195,7 @@ def _data_offset(buffer: memoryview, member: Member) -> int:
     name = bytes(buffer[name_start : name_start + name_length])
     if name.decode("utf-8" if flags & 0x800 else "cp437") != member.name:
         raise FormatError("the member has another name in its own header", offset=member.offset)
-    start = name_start + name_length + extra_length
+    start: int = name_start + name_length + extra_length
     if start + member.stored_size > min(member.limit, len(buffer)):
         raise FormatError("the member overlaps the next one", offset=member.offset)
     return start

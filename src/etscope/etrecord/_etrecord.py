@@ -1,0 +1,327 @@
+"""`ETRecord`, and the functions that make one and open one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import IO, Any
+
+from etscope.errors import RecordError
+from etscope.etrecord._bundles import (
+    bundled_inputs,
+    bundled_outputs,
+    bundled_program,
+    is_bundled,
+)
+from etscope.etrecord._loading import LOADERS, bridge, exported_method
+from etscope.etrecord._names import check_graph_name
+from etscope.formats.etrecord import RecordFile, read_etrecord
+from etscope.formats.zip_writer import write_archive
+
+_EXECUTORCH_FIELDS = (
+    "_debug_handle_map",
+    "_delegate_map",
+    "_instruction_id_to_num_outs_map",
+    "_reference_outputs",
+    "_representative_inputs",
+)
+
+
+class ETRecord:
+    """What is known of a model ahead of time: its graphs, and the maps from instructions to them.
+
+    Made step by step with the `add_*` methods, or opened by `parse_etrecord`; then each attribute
+    is read from the file when it is first used, and only programs and tensors need torch.
+
+    Attributes:
+        exported_program: the ATen program of "forward", or of the only method; None if not given.
+            `exported_programs` has those of all methods.
+        export_graph_id: `id()` of that program's graph in the process that exported it.
+        edge_dialect_program: the edge program; a dict by method's name when there are several.
+        graph_map: the extra programs by "<name>/<method>".
+
+    The attributes with an underscore are those of ExecuTorch's class; its tools use them.
+    """
+
+    exported_program: Any
+    export_graph_id: int | None
+    edge_dialect_program: Any
+    graph_map: dict[str, Any] | None
+    _debug_handle_map: Mapping[str, Any] | None
+    _delegate_map: Mapping[str, Any] | None
+    _instruction_id_to_num_outs_map: Mapping[str, Any] | None
+    _reference_outputs: Mapping[str, Any] | None
+    _representative_inputs: Any
+    _further_exported: dict[str, Any]
+
+    def __init__(
+        self,
+        exported_program: Any = None,
+        export_graph_id: int | None = None,
+        edge_dialect_program: Any = None,
+        graph_map: dict[str, Any] | None = None,
+        _debug_handle_map: Mapping[str, Any] | None = None,
+        _delegate_map: Mapping[str, Any] | None = None,
+        _instruction_id_to_num_outs_map: Mapping[str, Any] | None = None,
+        _reference_outputs: Mapping[str, Any] | None = None,
+        _representative_inputs: Any = None,
+    ) -> None:
+        self._file: RecordFile | None = None
+        self._program: Any = None
+        self._exported_method = "forward"
+        self._edge_method: str | None = None
+        self._further_exported = {}
+        self.exported_program = exported_program
+        self.export_graph_id = export_graph_id
+        self.edge_dialect_program = edge_dialect_program
+        self.graph_map = graph_map
+        self._debug_handle_map = _debug_handle_map
+        self._delegate_map = _delegate_map
+        self._instruction_id_to_num_outs_map = _instruction_id_to_num_outs_map
+        self._reference_outputs = _reference_outputs
+        self._representative_inputs = _representative_inputs
+
+    @classmethod
+    def from_file(cls, file: RecordFile) -> ETRecord:
+        """The record of an opened file."""
+        record = cls.__new__(cls)
+        record._file = file
+        record._program = None
+        record._exported_method = exported_method(file)
+        record._edge_method = file.edge_methods[0] if len(file.edge_methods) == 1 else None
+        return record
+
+    def __getattr__(self, name: str) -> Any:
+        file = self.__dict__.get("_file")
+        if file is None or name not in LOADERS:
+            raise AttributeError(f"'ETRecord' object has no attribute {name!r}")
+        value = LOADERS[name](file)
+        self.__dict__[name] = value
+        return value
+
+    def is_loaded(self, field: str) -> bool:
+        """Whether an attribute is in memory, and not (or no longer) only in the file."""
+        return field in self.__dict__
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether it may differ from the file that it came from."""
+        return self._program is not None or any(field in self.__dict__ for field in LOADERS)
+
+    # -- what it is made of
+
+    @property
+    def edge_programs(self) -> dict[str, Any]:
+        """method -> edge program, by the methods' real names."""
+        edge = self.edge_dialect_program
+        if edge is None:
+            return {}
+        if isinstance(edge, Mapping):
+            return dict(edge)
+        methods = list(self._debug_handle_map or ())
+        method = self._edge_method or (methods[0] if len(methods) == 1 else "forward")
+        return {method: edge}
+
+    @property
+    def exported_programs(self) -> dict[str, Any]:
+        """method -> exported program, of all methods that were added."""
+        if self.exported_program is None:
+            return dict(self._further_exported)
+        return {self._exported_method: self.exported_program, **self._further_exported}
+
+    def program_buffer(self) -> bytes | None:
+        """The .pte file that the record was made with; None when it holds none."""
+        if self._program is not None:
+            buffer: bytes = bridge("the program of a record").program_buffer(self._program)
+            return buffer
+        return None if self._file is None else self._file.program_buffer()
+
+    # -- adding
+
+    def add_exported_program(self, exported_program: Any) -> None:
+        """Add what `torch.export` gave: a program, a dict of them by method, or None for nothing.
+
+        Raises `RecordError` if there is one already.
+        """
+        if self.exported_program is not None or self.export_graph_id is not None:
+            raise RecordError(
+                "Exported program already exists in the ETRecord. "
+                "Cannot add exported program when it already exists."
+            )
+        if exported_program is None:
+            return
+        programs = bridge("an ETRecord").exported_programs(exported_program)
+        method = next(iter(programs), "forward") if len(programs) == 1 else "forward"
+        self._exported_method = method
+        self.exported_program = programs.pop(method, None)
+        self._further_exported = programs
+        if self.exported_program is not None:
+            self.export_graph_id = id(self.exported_program.graph)
+
+    def add_edge_dialect_program(self, edge_dialect_program: Any) -> None:
+        """Add the `EdgeProgramManager` (or `ExirExportedProgram`) that `to_edge()` gave: a deep
+        copy of it, taken before `to_executorch()` changes it.
+
+        Raises `RecordError` if there is one already.
+        """
+        if self.edge_dialect_program is not None:
+            raise RecordError(
+                "Edge dialect program already exists in the ETRecord. "
+                "Cannot add edge dialect program when it already exists."
+            )
+        programs = bridge("an ETRecord").edge_programs(edge_dialect_program)
+        if len(programs) == 1:
+            ((self._edge_method, self.edge_dialect_program),) = programs.items()
+        else:
+            self.edge_dialect_program = programs
+
+    def add_executorch_program(self, executorch_program: Any) -> None:
+        """Add the `ExecutorchProgramManager` that `to_executorch()` gave, or a `BundledProgram` of
+        it, whose test cases become reference outputs and representative inputs.
+
+        Raises `RecordError` if there is one already, `UsageError` for test cases without outputs.
+        """
+        if any(getattr(self, field) is not None for field in _EXECUTORCH_FIELDS):
+            raise RecordError(
+                "Executorch program data already exists in the ETRecord. "
+                "Cannot add executorch program data when it already exists."
+            )
+        program = executorch_program
+        outputs = inputs = None
+        if is_bundled(executorch_program):
+            program = bundled_program(executorch_program)
+            outputs = bundled_outputs(executorch_program)
+            inputs = bundled_inputs(executorch_program)
+        if not hasattr(program, "debug_handle_map"):
+            raise RecordError(f"Unsupported type of executorch_program passed in {type(program)}.")
+        self._program = program
+        self._debug_handle_map = program.debug_handle_map
+        self._delegate_map = program.delegate_map
+        self._instruction_id_to_num_outs_map = program.instruction_id_to_num_outs_map
+        self._reference_outputs = outputs
+        self._representative_inputs = inputs
+
+    def add_extra_export_modules(self, extra_recorded_export_modules: Mapping[str, Any]) -> None:
+        """Add programs of other stages under names of your own: what `torch.export` or `to_edge()`
+        gave. They are graphs "<name>/<method>" of the record.
+
+        Raises `RecordError` for a name that the file needs for itself.
+        """
+        programs = bridge("an ETRecord")
+        added = {}
+        for name, module in extra_recorded_export_modules.items():
+            check_graph_name(name)
+            for method, program in programs.extra_programs(module).items():
+                added[f"{name}/{method}"] = program
+        self.graph_map = {**(self.graph_map or {}), **added}
+
+    def update_representative_inputs(self, representative_inputs: Any) -> None:
+        """Set the inputs that numbers are compared on: a list, or a `BundledProgram` to take the
+        first test case of."""
+        given = representative_inputs
+        self._representative_inputs = bundled_inputs(given) if is_bundled(given) else given
+
+    def update_reference_outputs(self, reference_outputs: Any) -> None:
+        """Set the outputs that are right: a dict of method -> a list of cases, a list for the
+        method "forward", or a `BundledProgram` to take them of."""
+        given = reference_outputs
+        if is_bundled(given):
+            given = bundled_outputs(given)
+        self._reference_outputs = {"forward": given} if isinstance(given, list) else given
+
+    # -- keeping
+
+    def save(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
+        """Write the record to a file or a stream. A file appears when it is complete.
+
+        Raises `RecordError` when the edge program or the ExecuTorch program is missing, or for a
+        program that cannot be serialized; then nothing is written.
+        """
+        from etscope.etrecord._saving import record_parts
+
+        write_archive(record_parts(self), path)
+
+    def copy(self) -> ETRecord:
+        """A record with the same graphs and nothing of the ExecuTorch program: for exporting the
+        same model in another way."""
+        copied = ETRecord(
+            exported_program=self.exported_program,
+            export_graph_id=self.export_graph_id,
+            edge_dialect_program=self.edge_dialect_program,
+            graph_map=self.graph_map,
+        )
+        copied._further_exported = dict(self._further_exported)
+        copied._exported_method = self._exported_method
+        copied._edge_method = self._edge_method
+        return copied
+
+
+def generate_etrecord(
+    et_record: str | os.PathLike[str] | IO[bytes] | None = None,
+    edge_dialect_program: Any = None,
+    executorch_program: Any = None,
+    exported_program: Any = None,
+    extra_recorded_export_modules: Mapping[str, Any] | None = None,
+    *,
+    etrecord_path: str | os.PathLike[str] | IO[bytes] | None = None,
+    export_modules: Mapping[str, Any] | None = None,
+) -> None:
+    """Make an ETRecord of these objects and save it.
+
+    Args:
+        et_record: the file to write (in older versions `etrecord_path`).
+        edge_dialect_program: a deep copy of what `to_edge()` gave, taken before `to_executorch()`.
+        executorch_program: what `to_executorch()` gave, or a `BundledProgram` of it.
+        exported_program: what `torch.export` gave, or a dict of that by method. A dict with other
+            keys than methods of the edge program is taken as `export_modules`, which stood in
+            this place in older versions.
+        extra_recorded_export_modules: programs of other stages by names of your own (in older
+            versions `export_modules`).
+
+    Raises `RecordError` (a `RuntimeError`) for objects that no record can be made of, and
+    `UsageError` (a `ValueError`) for a bundled test case without outputs. Nothing is written then.
+    """
+    path = _given("et_record", et_record, "etrecord_path", etrecord_path)
+    if path is None or edge_dialect_program is None or executorch_program is None:
+        raise RecordError(
+            "generate_etrecord needs et_record, edge_dialect_program and executorch_program"
+        )
+    modules = _given(
+        "extra_recorded_export_modules",
+        extra_recorded_export_modules,
+        "export_modules",
+        export_modules,
+    )
+    record = ETRecord()
+    record.add_edge_dialect_program(edge_dialect_program)
+    if _are_extra_modules(exported_program, record):
+        modules = {**exported_program, **(modules or {})}
+        exported_program = None
+    record.add_exported_program(exported_program)
+    record.add_executorch_program(executorch_program)
+    if modules is not None:
+        record.add_extra_export_modules(modules)
+    record.save(path)
+
+
+def _given(name: str, value: Any, older_name: str, older_value: Any) -> Any:
+    if value is not None and older_value is not None:
+        raise RecordError(f"{name} and {older_name} are the same argument: give one")
+    return older_value if value is None else value
+
+
+def _are_extra_modules(programs: Any, record: ETRecord) -> bool:
+    if not isinstance(programs, Mapping) or "forward" in programs:
+        return False
+    return not set(programs) <= set(record.edge_programs)
+
+
+def parse_etrecord(etrecord_path: str | os.PathLike[str] | IO[bytes]) -> ETRecord:
+    """Open an ETRecord, of ExecuTorch 0.1 to 1.5 or of etscope.
+
+    Nothing of it is read, and torch is not needed, before an attribute is used that needs it.
+
+    Raises `MissingFileError` for a path that is not there and `FormatError` (a `RuntimeError`) for
+    what is not an ETRecord.
+    """
+    return ETRecord.from_file(read_etrecord(etrecord_path))

@@ -1,0 +1,24 @@
+"""The fingerprints of a program that goes into a record."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from etscope.analysis.check import instruction_labels
+from etscope.formats.fingerprints import Fingerprints, MethodFingerprint
+from etscope.formats.pte import read_pte
+
+
+def program_fingerprints(buffer: bytes, graph_hashes: Mapping[str, str]) -> Fingerprints:
+    """Of a .pte file, with the SHA-256 of each method's graph."""
+    return Fingerprints(
+        hashlib.sha256(buffer).hexdigest(),
+        len(buffer),
+        {
+            method.name: MethodFingerprint(
+                instruction_labels(method), graph_hashes.get(method.name)
+            )
+            for method in read_pte(buffer).methods
+        },
+    )

@@ -1,0 +1,126 @@
+"""The attributes of an `ETRecord` that was opened from a file, each read when it is first used.
+
+The maps are as the file has them, keys as text, because that is what ExecuTorch's parser gives.
+Programs and tensors are torch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from etscope.errors import reading
+from etscope.formats.etrecord import (
+    DEBUG_HANDLES,
+    DELEGATES,
+    EDGE,
+    EXPORTED,
+    NUM_OUTPUTS,
+    REFERENCE_OUTPUTS,
+    REPRESENTATIVE_INPUTS,
+    SIBLINGS,
+    RecordFile,
+)
+from etscope.formats.program_safety import check_program
+from etscope.optional import require
+
+
+def bridge(wanted_by: str) -> Any:
+    """The module that has torch and executorch."""
+    require("torch", wanted_by=wanted_by)
+    require("executorch.exir", wanted_by=wanted_by)
+    from etscope.bridge import programs
+
+    return programs
+
+
+def load_program(file: RecordFile, name: str) -> Any:
+    """The `ExportedProgram` of a graph of the file.
+
+    What torch would evaluate as code (names, symbolic sizes) is checked against a strict grammar
+    first. Raises `FormatError` for what fails that, and for what torch cannot rebuild.
+    """
+    programs = bridge("the ExportedProgram of a record")
+    content = file.program_text(name)
+    siblings = [file.sibling(name, suffix) for suffix in SIBLINGS]
+    with reading("ETRecord", file.path, member=file.graph_members[name]):
+        check_program(content, siblings, strict=programs.UNPICKLES_FREELY)
+        return programs.deserialize_program(
+            programs.SerializedProgram(bytes(content), *map(bytes, siblings)), name
+        )
+
+
+def exported_method(file: RecordFile) -> str:
+    """The method whose exported program `ETRecord.exported_program` is."""
+    if EXPORTED not in file.graph_names:
+        further = further_exported_names(file)
+        return next(iter(further)) if len(further) == 1 else "forward"
+    return file.edge_methods[0] if len(file.edge_methods) == 1 else "forward"
+
+
+def further_exported_names(file: RecordFile) -> dict[str, str]:
+    """method -> graph's name, of the exported programs that only etscope keeps."""
+    start = EXPORTED + "/"
+    return {name[len(start) :]: name for name in file.graph_names if name.startswith(start)}
+
+
+def _exported(file: RecordFile) -> Any:
+    if EXPORTED in file.graph_names:
+        return load_program(file, EXPORTED)
+    further = further_exported_names(file)
+    return load_program(file, *further.values()) if len(further) == 1 else None
+
+
+def _further_exported(file: RecordFile) -> dict[str, Any]:
+    names = further_exported_names(file)
+    if EXPORTED not in file.graph_names and len(names) == 1:
+        return {}
+    return {method: load_program(file, name) for method, name in names.items()}
+
+
+def _export_graph_id(file: RecordFile) -> int:
+    return file.export_graph_id or 0
+
+
+def _edge(file: RecordFile) -> Any:
+    programs = {method: load_program(file, f"{EDGE}/{method}") for method in file.edge_methods}
+    return programs if len(programs) > 1 else next(iter(programs.values()), None)
+
+
+def _graph_map(file: RecordFile) -> dict[str, Any]:
+    return {name: load_program(file, name) for name in extra_graph_names(file)}
+
+
+def extra_graph_names(file: RecordFile) -> list[str]:
+    """The graphs that a user added."""
+    own = (EXPORTED, EDGE)
+    return [name for name in file.graph_names if name.partition("/")[0] not in own]
+
+
+def _json(member: str) -> Callable[[RecordFile], Any]:
+    return lambda file: file.json_member(member)
+
+
+def _tensors(member: str) -> Callable[[RecordFile], Any]:
+    def load(file: RecordFile) -> Any:
+        if member not in file.members:
+            return None
+        programs = bridge(f"{member} as torch tensors")
+        with reading("ETRecord", file.path, member=member):
+            return programs.load_tensors(file.archive.read(member))
+
+    return load
+
+
+LOADERS: Mapping[str, Callable[[RecordFile], Any]] = {
+    "exported_program": _exported,
+    "export_graph_id": _export_graph_id,
+    "edge_dialect_program": _edge,
+    "graph_map": _graph_map,
+    "_debug_handle_map": _json(DEBUG_HANDLES),
+    "_delegate_map": _json(DELEGATES),
+    "_instruction_id_to_num_outs_map": _json(NUM_OUTPUTS),
+    "_reference_outputs": _tensors(REFERENCE_OUTPUTS),
+    "_representative_inputs": _tensors(REPRESENTATIVE_INPUTS),
+    "_further_exported": _further_exported,
+}
