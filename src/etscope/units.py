@@ -15,6 +15,7 @@ from etscope.errors import CyclesError, UsageError
 
 __all__ = [
     "TimeScale",
+    "duration_decimals",
     "format_bytes",
     "format_count",
     "format_duration",
@@ -73,11 +74,19 @@ def format_duration(value: float | None, unit: str) -> str:
     return format_durations([value], unit)[0]
 
 
-def format_durations(values: Sequence[float | None], unit: str) -> list[str]:
-    """Times of one `unit`, with equal decimals fit for the largest, at most to the nanosecond."""
-    least, most = _DURATION_DECIMALS.get(unit, (0, 9))
-    decimals = min(max(_decimals_for(values), least), most)
+def format_durations(
+    values: Sequence[float | None], unit: str, decimals: int | None = None
+) -> list[str]:
+    """Times of one `unit` with equal decimals: `decimals`, or those that fit the largest."""
+    if decimals is None:
+        decimals = duration_decimals(values, unit)
     return [_fixed(value, decimals) for value in values]
+
+
+def duration_decimals(values: Iterable[float | None], unit: str) -> int:
+    """How many decimals the largest of `values` deserves; they reach to the nanosecond at most."""
+    least, most = _DURATION_DECIMALS.get(unit, (0, 9))
+    return min(max(_decimals_for(values), least), most)
 
 
 def format_float(value: float | None) -> str:
@@ -135,13 +144,15 @@ def _decimals_for(values: Iterable[float | None]) -> int:
 
 
 def _fixed(value: float | None, decimals: int) -> str:
+    if value == 0:
+        return "0"
     if isinstance(value, int) and not decimals:
         return f"{value:,d}"  # exact where a float is not
     if value is None or math.isnan(value):
         return ""
-    text = f"{value + 0.0:,.{decimals}f}"  # -0.0 is 0
+    text = f"{value:,.{decimals}f}"
     # What is not zero must not read as zero.
-    if value != 0 and float(text.replace(",", "")) == 0:
+    if float(text.replace(",", "")) == 0:
         smallest = f"{10.0**-decimals:.{decimals}f}"
         return f"<{smallest}" if value > 0 else f">-{smallest}"
     return text

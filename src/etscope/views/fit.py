@@ -131,7 +131,8 @@ def cut_start(text: str, width: int, mark: str) -> str:
     if cell_width(text) <= width:
         return text
     tail = _tail(text, width - 1)
-    part = tail.find("/" if "/" in text else ".")
+    # The parts of "encoder.layer.0" are between dots, those of "model.py:34" are not.
+    part = tail.find("." if "/" not in text and ":" not in text else "/")
     return mark + (tail[part:] if 0 < part <= len(tail) // 2 else tail)
 
 

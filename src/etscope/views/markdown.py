@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TextIO
 
 from etscope.model.table import Kind, Table
-from etscope.views.people import Guides, cell_texts, tree_prefixes, visible
+from etscope.views.people import Guides, table_texts, tree_prefixes, visible
 from etscope.views.values import is_number
 
 # A cell's leading spaces are dropped, so the guides are indented by spaces that are not.
@@ -25,10 +25,7 @@ def write(table: Table, out: TextIO) -> None:
         out.write(f"**{_escaped(table.title)}**\n\n")
     out.write(_line([_escaped(column.label) for column in table.columns]))
     out.write(_line(["---:" if is_number(c.kind) else ":---" for c in table.columns]))
-    cells = [
-        [_escaped(text) for text in cell_texts(column, table.values[column.name])]
-        for column in table.columns
-    ]
+    cells = [[_escaped(text) for text in texts] for texts in table_texts(table)]
     first_text = next((i for i, c in enumerate(table.columns) if c.kind is Kind.TEXT), None)
     if table.depth is not None and first_text is not None:
         prefixes = tree_prefixes(table.depth, _GUIDES)

@@ -7,10 +7,11 @@ written as visible escapes ("\\x1b", "\\u202e").
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from etscope.model.table import Column, Kind
+from etscope.model.table import Column, Kind, Table
 from etscope.units import (
+    duration_decimals,
     format_bytes,
     format_count,
     format_durations,
@@ -18,6 +19,9 @@ from etscope.units import (
     format_share,
 )
 from etscope.views.values import is_number, plain_values
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 class Guides(NamedTuple):
@@ -43,21 +47,39 @@ def visible(text: str) -> str:
     )
 
 
-def cell_texts(column: Column, values: Sequence[Any]) -> list[str]:
-    """The values of a column formatted by its kind; no value is the empty text."""
-    plain = plain_values(column, values)
+def table_texts(table: Table) -> list[list[str]]:
+    """The cells of each column; all times of one unit have the same number of decimals."""
+    columns = [(c, plain_values(c, table.values[c.name])) for c in table.columns]
+    durations: dict[str, list[Any]] = {}
+    for column, values in columns:
+        if column.kind is Kind.DURATION:
+            durations.setdefault(column.unit or "ns", []).extend(_numbers(values))
+    decimals = {unit: duration_decimals(values, unit) for unit, values in durations.items()}
+    return [_texts(column, values, decimals.get(column.unit or "ns")) for column, values in columns]
+
+
+def cell_texts(column: Column, values: Sequence[Any] | npt.NDArray[Any]) -> list[str]:
+    """The values of one column formatted by its kind; no value is the empty text."""
+    return _texts(column, plain_values(column, values), None)
+
+
+def _texts(column: Column, plain: list[Any], decimals: int | None) -> list[str]:
     if not is_number(column.kind):
         return [_text(value) for value in plain]
-    # A text among numbers ("skipped") stands as it is.
-    numbers = [None if isinstance(value, (str, list)) else value for value in plain]
+    numbers = _numbers(plain)
     if column.kind is Kind.DURATION:
-        texts = format_durations(numbers, column.unit or "ns")
+        texts = format_durations(numbers, column.unit or "ns", decimals)
     else:
         texts = _NUMBER_FORMATS[column.kind](numbers)
     return [
         text if number is not None or value is None else _text(value)
         for text, number, value in zip(texts, numbers, plain, strict=True)
     ]
+
+
+def _numbers(plain: list[Any]) -> list[Any]:
+    """The values without texts: one among numbers ("skipped") stands as it is."""
+    return [None if isinstance(value, (str, list)) else value for value in plain]
 
 
 def tree_prefixes(depth: Sequence[int], guides: Guides) -> list[str]:

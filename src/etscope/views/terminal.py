@@ -18,7 +18,7 @@ from typing import NamedTuple, TextIO
 
 from etscope.model.table import Column, Kind, Table
 from etscope.views.fit import GAP, Extent, Fit, cell_width, cut_middle, cut_start, fit
-from etscope.views.people import ASCII_LINES, LINES, Guides, cell_texts, tree_prefixes, visible
+from etscope.views.people import ASCII_LINES, LINES, Guides, table_texts, tree_prefixes, visible
 from etscope.views.values import is_number, plain_values
 
 _BOLD, _DIM, _CYAN = "\x1b[1m", "\x1b[2m", "\x1b[36m"
@@ -27,6 +27,7 @@ _BAR = 10  # cells of the bar that draws a share
 # (turn to get width, least width before another column is left out for it) of the text that names
 # the row, of other texts, and of paths, whose end is enough
 _NAME, _TEXT, _PATH = (0, 28), (1, 14), (2, 18)
+_FIRST_TO_GO = 1000
 _CHUNK = 1000  # lines written at a time
 
 
@@ -56,9 +57,10 @@ class _Cells(NamedTuple):
         if self.prefixes is not None:
             widths = [a + len(b) for a, b in zip(widths, self.prefixes, strict=True)]
         turn, comfort = self._claim()
+        nothing = not any(self.texts)  # a column without values goes first, if any may go
         return Extent(
             position,
-            self.column.priority,
+            priority=_FIRST_TO_GO if nothing and self.column.priority else self.column.priority,
             cells=max(widths, default=0),
             label=cell_width(label),
             word=max(map(cell_width, label.split()), default=0),
@@ -124,8 +126,7 @@ def _columns(table: Table, look: _Look) -> list[_Cells]:
     """The columns as texts; the first of kind TEXT names the row and carries the tree."""
     prefixes = tree_prefixes(table.depth or [0] * len(table), look.guides)
     columns: list[_Cells] = []
-    for column in table.columns:
-        texts = cell_texts(column, table.values[column.name])
+    for column, texts in zip(table.columns, table_texts(table), strict=True):
         texts = [cut_middle(text, _LONGEST, look.cut) for text in texts]
         names_row = column.kind is Kind.TEXT and all(c.prefixes is None for c in columns)
         columns.append(_Cells(column, texts, prefixes if names_row else None))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etscope.model.table import Column, Kind, Table
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 # Kinds whose values are whole; an array makes them floats where one is missing.
 _WHOLE = frozenset({Kind.INT, Kind.COUNT, Kind.BYTES})
@@ -18,7 +21,7 @@ def plain_rows(table: Table) -> Iterator[tuple[Any, ...]]:
     return zip(*columns, strict=True)
 
 
-def plain_values(column: Column, values: Sequence[Any]) -> list[Any]:
+def plain_values(column: Column, values: Sequence[Any] | npt.NDArray[Any]) -> list[Any]:
     """`plain` of each value; whole numbers are int in a column of identifiers, counts or bytes."""
     to_list = getattr(values, "tolist", None)  # numpy's way, much faster than one by one
     found = [plain(value) for value in (values if to_list is None else to_list())]

@@ -12,11 +12,11 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.golden import check_golden
-from tests.unit.views import shapes
 
 from etscope.model.table import Column, Kind, Table
 from etscope.views import TABLE_VIEWS, write_table
+from tests.golden import check_golden
+from tests.unit.views import shapes
 
 TABLES = ("events", "kinds", "hostile", "empty")
 TEXT_FORMATS = ("json", "jsonl", "csv", "tsv", "md")

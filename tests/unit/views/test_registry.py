@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.views import shapes
 
 from etscope.errors import MissingDependencyError, UsageError
 from etscope.views import (
@@ -21,6 +20,7 @@ from etscope.views import (
     write_table,
     write_timeline,
 )
+from tests.unit.views import shapes
 
 
 @pytest.mark.parametrize("name", TABLE_VIEWS)

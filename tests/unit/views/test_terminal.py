@@ -10,12 +10,12 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.golden import check_golden
-from tests.unit.views import shapes
 
 from etscope.model.table import Column, Kind, Table
 from etscope.views import write_table
-from etscope.views.fit import cell_width
+from etscope.views.fit import cell_width, cut_start
+from tests.golden import check_golden
+from tests.unit.views import shapes
 
 
 @pytest.fixture(autouse=True)
@@ -84,8 +84,34 @@ def test_the_least_important_column_is_left_out_first() -> None:
     assert heads == [["a", "b", "c", "d"], ["a", "b", "d"], ["a", "d"], ["a"], ["a"]]
 
 
-def test_paths_keep_their_end() -> None:
-    assert "…/model.py:34\n" in shown(shapes.events(), width=80)
+def test_a_column_without_values_is_left_out_before_others() -> None:
+    columns = (Column("name"), Column("full", priority=9), Column("nothing", priority=1))
+    values = {"name": ["x"], "full": ["y"], "nothing": [None]}
+    text = shown(Table(columns, values), width=12)
+    assert " ".join(text.split()).endswith("columns not shown at 12 wide: nothing")
+
+
+@pytest.mark.parametrize(
+    ("path", "width", "text"),
+    [
+        ("/home/me/model.py:34", 20, "/home/me/model.py:34"),
+        ("/home/me/model.py:34", 19, "…/me/model.py:34"),
+        ("/home/me/model.py:34", 16, "…/me/model.py:34"),
+        ("/home/me/model.py:34", 15, "…/model.py:34"),
+        ("encoder.layers.0.conv", 16, "….layers.0.conv"),
+        ("transformer.py:33", 14, "…sformer.py:33"),
+        ("a/very_long_file_name.py", 14, "…_file_name.py"),
+        ("short.py", 14, "short.py"),
+    ],
+)
+def test_paths_keep_their_end(path: str, width: int, text: str) -> None:
+    assert cut_start(path, width, "…") == text
+
+
+def test_times_of_one_unit_have_the_same_decimals() -> None:
+    columns = (Column("a", Kind.DURATION, "ms"), Column("b", Kind.DURATION, "ms"))
+    lines = shown(Table(columns, {"a": [12.3456789], "b": [0.0123]})).splitlines()
+    assert lines[-1].split() == ["12.346", "0.012"]
 
 
 def test_piped_output_is_whole() -> None:
