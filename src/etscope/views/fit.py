@@ -79,7 +79,8 @@ def _shown(extents: Sequence[Extent], available: int) -> list[Extent]:
 
 
 def _widened(shown: Sequence[Extent], available: int) -> dict[int, int]:
-    """Widths that use `available` up: texts share it first, then heads go on one line."""
+    """Widths that use `available` up: texts share it first; if all heads of numbers then fit
+    on one line, they are."""
     widths = {extent.position: extent.least for extent in shown}
     texts = [extent for extent in shown if extent.comfort is not None]
     if sum(widths.values()) > available:  # what must be shown does not fit: texts give way further
@@ -87,11 +88,9 @@ def _widened(shown: Sequence[Extent], available: int) -> dict[int, int]:
     room = available - sum(widths.values())
     for turn in sorted({extent.turn for extent in texts}):
         room = _grow([extent for extent in texts if extent.turn == turn], widths, room)
-    for extent in shown:
-        wish = extent.natural - widths[extent.position]
-        if 0 < wish <= room and extent.comfort is None:
-            widths[extent.position] += wish
-            room -= wish
+    numbers = [extent for extent in shown if extent.comfort is None]
+    if sum(extent.natural - widths[extent.position] for extent in numbers) <= room:
+        widths.update((extent.position, extent.natural) for extent in numbers)
     return widths
 
 
