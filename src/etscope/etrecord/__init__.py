@@ -6,9 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from etscope.analysis.slim import slim_etrecord
     from etscope.etrecord._etrecord import ETRecord, generate_etrecord, parse_etrecord
     from etscope.etrecord._views import as_etrecord, as_record
-    from etscope.formats.etrecord_slim import slim_etrecord
 
 __all__ = [
     "ETRecord",
@@ -25,7 +25,7 @@ _HOMES = {
     "as_record": "etscope.etrecord._views",
     "generate_etrecord": "etscope.etrecord._etrecord",
     "parse_etrecord": "etscope.etrecord._etrecord",
-    "slim_etrecord": "etscope.formats.etrecord_slim",
+    "slim_etrecord": "etscope.analysis.slim",
 }
 
 

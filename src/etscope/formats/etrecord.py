@@ -14,7 +14,14 @@ from typing import IO, Any, Protocol
 from etscope.errors import FormatError, MissingDataError, reading
 from etscope.formats import etrecord_maps
 from etscope.formats.etrecord_maps import DelegateMap, Handles, NumOutputs
-from etscope.formats.exported_json import integer, mapping, parse_json, without_payloads
+from etscope.formats.exported_json import (
+    Cut,
+    integer,
+    mapping,
+    parse_json,
+    with_marks,
+    without_payloads,
+)
 from etscope.formats.fingerprints import Fingerprints, fingerprints_from_json
 from etscope.formats.source import BytesLike, PathLike, open_source
 from etscope.formats.zip_archive import Member, ZipArchive, open_archive
@@ -185,8 +192,10 @@ class RecordFile:
         Raises `MissingDataError` for a graph that the record does not hold.
         """
         if name not in self._programs:
-            with reading("ETRecord", self.path, member=self._graph_member(name)):
-                content = parse_json(without_payloads(self.program_text(name)))
+            member = self._graph_member(name)
+            with reading("ETRecord", self.path, member=member):
+                data = with_marks(self.program_text(name), self.cuts.get(member, ()))
+                content = parse_json(without_payloads(data))
                 self._programs[name] = mapping(content, "a program")
         return self._programs[name]
 
@@ -197,11 +206,29 @@ class RecordFile:
     def sibling(self, name: str, suffix: str) -> memoryview:
         """The bytes of a graph's member of one of `SIBLINGS`; none where the record has no such
         member, as slimmed and old ones."""
+        member = self.sibling_member(name, suffix)
+        return self.archive.read(member) if member in self.members else memoryview(b"")
+
+    def sibling_member(self, name: str, suffix: str) -> str:
+        """The name of a graph's member of one of `SIBLINGS`, there or not."""
         member = self._graph_member(name)
         if member.startswith(OWN_EXPORTED):
             member = member.removesuffix(OWN_JSON) + OWN_BASE
-        member += suffix
-        return self.archive.read(member) if member in self.members else memoryview(b"")
+        return member + suffix
+
+    @cached_property
+    def cuts(self) -> Mapping[str, tuple[Cut, ...]]:
+        """For each graph's member of a slimmed record, where payloads were cut out of it."""
+        content = self.json_member(SLIMMED)
+        if content is None:
+            return {}
+        with reading("ETRecord", self.path, member=SLIMMED):
+            return {
+                member: tuple(
+                    (integer(at, "a place"), integer(size, "a size")) for at, size in cuts
+                )
+                for member, cuts in mapping(content["cuts"], "the cuts").items()
+            }
 
     def _graph_member(self, name: str) -> str:
         if name not in self.graph_members:
@@ -307,7 +334,7 @@ class RecordFile:
         from etscope.formats.torch_archive import read_tensors
 
         data = self.sibling(name, suffix)
-        with reading("ETRecord", self.path, member=self._graph_member(name) + suffix):
+        with reading("ETRecord", self.path, member=self.sibling_member(name, suffix)):
             return read_tensors(data) if len(data) else {}
 
     def _tensors(self, member: str) -> Any:

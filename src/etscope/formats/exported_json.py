@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,12 +148,20 @@ _KEPT_KEY = re.compile(rb'value[\\": ]*$')  # a compile spec: small, and wanted
 _MARK = re.compile(r"@payload:(\d{1,18})@")
 
 
+# Where a payload was cut out of the bytes of a program's JSON, and its size when decoded.
+Cut = tuple[int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Payload:
     """A run of base64 text in a program's JSON: its place in the bytes of the member."""
 
     start: int
     end: int
+
+    def size(self, data: memoryview) -> int:
+        """Bytes of what it encodes."""
+        return (self.end - self.start) // 4 * 3 - bytes(data[self.end - 2 : self.end]).count(b"=")
 
 
 def find_payloads(data: memoryview) -> list[Payload]:
@@ -187,15 +195,43 @@ def _payload(data: memoryview, start: int, end: int) -> Payload | None:
     return Payload(start, end)
 
 
+def _mark(size: int) -> bytes:
+    return b"@payload:%d@" % size
+
+
 def without_payloads(data: memoryview) -> bytes:
     """The JSON with a mark in place of each long payload: see `payload_size`."""
     pieces: list[bytes | memoryview] = []
     position = 0
     for run in find_payloads(data):
-        size = (run.end - run.start) // 4 * 3 - bytes(data[run.end - 2 : run.end]).count(b"=")
-        pieces += [data[position : run.start], b"@payload:%d@" % size]
+        pieces += [data[position : run.start], _mark(run.size(data))]
         position = run.end
     return b"".join([*pieces, data[position:]])
+
+
+def cut_payloads(data: memoryview) -> tuple[bytes, tuple[Cut, ...]]:
+    """The JSON with nothing in place of each long payload, and where that is: see `with_marks`."""
+    pieces: list[memoryview] = []
+    cuts: list[Cut] = []
+    position = length = 0
+    for run in find_payloads(data):
+        pieces.append(data[position : run.start])
+        length += run.start - position
+        cuts.append((length, run.size(data)))
+        position = run.end
+    return b"".join([*pieces, data[position:]]), tuple(cuts)
+
+
+def with_marks(data: memoryview, cuts: Iterable[Cut]) -> memoryview:
+    """The JSON with marks where `cut_payloads` took payloads out."""
+    pieces: list[bytes | memoryview] = []
+    position = 0
+    for place, size in cuts:
+        if not position < place < len(data) or data[place - 1] != ord('"') or size < 0:
+            raise FormatError(f"no payload was cut out here, as the record says: {place:,}")
+        pieces += [data[position:place], _mark(size)]
+        position = place
+    return memoryview(b"".join([*pieces, data[position:]])) if pieces else data
 
 
 def payload_size(value: object) -> int:

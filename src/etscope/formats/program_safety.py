@@ -12,7 +12,6 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from typing import Any
 
 from etscope.errors import FormatError
@@ -47,9 +46,9 @@ def check_program(content: memoryview, siblings: Iterable[memoryview], *, strict
         _check_tensors(data, strict)
     payloads = [bytes(content[run.start : run.end]) for run in find_payloads(content)]
     weights = _check_json(parse_json(without_payloads(content)))
-    for text in chain(payloads, weights):
+    for encoded in (*payloads, *(text.encode() for text in weights)):
         try:
-            data = memoryview(base64.b64decode(text, validate=True))
+            data = memoryview(base64.b64decode(encoded, validate=True))
         except ValueError:
             continue  # a mark, or nothing that torch would take for weights
         if strict or bytes(data[:2]) == b"PK" or FAKE_TENSOR in bytes(data):
