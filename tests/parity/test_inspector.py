@@ -11,9 +11,9 @@ import warnings
 from typing import Any
 
 import pytest
-from tests.artifacts import artifacts
 
 import etscope
+from tests.artifacts import artifacts
 
 upstream = pytest.importorskip("executorch.devtools")
 

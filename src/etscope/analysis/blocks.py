@@ -117,7 +117,7 @@ def find_blocks(dump: ETDump) -> tuple[Block, ...]:
     names = dump.run_name.tolist()
     bundled = dump.run_bundled_input_index.tolist()
     bounds = (first * packed.itemsize).tolist()
-    data = memoryview(packed).cast("B") if len(packed) else memoryview(b"")
+    data = packed.view(np.uint8).data if len(packed) else memoryview(b"")
     for run, name in enumerate(names):
         sequence = data[bounds[run] : bounds[run + 1]].tobytes()
         groups.setdefault((name, bundled[run], sequence), []).append(run)
@@ -150,38 +150,36 @@ def _pack(dump: ETDump, rows: Ints) -> npt.NDArray[np.void]:
 
 def _event_keys(dump: ETDump, rows: Ints) -> Iterator[EventKey]:
     """Keys of one run's events. Small: a run's sequence, not the dump."""
-    groups: dict[tuple[int, int, int, int], list[int]] = {}
     columns = (dump.instruction_id, dump.chain_index, dump.delegate_id_int, dump.delegate_id_str)
-    signatures = list(zip(*(column[rows].tolist() for column in columns), strict=True))
-    kinds = dump.kind[rows].tolist()
-    names = dump.name[rows].tolist()
+    signatures = zip(*(column[rows].tolist() for column in columns), strict=True)
     outputs = _holds_output(dump, rows).tolist()
+    groups: dict[tuple[int, int, int, int], list[int]] = {}
     for position, signature in enumerate(signatures):
         if not outputs[position]:
             groups.setdefault(signature, []).append(position)
+    kinds = dump.kind[rows].tolist()
+    names = [dump.strings[name] if name >= 0 else "" for name in dump.name[rows].tolist()]
     for (instruction, chain, id_int, id_str), positions in groups.items():
-        profile = [p for p in positions if kinds[p] == EventKind.PROFILE]
-        debug = tuple(p for p in positions if kinds[p] == EventKind.DEBUG)
         delegate_id: int | str | None = id_int if id_int >= 0 else None
         if delegate_id is None and id_str >= 0:
             delegate_id = dump.strings[id_str] or None
-        debug_name = dump.strings[names[debug[0]]] if debug and names[debug[0]] >= 0 else ""
+        profile = [p for p in positions if kinds[p] == EventKind.PROFILE]
+        debug = tuple(p for p in positions if kinds[p] == EventKind.DEBUG)
+        # The identifier, or the name that debug data gives, stands before the profile's name.
+        name = names[debug[0]] if debug else ""
+        if delegate_id is not None:
+            name = str(delegate_id)
         seen: dict[str, int] = {}
-        shares = _share_debug(profile, debug, names)
-        for position, values in zip(profile or [None], shares, strict=True):
-            name = "" if position is None or names[position] < 0 else dump.strings[names[position]]
-            if delegate_id is not None:
-                name = str(delegate_id)
-            elif debug_name:
-                name = debug_name
-            occurrence = seen.get(name, 0)
-            seen[name] = occurrence + 1
+        for event, values in _with_debug(profile, debug, names):
+            own = name or ("" if event is None else names[event])
+            occurrence = seen.get(own, 0)
+            seen[own] = occurrence + 1
             yield EventKey(
-                name=name,
+                name=own,
                 instruction_id=None if instruction == -1 else instruction,
                 chain_index=chain,
                 delegate_id=delegate_id,
-                profile=position,
+                profile=event,
                 debug=values,
                 occurrence=occurrence,
             )
@@ -194,28 +192,27 @@ def _holds_output(dump: ETDump, rows: Ints) -> npt.NDArray[np.bool_]:
     logged outside any instruction.
     """
     outside = (dump.kind[rows] == EventKind.DEBUG) & (dump.chain_index[rows] == NO_CHAIN)
-    return dump.is_output[rows] | outside
+    holds: npt.NDArray[np.bool_] = dump.is_output[rows] | outside
+    return holds
 
 
-def _share_debug(
-    profile: list[int], debug: tuple[int, ...], names: list[int]
-) -> list[tuple[int, ...]]:
-    """The debug events that belong to each profiling event of one instruction.
+def _with_debug(
+    profile: list[int], debug: tuple[int, ...], names: list[str]
+) -> list[tuple[int | None, tuple[int, ...]]]:
+    """The profiling events of one instruction, each with the debug events that belong to it.
 
     The kernel's event and the call around it both carry the instruction's values. A loop runs an
     instruction several times in a run: each pass ends with the call's event, and has the values
-    that were logged since the pass before.
+    that were logged since the pass before. Debug events alone belong to no profiling event.
     """
     if not profile:
-        return [debug]
+        return [(None, debug)]
     ends = [position for position in profile if names[position] == names[profile[-1]]]
-    if len(ends) == 1:
-        return [debug] * len(profile)
-    passes = [bisect_left(ends, position) for position in debug]
-    return [
-        tuple(d for d, p in zip(debug, passes, strict=True) if p == bisect_left(ends, position))
-        for position in profile
-    ]
+    by_pass: dict[int, list[int]] = {}
+    for position in debug:
+        # What was logged after the last pass ended is the last pass's.
+        by_pass.setdefault(min(bisect_left(ends, position), len(ends) - 1), []).append(position)
+    return [(event, tuple(by_pass.get(bisect_left(ends, event), ()))) for event in profile]
 
 
 def _elapsed(dump: ETDump, rows: Ints) -> npt.NDArray[np.int64]:

@@ -1,9 +1,9 @@
 """Nodes behind the instructions of control-flow branches, which no record has handles for.
 
 ExecuTorch's emitter throws the maps of branches away (emit/_emitter.py), but writes a branch's
-instructions in the order of its nodes. So the program's instructions without a handle and the nodes
-of the control-flow sub-graphs are the same sequence of operators, once what only one side has (jumps,
-moves, loop counters) is left out.
+instructions in the order of its nodes. So the program's instructions without a handle and the
+nodes of the control-flow sub-graphs are the same sequence of operators, once what only one side has
+(jumps, moves, loop counters) is left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def branch_nodes(labels: Sequence[str], symbols: MethodSymbols) -> Mapping[int, 
         if is_operator(node) and not node.subgraphs
     ]
     instructions = [
-        i for i, label in enumerate(labels) if label.startswith("aten::") and i not in symbols.handles
+        i
+        for i, label in enumerate(labels)
+        if label.startswith("aten::") and i not in symbols.handles
     ]
     shared = {stem(node.op) for node in nodes} & {stem(labels[i]) for i in instructions}
     nodes = [node for node in nodes if stem(node.op) in shared]

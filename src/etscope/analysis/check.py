@@ -131,9 +131,7 @@ def differs_from_symbols(observed: Observed, symbols: MethodSymbols) -> str | No
     return None
 
 
-def _delegate_differs(
-    observed: Observed, symbols: MethodSymbols, instruction: int
-) -> str | None:
+def _delegate_differs(observed: Observed, symbols: MethodSymbols, instruction: int) -> str | None:
     names = observed.events[instruction]
     delegated = not names.isdisjoint({"DELEGATE_CALL", ""})
     delegate = symbols.delegates.get(instruction)
@@ -143,7 +141,9 @@ def _delegate_differs(
         return _convolutions_differ(observed, symbols, instruction)
     if delegate is not None or isinstance(symbols.handles.get(instruction), Sequence):
         backend = "a" if delegate is None else f"a {delegate.backend_id}"
-        return f"instruction {instruction} ran {_ran(names)}, but is {backend} delegate in the record"
+        return (
+            f"instruction {instruction} ran {_ran(names)}, but is {backend} delegate in the record"
+        )
     return None
 
 

@@ -88,6 +88,14 @@ def _table(
     key_id = np.concatenate([empty, *key_ids])[order]
     dump = trace.dump
     unit = None if scale.source is TimeScale.CYCLES else scale.source.value
+    # numpy's arrays are sequences in all but name.
+    values: dict[str, Any] = {
+        "run": dump.run[row],
+        **{name: _taken(values, key_id) for name, values in facts.items()},
+        "start": dump.start[row],
+        "end": dump.end[row],
+        "elapsed": scale(np.concatenate([empty, *elapsed])[order]),
+    }
     return Table(
         columns=(
             Column("run", Kind.INT),
@@ -96,13 +104,7 @@ def _table(
             Column("end", Kind.INT, unit),
             Column("elapsed", Kind.DURATION, scale.unit),
         ),
-        values={
-            "run": dump.run[row],
-            **{name: _taken(values, key_id) for name, values in facts.items()},
-            "start": dump.start[row],
-            "end": dump.end[row],
-            "elapsed": scale(np.concatenate([empty, *elapsed])[order]),
-        },
+        values=values,
         title=f"events of {dump.path or 'the dump'}",
     )
 

@@ -52,9 +52,7 @@ def measure(metric: str, reference: Any, value: Any) -> float | None:
     Raises `UsageError` for an unknown metric and for shapes that differ.
     """
     if metric not in METRICS:
-        raise UsageError(
-            f"unknown metric {metric!r}", hint="metrics are: " + ", ".join(METRICS)
-        )
+        raise UsageError(f"unknown metric {metric!r}", hint="metrics are: " + ", ".join(METRICS))
     first, second = _as_float(reference), _as_float(value)
     if first is None or second is None:
         return None

@@ -81,7 +81,9 @@ class MethodProfile:
     @property
     def unaccounted(self) -> Ticks:
         """What of each run's total no instruction accounts for, in ticks."""
-        accounted = sum((row.ticks for row in self.rows if row.depth == 0), np.zeros_like(self.total))
+        accounted = sum(
+            (row.ticks for row in self.rows if row.depth == 0), np.zeros_like(self.total)
+        )
         return self.total - accounted
 
 

@@ -361,8 +361,11 @@ def _module_tree(rows: Sequence[Row]) -> tuple[list[tuple[str, list[Row]]], list
         found = [
             other
             for other in members
-            if other and other != path and other.startswith(prefix)
-            and "." not in other[len(prefix) :] and other != "(no module)"
+            if other
+            and other != path
+            and other.startswith(prefix)
+            and "." not in other[len(prefix) :]
+            and other != "(no module)"
         ]
         return sorted(found, key=lambda other: _mean(members[other]), reverse=True)
 

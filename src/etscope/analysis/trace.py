@@ -24,8 +24,8 @@ from etscope.analysis.check import (
     instruction_labels,
 )
 from etscope.analysis.correlate import UNATTRIBUTED, Attribution, MethodSymbols, attribute
-from etscope.analysis.program import InstructionRecord, instructions
 from etscope.analysis.profile import MethodProfile, executes, load_ticks, method_profile
+from etscope.analysis.program import InstructionRecord, instructions
 from etscope.analysis.symbols import EDGE_GRAPH, method_symbols, record_methods
 from etscope.errors import EtscopeWarning, FormatError, MismatchError
 from etscope.formats.debug_buffer import DebugBuffer
@@ -200,6 +200,13 @@ class Trace:
         if isinstance(value, tuple):
             return [self._inflate(item) for item in value]
         return value
+
+    @property
+    def refers_to_tensors(self) -> bool:
+        """Whether a value of the dump is in a debug buffer, as all but scalars are."""
+        events = np.flatnonzero(self.dump.debug_value_offset >= 0)
+        values = (self.dump.value(int(event)) for event in events)
+        return any(isinstance(value, (TensorRef, tuple)) for value in values)
 
     def metadata(self, block: Block, position: int) -> list[Any]:
         """A delegate's metadata of each run, b"" as "" like upstream; [] when none has any."""

@@ -40,7 +40,13 @@ MetadataParser = Callable[[list[Any]], Any]
 TimeConverter = Callable[[Any, Any], Any]
 
 # Columns and rows that `print_data_tabular` and `save_data_to_tsv` leave out, as upstream's do.
-_NOT_PRINTED = ("raw", "delegate_debug_identifier", "stack_traces", "module_hierarchy", "debug_data")
+_NOT_PRINTED = (
+    "raw",
+    "delegate_debug_identifier",
+    "stack_traces",
+    "module_hierarchy",
+    "debug_data",
+)
 _HIDDEN_EVENT = "OPERATOR_CALL"
 
 
@@ -90,9 +96,7 @@ class Inspector:
         self._source_time_scale, self._target_time_scale = source, target
         self._factor = scale_factor(source, target)
         if (etdump_path is None) == (etdump_data is None):
-            raise UsageError(
-                "Expecting exactly one of etdump_path or etdump_data to be specified."
-            )
+            raise UsageError("Expecting exactly one of etdump_path or etdump_data to be specified.")
         if debug_buffer_path is not None and buffer_path is not None:
             raise UsageError("debug_buffer_path and buffer_path are the same file: give one")
         debug_buffer_path = buffer_path if debug_buffer_path is None else debug_buffer_path
@@ -110,7 +114,7 @@ class Inspector:
         )
         if verify:
             self.trace.verify()
-        if debug_buffer_path is None and (dump.debug_value_offset >= 0).any():
+        if debug_buffer_path is None and self.trace.refers_to_tensors:
             warn_no_debug_buffer()
         self.event_blocks: list[EventBlock] = [self._block(block) for block in self.trace.blocks]
 
@@ -246,11 +250,14 @@ class Inspector:
         frame = self._printed_frame(include_units, include_delegate_debug_data)
         frame.to_csv(file, sep="\t")
 
-    def _printed_frame(self, include_units: bool, include_delegate_debug_data: bool) -> pd.DataFrame:
+    def _printed_frame(
+        self, include_units: bool, include_delegate_debug_data: bool
+    ) -> pd.DataFrame:
         frame = self.to_dataframe(include_units, include_delegate_debug_data)
         frame = frame.drop(columns=list(_NOT_PRINTED))
         hidden = frame["event_name"].str.contains(_HIDDEN_EVENT, regex=False)
-        return frame[~hidden].reset_index(drop=True)
+        shown: pd.DataFrame = frame[~hidden].reset_index(drop=True)
+        return shown
 
     # -- queries
 

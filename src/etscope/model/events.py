@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # where the dump refers to a tensor whose debug buffer was not given.
 InferenceOutput = Any
 ProgramOutput = list[InferenceOutput]
-DelegateMetadata = Union[list[Any], dict[str, Any]]
+DelegateMetadata = list[Any] | dict[str, Any]
 
 
 class PerfData:
@@ -122,7 +122,7 @@ NO_RUNS = Runs(0, lambda _: [])
 
 def _nothing() -> None:
     """Default of a field that a lazy subclass loads: leaves no class attribute behind."""
-    return None
+    return
 
 
 class _Lazy:

@@ -66,7 +66,8 @@ def events_frame(events: Sequence[Event], units: str) -> pd.DataFrame:
         debug_data=[event.debug_data for event in events],
         start_time=[event.start_time for event in events],
     )
-    return pandas.DataFrame(columns)
+    table: pd.DataFrame = pandas.DataFrame(columns)
+    return table
 
 
 def event_row(event: Event, units: str) -> dict[str, Any]:
@@ -99,7 +100,8 @@ def _statistics(perf_data: Sequence[PerfData | None]) -> dict[str, Any]:
     lengths = np.array([perf.count if perf else 0 for perf in perf_data])
     for length in np.unique(lengths[lengths > 0]):
         rows = np.flatnonzero(lengths == length)
-        samples = np.stack([perf.values for row in rows if (perf := perf_data[row]) is not None])
+        chosen = [perf for perf in perf_data if perf is not None and perf.count == length]
+        samples = np.stack([perf.values for perf in chosen])
         percentiles = np.percentile(samples, (10, 50, 90), axis=1)
         result["p10"][rows], result["p50"][rows], result["p90"][rows] = percentiles
         result["avg"][rows] = samples.mean(axis=1)
@@ -127,4 +129,5 @@ def _with_metadata(frame: pd.DataFrame, events: Sequence[Event]) -> pd.DataFrame
             )
     if not any(rows):
         return frame
-    return pandas.concat([frame, pandas.DataFrame(rows)], axis=1)
+    joined: pd.DataFrame = pandas.concat([frame, pandas.DataFrame(rows)], axis=1)
+    return joined
