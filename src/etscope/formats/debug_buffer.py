@@ -85,9 +85,8 @@ def _byte_strides(ref: TensorRef, numel: int, itemsize: int) -> tuple[int, ...]:
         raise FormatError(
             f"a tensor of sizes {ref.sizes} has strides {ref.strides}, which lead out of it"
         )
-    # A dimension of one element may have any stride: it is never taken.
-    steps = zip(ref.sizes, ref.strides, strict=True)
-    return tuple(0 if size == 1 else stride * itemsize for size, stride in steps)
+    # A dimension of one element may have any stride, for it is never taken, but numpy multiplies.
+    return tuple(stride * itemsize if stride <= numel else 0 for stride in ref.strides)
 
 
 def _empty(sizes: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -286,6 +286,7 @@ class ETDumpWriter:
         instruction_id: int | None,
     ) -> None:
         token = self._begin(None, delegate_id, chain_index, instruction_id, 0)
+        held = self._debug_value(value)
         self._event(
             EventKind.DEBUG,
             chain=_int32("chain index", token.chain_index),
@@ -293,7 +294,7 @@ class ETDumpWriter:
             value=len(self._values),
             **self._delegate(delegate_id),
         )
-        self._values.append((self._debug_value(value), output))
+        self._values.append((held, output))
 
     def _delegate(self, delegate_id: int | str | None) -> dict[str, int]:
         if delegate_id is None:
