@@ -6,11 +6,11 @@ Lists are JSON text. Nothing else is changed: a field that starts with "=" stays
 from __future__ import annotations
 
 import csv
-import json
 from typing import Any, TextIO
 
 from etscope.model.table import Table
-from etscope.views.values import plain_rows
+from etscope.views.strict_json import dumps
+from etscope.views.values import plain_values, types_of
 
 
 def write_csv(table: Table, out: TextIO) -> None:
@@ -26,11 +26,16 @@ def write_tsv(table: Table, out: TextIO) -> None:
 def _write(table: Table, out: TextIO, delimiter: str) -> None:
     writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
-    writer.writerows(map(_field, row) for row in plain_rows(table))
+    columns = [_fields(plain_values(c, table.values[c.name])) for c in table.columns]
+    writer.writerows(zip(*columns, strict=True))
+
+
+def _fields(values: list[Any]) -> list[Any]:
+    # csv writes None as an empty field and floats by repr, which loses nothing.
+    return values if types_of(values).isdisjoint({bool, list}) else list(map(_field, values))
 
 
 def _field(value: Any) -> Any:
-    # csv writes None as an empty field and floats by repr, which loses nothing.
     if isinstance(value, bool):
         return "true" if value else "false"
-    return json.dumps(value) if isinstance(value, list) else value
+    return dumps(value) if isinstance(value, list) else value

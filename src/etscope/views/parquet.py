@@ -8,13 +8,15 @@ title and notes as JSON under "etscope"; that of a field "kind", "unit" and "tit
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import Any, BinaryIO
 
 from etscope.model.table import Column, Kind, Table
 from etscope.optional import require
 from etscope.views.json_table import SCHEMA
-from etscope.views.values import is_number, plain_values
+from etscope.views.values import is_number, plain_values, types_of
 
 
 def write(table: Table, out: BinaryIO) -> None:
@@ -40,17 +42,25 @@ def _metadata(column: Column) -> dict[str, str]:
 
 
 def _array(pa: Any, column: Column, values: Any) -> Any:
+    plain = plain_values(column, values)
+    try:
+        return _typed(pa, column.kind, plain)
+    except UnicodeEncodeError:
+        return _typed(pa, column.kind, [_storable(value) for value in plain])
+
+
+def _typed(pa: Any, kind: Kind, values: list[Any]) -> Any:
     """The values in the first of the kind's types that holds them all; as text else."""
-    plain = [_storable(value) for value in plain_values(column, values)]
-    types = _types(pa, column.kind)
-    if _any_float(plain):  # which arrow would cut to whole numbers
+    types = _types(pa, kind)
+    items = values if kind is not Kind.LIST else _items(values)
+    if float in types_of(items):  # which arrow would cut to whole numbers
         types = [item for item in types if item not in (pa.int64(), pa.list_(pa.int64()))]
     for arrow_type in types:
         with suppress(pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            return pa.array(plain, arrow_type)
-    if column.kind is Kind.LIST:
-        return pa.array([_texts(value) for value in plain], pa.list_(pa.string()))
-    return pa.array([_text(value) for value in plain], pa.string())
+            return pa.array(values, arrow_type)
+    if kind is Kind.LIST:
+        return pa.array([_texts(value) for value in values], pa.list_(pa.string()))
+    return pa.array([_text(value) for value in values], pa.string())
 
 
 def _types(pa: Any, kind: Kind) -> list[Any]:
@@ -65,11 +75,8 @@ def _types(pa: Any, kind: Kind) -> list[Any]:
     return [pa.int64(), pa.float64()] if whole else [pa.float64(), pa.int64()]
 
 
-def _any_float(values: list[Any]) -> bool:
-    return any(
-        _any_float(value) if isinstance(value, list) else isinstance(value, float)
-        for value in values
-    )
+def _items(values: list[Any]) -> Iterator[Any]:
+    return chain.from_iterable(value for value in values if isinstance(value, list))
 
 
 def _storable(value: Any) -> Any:

@@ -10,13 +10,15 @@ import json
 import math
 from typing import Any
 
+_encode = json.JSONEncoder(allow_nan=False).encode  # made once: a row is shorter to write than that
+
 
 def dumps(value: Any) -> str:
     """`value` as JSON text on one line. Infinities are the texts "Infinity" and "-Infinity"."""
     try:
-        return json.dumps(value, allow_nan=False)
+        return _encode(value)
     except ValueError:  # an infinity or NaN, for which JSON has no number
-        return json.dumps(_finite(value), allow_nan=False)
+        return _encode(_finite(value))
 
 
 def _finite(value: Any) -> Any:

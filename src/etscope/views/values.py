@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from etscope.model.table import Column, Kind, Table
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 # Kinds whose values are whole; an array makes them floats where one is missing.
 _WHOLE = frozenset({Kind.INT, Kind.COUNT, Kind.BYTES})
+_PLAIN = {type(None), bool, int, float, str}
 
 
 def plain_rows(table: Table) -> Iterator[tuple[Any, ...]]:
@@ -24,12 +25,24 @@ def plain_rows(table: Table) -> Iterator[tuple[Any, ...]]:
 def plain_values(column: Column, values: Sequence[Any] | npt.NDArray[Any]) -> list[Any]:
     """`plain` of each value; whole numbers are int in a column of identifiers, counts or bytes."""
     to_list = getattr(values, "tolist", None)  # numpy's way, much faster than one by one
-    found = [plain(value) for value in (values if to_list is None else to_list())]
-    if column.kind not in _WHOLE:
+    found = list(values) if to_list is None else to_list()
+    # Long columns are mostly of one type, and finding the types is fast.
+    kinds = types_of(found)
+    if not kinds <= _PLAIN:
+        found = [plain(value) for value in found]
+        kinds = types_of(found)
+    elif float in kinds:
+        found = [None if value != value else value for value in found]  # NaN is not itself
+    if float not in kinds or column.kind not in _WHOLE:
         return found
     return [
         int(value) if isinstance(value, float) and value.is_integer() else value for value in found
     ]
+
+
+def types_of(values: Iterable[Any]) -> set[type]:
+    """The types among `values`."""
+    return set(map(type, values))
 
 
 def plain(value: Any) -> Any:
