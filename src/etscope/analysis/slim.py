@@ -14,13 +14,18 @@ from dataclasses import dataclass
 from typing import IO
 
 from etscope.errors import UsageError
-from etscope.formats.etrecord import PROGRAM_BUFFER, SIBLINGS, SLIMMED, RecordFile, read_etrecord
+from etscope.formats.etrecord import (
+    PROGRAM_BUFFER,
+    SIBLINGS,
+    SLIMMED,
+    RecordFile,
+    read_etrecord,
+    slimmed_to_json,
+)
 from etscope.formats.exported_json import cut_payloads
 from etscope.formats.source import BytesLike, PathLike
 from etscope.formats.zip_writer import Part, write_archive
 from etscope.model.table import Column, Kind, Table
-
-_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,5 +110,4 @@ def _parts(record: RecordFile, members: list[SlimMember]) -> Iterator[Part]:
         members.append(SlimMember(name, member.size, 0 if data is None else len(data)))
         if data is not None:
             yield Part(name, data, deflate=True)
-    content = json.dumps({"version": _VERSION, "cuts": cuts})
-    yield Part(SLIMMED, content.encode(), deflate=True)
+    yield Part(SLIMMED, json.dumps(slimmed_to_json(cuts)).encode(), deflate=True)

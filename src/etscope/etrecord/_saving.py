@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from etscope.errors import RecordError
@@ -36,6 +36,7 @@ from etscope.formats.etrecord import (
     SLIMMED,
     STATE_DICT,
     RecordFile,
+    slimmed_to_json,
 )
 from etscope.formats.fingerprints import fingerprints_to_json
 from etscope.formats.zip_writer import Part
@@ -51,6 +52,7 @@ _JSON_FIELDS = {
     "_delegate_map": DELEGATES,
     "_instruction_id_to_num_outs_map": NUM_OUTPUTS,
 }
+_FIELDS = {EXPORTED: "exported_program", EDGE: "edge_dialect_program"}
 _TENSOR_FIELDS = {
     "_reference_outputs": REFERENCE_OUTPUTS,
     "_representative_inputs": REPRESENTATIVE_INPUTS,
@@ -66,7 +68,6 @@ def record_parts(record: ETRecord) -> Iterator[Part]:
         raise RecordError(
             "ETRecord must contain edge dialect program and executorch program to be saved"
         )
-    file = record._file
     graph_hashes: dict[str, str] = {}
     yield Part(IDENTIFIER, b"")
     yield from _exported_parts(record)
@@ -77,13 +78,7 @@ def record_parts(record: ETRecord) -> Iterator[Part]:
         yield part
     yield from _extra_parts(record)
     yield from _metadata_parts(record)
-    if record._program is not None:
-        buffer = record.program_buffer() or b""
-        fingerprints = program_fingerprints(buffer, graph_hashes)
-        yield Part(PROGRAM_BUFFER, buffer)
-        yield _json_part(FINGERPRINTS, fingerprints_to_json(fingerprints))
-    elif file is not None and not record.is_loaded("edge_dialect_program"):
-        yield from _copied(file, (PROGRAM_BUFFER, FINGERPRINTS, SLIMMED))
+    yield from _own_parts(record, graph_hashes)
 
 
 def _is_complete(record: ETRecord) -> bool:
@@ -118,6 +113,25 @@ def _exported_parts(record: ETRecord) -> Iterator[Part]:
     if further:
         ids = {method: id(program.graph) for method, program in further.items()}
         yield _json_part(EXPORT_GRAPH_IDS, ids)
+
+
+def _own_parts(record: ETRecord, graph_hashes: Mapping[str, str]) -> Iterator[Part]:
+    """The program, its fingerprints, and what a slimmed file says of its cuts."""
+    file = record._file
+    buffer = record.program_buffer()
+    if buffer is not None:
+        fingerprints = program_fingerprints(buffer, graph_hashes)
+        yield Part(PROGRAM_BUFFER, buffer)
+        yield _json_part(FINGERPRINTS, fingerprints_to_json(fingerprints))
+    elif file is not None:
+        yield from _copied(file, (FINGERPRINTS,))
+    if file is not None and file.cuts:
+        cuts = {
+            _member_of_today(file, name): file.cuts.get(file.graph_members[name], ())
+            for name in file.graph_names
+            if not record.is_loaded(_FIELDS.get(name.partition("/")[0], "graph_map"))
+        }
+        yield _json_part(SLIMMED, slimmed_to_json(cuts))
 
 
 def _methods(record: ETRecord) -> Iterable[str]:
@@ -180,13 +194,18 @@ def _json_part(member: str, content: Any) -> Part:
 
 def _copied_graphs(file: RecordFile, names: Iterable[str]) -> Iterator[Part]:
     for name in names:
-        # Records of ExecuTorch 1.1 and before get the member's name of today.
-        json_member = file.graph_members[name] if file.graph_members[name] != EDGE else name
+        json_member = _member_of_today(file, name)
         yield _text_part(json_member, file.program_text(name))
         base = json_member.removesuffix(OWN_JSON)
         base += OWN_BASE if base != json_member else ""
         for suffix in SIBLINGS:
             yield Part(base + suffix, file.sibling(name, suffix))
+
+
+def _member_of_today(file: RecordFile, name: str) -> str:
+    """The graph's member, also where ExecuTorch 1.1 and before gave it another name."""
+    member = file.graph_members[name]
+    return name if member == EDGE else member
 
 
 def _copied(file: RecordFile, members: Iterable[str]) -> Iterator[Part]:

@@ -66,6 +66,11 @@ _NOT_GRAPHS = frozenset(
 RESERVED = _NOT_GRAPHS | {EXPORTED, EDGE, "et_dialect_graph_module"}
 
 
+def slimmed_to_json(cuts: Mapping[str, tuple[Cut, ...]]) -> dict[str, Any]:
+    """The content of the member `SLIMMED`: see `RecordFile.cuts`."""
+    return {"version": 1, "cuts": cuts}
+
+
 class RecordView(Protocol):
     """What the tools ask of a record, be it a file or still in memory. See `RecordFile`."""
 

@@ -119,6 +119,7 @@ def _shown(value: object) -> str:
 # Python needs some 64 bytes for what JSON says in three: without a limit, a small file takes all
 # memory. The records of the largest models hold about a tenth of these.
 MAX_TEXT = 1 << 30
+SMALL_TEXT = 8 << 20  # not worth counting
 MAX_VALUES = 30_000_000
 
 
@@ -129,11 +130,12 @@ def parse_json(data: str | bytes | memoryview) -> Any:
     raises (`RecursionError` for deep nesting).
     """
     content = data if isinstance(data, str) else bytes(data).decode("utf-8")
-    values = sum(map(content.count, ",[{"))
-    if len(content) > MAX_TEXT or values > MAX_VALUES:
-        raise FormatError(
-            f"JSON of {len(content):,} characters and about {values:,} values is too much"
-        )
+    if len(content) > SMALL_TEXT:
+        values = sum(map(content.count, ",[{"))
+        if len(content) > MAX_TEXT or values > MAX_VALUES:
+            raise FormatError(
+                f"JSON of {len(content):,} characters and some {values:,} values is too much"
+            )
     return json.loads(content)
 
 
@@ -144,6 +146,7 @@ def parse_json(data: str | bytes | memoryview) -> Any:
 MIN_PAYLOAD = 4096
 _CHUNK = 32 << 20
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
+_DELEGATE = re.compile(rb"processed_bytes")
 _KEPT_KEY = re.compile(rb'value[\\": ]*$')  # a compile spec: small, and wanted
 _MARK = re.compile(r"@payload:(\d{1,18})@")
 
@@ -166,7 +169,9 @@ class Payload:
 
 def find_payloads(data: memoryview) -> list[Payload]:
     """The long runs of base64 between quotes in a program's JSON, but those of compile specs."""
-    runs = []
+    runs: list[Payload] = []
+    if _DELEGATE.search(data) is None:
+        return runs
     previous = 0  # one past the last quote seen
     for start in range(0, len(data), _CHUNK):
         chunk = np.frombuffer(data[start : start + _CHUNK], dtype=np.uint8)
@@ -199,14 +204,14 @@ def _mark(size: int) -> bytes:
     return b"@payload:%d@" % size
 
 
-def without_payloads(data: memoryview) -> bytes:
+def without_payloads(data: memoryview) -> memoryview:
     """The JSON with a mark in place of each long payload: see `payload_size`."""
     pieces: list[bytes | memoryview] = []
     position = 0
     for run in find_payloads(data):
         pieces += [data[position : run.start], _mark(run.size(data))]
         position = run.end
-    return b"".join([*pieces, data[position:]])
+    return memoryview(b"".join([*pieces, data[position:]])) if pieces else data
 
 
 def cut_payloads(data: memoryview) -> tuple[bytes, tuple[Cut, ...]]:
