@@ -163,6 +163,17 @@ def test_crossing_spans_move_to_further_lanes() -> None:
     assert perfetto(shapes.crossing()).totals() == Counter(a=110, b=100, c=100)
 
 
+def test_of_spans_that_start_together_the_longest_is_the_parent() -> None:
+    start, end = np.array([10, 10, 10]), np.array([20, 40, 30])
+    none = np.zeros(3, np.int32)
+    timeline = replace(
+        shapes.cycles(), track=none, start=start, end=end, name_id=none, args_id=none - 1
+    )
+    lanes = lanes_of(timeline)
+    assert len(lanes.tracks) == 1
+    assert lanes.event_span.tolist() == [1, 2, 0, 0, 2, 1]
+
+
 def test_too_many_crossing_spans_are_refused() -> None:
     count = 300
     ones = np.zeros(count, np.int32)
