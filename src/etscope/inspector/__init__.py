@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from etscope.formats.vgf import (
+    parse_vgf_neural_statistics_delegate_metadata,
+    parse_vgf_neural_statistics_metadata,
+)
 from etscope.inspector._compare import compare_results
 from etscope.inspector._inspector import Inspector
 from etscope.model.events import Event, EventBlock, PerfData
 from etscope.units import TimeScale
 
-__all__ = ["Event", "EventBlock", "Inspector", "PerfData", "TimeScale", "compare_results"]
+__all__ = [
+    "Event",
+    "EventBlock",
+    "Inspector",
+    "PerfData",
+    "TimeScale",
+    "compare_results",
+    "parse_vgf_neural_statistics_delegate_metadata",
+    "parse_vgf_neural_statistics_metadata",
+]

@@ -18,6 +18,7 @@ from etscope.formats.debug_buffer import DebugBuffer
 from etscope.formats.etdump import read_etdump
 from etscope.formats.pte import read_pte
 from etscope.formats.source import PathLike
+from etscope.formats.vgf import parse_vgf_neural_statistics_delegate_metadata
 from etscope.model.events import (
     Event,
     EventBlock,
@@ -313,6 +314,18 @@ class Inspector:
             for op in dict.fromkeys(event.op_types) or (event.name,):
                 table.setdefault(op, []).append(event)
         return table
+
+    def get_vgf_neural_statistics(self) -> list[dict[str, Any]]:
+        """The neural statistics that Arm's VGF backend logged, one dict a record; see
+        `etscope.formats.vgf`. Empty when no event has any."""
+        return [
+            record
+            for block in self.event_blocks
+            for event in block.events
+            for record in parse_vgf_neural_statistics_delegate_metadata(
+                event.raw_delegate_debug_metadatas
+            )
+        ]
 
     def get_exported_program(self, graph: str | None = None) -> Any:
         """The record's `ExportedProgram` called `graph`; the edge program by default (a dict of

@@ -1,0 +1,77 @@
+"""Neural statistics that Arm's VGF backend attaches to its events in an ETDump.
+
+A record is JSON: ``{"schema": "executorch.vgf.neural_statistics", "schema_version": 1,
+"segments": [{"debug_database": blob, "statistics_info": blob, "statistics_memory": blob, …}]}``,
+a blob is ``{"available": bool, "encoding": "base64", "data": text}`` (ExecuTorch 1.4 and later).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from etscope.errors import FormatError, VersionError, reading
+
+SCHEMA = "executorch.vgf.neural_statistics"
+VERSION = 1
+_KIND = "VGF neural statistics record"
+_BLOBS = ("debug_database", "statistics_info", "statistics_memory")
+
+Metadata = bytes | bytearray | str
+
+
+def parse_vgf_neural_statistics_metadata(metadata: Metadata) -> dict[str, Any]:
+    """One record, as its JSON has it; each blob gets `raw_data`, its bytes (none if unavailable).
+
+    Raises `FormatError` for what is not such a record, `VersionError` for another version.
+    """
+    with reading(_KIND):
+        record = json.loads(_as_bytes(metadata))
+        if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+            raise FormatError(f"not a {_KIND}: it has no schema {SCHEMA!r}")
+        if record.get("schema_version") != VERSION:
+            raise VersionError(
+                f"{_KIND} of version {record.get('schema_version')!r}, known is {VERSION}"
+            )
+        segments = [_segment(dict(segment)) for segment in record.get("segments", [])]
+        return {**record, "segments": segments}
+
+
+def parse_vgf_neural_statistics_delegate_metadata(
+    delegate_metadata_list: Sequence[Metadata | None],
+) -> list[dict[str, Any]]:
+    """The records among the metadata of an event; what other backends attached is passed over.
+
+    Raises as `parse_vgf_neural_statistics_metadata` for what names the schema but is broken.
+    """
+    return [
+        parse_vgf_neural_statistics_metadata(metadata)
+        for metadata in delegate_metadata_list
+        if isinstance(metadata, (bytes, bytearray, str)) and SCHEMA.encode() in _as_bytes(metadata)
+    ]
+
+
+def _as_bytes(metadata: Metadata) -> bytes:
+    return metadata.encode() if isinstance(metadata, str) else bytes(metadata)
+
+
+def _segment(segment: dict[str, Any]) -> dict[str, Any]:
+    for name in _BLOBS:
+        blob = segment.get(name)
+        if isinstance(blob, dict):
+            segment[name] = {**blob, "raw_data": _raw_data(blob)}
+    return segment
+
+
+def _raw_data(blob: dict[str, Any]) -> bytes:
+    if not blob.get("available", False):
+        return b""
+    if blob.get("encoding") != "base64":
+        raise FormatError(f"a blob of a {_KIND} is encoded as {blob.get('encoding')!r}, not base64")
+    try:
+        return base64.b64decode(blob.get("data", ""), validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise FormatError(f"a blob of a {_KIND} is not base64") from error

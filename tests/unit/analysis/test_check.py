@@ -1,0 +1,80 @@
+"""Every dump with its own record and program, and with all the others."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from tests.artifacts import artifacts
+
+from etscope.analysis.trace import Trace
+from etscope.errors import MismatchError
+from etscope.formats.etdump import ETDump, read_etdump
+from etscope.formats.etrecord import RecordFile, read_etrecord
+from etscope.formats.pte import Program, read_pte
+
+# One name for each program; those of one line run the same instructions, and in a dump nothing
+# tells them apart: three programs of one delegate with the same convolutions in it.
+SAME = (
+    ("cnn_portable",),
+    ("cnn_xnnpack", "cnn_xnnpack_lowered", "cnn_xnnpack_int8"),
+    ("transformer",),
+    ("transformer_portable",),
+    ("two_methods",),
+    ("forward_and_extra",),
+    ("cond",),
+    ("while_loop",),
+    ("bf16_fp16",),
+    ("channels_last",),
+    ("varying_inputs",),
+    ("nan_output",),
+    ("inf_output",),
+    ("int_outputs",),
+    ("dynamic_shape",),
+)
+NAMES = [name for group in SAME for name in group]
+
+
+@functools.cache
+def dump(name: str) -> ETDump:
+    return read_etdump(artifacts(name).etdump)
+
+
+@functools.cache
+def record(name: str) -> RecordFile:
+    return read_etrecord(artifacts(name).etrecord)
+
+
+@functools.cache
+def program(name: str) -> Program:
+    return read_pte(artifacts(name).pte)
+
+
+def accepted(trace: Trace) -> bool:
+    try:
+        trace.verify()
+    except MismatchError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_own_files_are_accepted_and_all_others_refused(name: str) -> None:
+    own = next(group for group in SAME if name in group)
+
+    with_record = {other for other in NAMES if accepted(Trace(dump(name), record=record(other)))}
+    with_program = {other for other in NAMES if accepted(Trace(dump(name), program=program(other)))}
+
+    assert with_record == set(own)
+    # Of a program of one delegate call there is nothing but that: XNNPACK's is like any other's.
+    delegates = {*SAME[1], "forward_and_extra"}
+    assert with_program == (delegates if name in delegates else set(own))
+
+
+def test_the_message_names_method_and_instruction() -> None:
+    with pytest.raises(MismatchError) as error:
+        Trace(dump("cnn_portable"), program=program("two_methods")).verify()
+
+    assert "encode: instruction 0 ran convolution.out" in str(error.value)
+    assert "decode: instruction 0 ran convolution.out" in str(error.value)
+    assert error.value.exit_code == 3

@@ -1,0 +1,101 @@
+"""The selector language."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from etscope.errors import UsageError
+from etscope.model.selector import Selector
+
+CONV = {
+    "name": ["convolution.out"],
+    "op": ["aten::convolution.out", "aten.convolution.default"],
+    "module": ["blocks.0.conv"],
+    "type": ["Conv2d"],
+    "file": ["/home/me/proj/model.py:34"],
+    "delegate": [],
+    "handle": ["12"],
+    "id": ["3"],
+    "kind": ["kernel"],
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "convolution.out",
+        "conv*",
+        "CONV*",
+        "op:convolution",
+        "op:aten::convolution.out",
+        "op:aten.convolution.default",
+        "op:conv*",
+        "module:blocks",
+        "module:blocks.0",
+        "module:blocks.*.conv",
+        "type:conv2d",
+        "file:model.py",
+        "file:model.py:34",
+        "file:proj/model.py",
+        "handle:12",
+        "handle:10-20",
+        "id:3 and kind:kernel",
+        "not delegate:*",
+        "(relu or conv*) and not module:head",
+        "relu or module:blocks and op:conv*",
+        "'convolution.out'",
+    ],
+)
+def test_matches(text: str) -> None:
+    assert Selector(text).matches(CONV)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "relu",
+        "conv",
+        "op:conv",
+        "module:block",
+        "module:blocks.0.conv.bias",
+        "file:odel.py",
+        "file:model.py:3",
+        "handle:1",
+        "handle:13-20",
+        "delegate:*",
+        "not conv*",
+        "relu or module:head and op:conv*",
+        "aten::convolution.out",
+    ],
+)
+def test_does_not_match(text: str) -> None:
+    assert not Selector(text).matches(CONV)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a pattern"),
+        ("and conv", "expected a pattern"),
+        ("conv or", "expected a pattern"),
+        ("(conv", r"expected '\)'"),
+        ("conv relu", "column 6: expected 'and' or 'or'"),
+        ("modul:x", "unknown key 'modul'"),
+        ("op:", "nothing after op:"),
+        ("'conv", "quote is not closed"),
+        ("(" * 200 + "a", "nested too deeply"),
+    ],
+)
+def test_what_is_no_selector_is_told_with_its_place(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Selector(text)
+
+
+@given(st.text(alphabet="ab():*'\" notrd", max_size=40))
+def test_any_text_is_a_selector_or_a_usage_error(text: str) -> None:
+    try:
+        assert Selector(text).matches(CONV) in (True, False)
+    except UsageError:
+        pass
