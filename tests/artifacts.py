@@ -5,9 +5,9 @@ ETDump and so on. What is made once stays in a cache folder (``$ETSCOPE_ARTIFACT
 ``.artifacts`` in the repository), in a folder whose name holds a hash of the sources it came
 from, so an edited recipe is never answered by an old file.
 
-This module imports nothing but the standard library: a build runs in a process of its own
-(``python -m tests.artifact_recipes``), so a test that finds everything cached does not pay for
-``import torch``, and a crash of the runtime ends the child and not the test run.
+This module imports nothing but the standard library: each build runs in a process of its own
+(see ``tests/artifact_recipes/__main__.py``), so a test that finds everything cached does not pay
+for ``import torch``, and a crash of the runtime does not end the test run.
 
 From a shell::
 
@@ -21,12 +21,14 @@ from __future__ import annotations
 
 import argparse
 import ast
+import atexit
 import contextlib
 import fcntl
 import functools
 import hashlib
 import json
 import os
+import queue
 import shutil
 import subprocess
 import sys
@@ -42,7 +44,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 
 # name -> the module of tests/artifact_recipes that holds the function of that name
+# (the longest builds first, so that none of them is left alone at the end)
 RECIPES: dict[str, str] = {
+    "bert_base_xnnpack": "bert",
+    "wide": "scale",
+    "large_2m": "scale",
     "cnn_portable": "cnn",
     "cnn_xnnpack": "cnn",
     "cnn_xnnpack_lowered": "cnn",
@@ -69,9 +75,6 @@ RECIPES: dict[str, str] = {
     "empty_blocks": "native_runs",
     "large_20k": "scale",
     "large": "scale",
-    "wide": "scale",
-    "large_2m": "scale",
-    "bert_base_xnnpack": "bert",
 }
 
 # Minutes or gigabytes: for benchmarks and for tests marked slow.
@@ -244,15 +247,60 @@ def _build(name: str) -> Path:
 
 
 def _run_recipe(name: str, folder: Path) -> None:
-    """The child; its noise goes to ``build.log`` beside the artefact."""
+    """In a process of its own, whose noise goes to ``build.log`` beside the artefact."""
+    with _borrowed_builder() as builder:
+        code = builder.run(name, folder)
     log = folder / "build.log"
-    command = [sys.executable, "-m", "tests.artifact_recipes", RECIPES[name], name, str(folder)]
-    with open(log, "wb") as output:
-        code = subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, check=False)
-    if code.returncode == UNAVAILABLE_EXIT:
-        raise ArtifactUnavailable(f"{name}: {_tail(log, lines=1)}")
-    if code.returncode:
-        raise ArtifactFailed(f"{name}: exit code {code.returncode}\n{_tail(log, lines=30)}")
+    if code == UNAVAILABLE_EXIT:
+        raise ArtifactUnavailable(f"{name}: {_tail(log.read_bytes(), lines=1)}")
+    if code:
+        raise ArtifactFailed(f"{name}: exit code {code}\n{_tail(log.read_bytes(), lines=30)}")
+
+
+class _Builder:
+    """A child that has imported torch and forks for every recipe; it ends with this process."""
+
+    def __init__(self) -> None:
+        self._noise = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "tests.artifact_recipes"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._noise,
+            text=True,
+        )
+        atexit.register(self._close)
+
+    def run(self, name: str, folder: Path) -> int:
+        """The exit code of the recipe."""
+        assert self._child.stdin and self._child.stdout
+        with contextlib.suppress(BrokenPipeError):
+            self._child.stdin.write(json.dumps([RECIPES[name], name, str(folder)]) + "\n")
+            self._child.stdin.flush()
+        answer = self._child.stdout.readline()
+        if not answer:
+            self._noise.seek(0)
+            raise ArtifactFailed(f"no recipe can run:\n{_tail(self._noise.read(), lines=30)}")
+        return int(answer)
+
+    def _close(self) -> None:
+        self._child.communicate()
+        self._noise.close()
+
+
+_idle_builders: queue.SimpleQueue[_Builder] = queue.SimpleQueue()
+
+
+@contextlib.contextmanager
+def _borrowed_builder() -> Iterator[_Builder]:
+    """An idle builder or a new one; one that has failed is not handed out again."""
+    try:
+        builder = _idle_builders.get_nowait()
+    except queue.Empty:
+        builder = _Builder()
+    yield builder
+    _idle_builders.put(builder)
 
 
 def _note_seconds(meta: Path, seconds: float) -> None:
@@ -261,8 +309,8 @@ def _note_seconds(meta: Path, seconds: float) -> None:
     meta.write_text(json.dumps(facts, indent=1) + "\n")
 
 
-def _tail(log: Path, *, lines: int) -> str:
-    return "\n".join(log.read_text(errors="replace").rstrip().splitlines()[-lines:])
+def _tail(log: bytes, *, lines: int) -> str:
+    return "\n".join(log.decode(errors="replace").rstrip().splitlines()[-lines:])
 
 
 def prune() -> list[Path]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from tests.artifact_recipes.workbench import Call, Workbench, exported, seeded, xnnpack
 from torch import nn
 from transformers import BertConfig, BertModel
+
+from tests.artifact_recipes.workbench import Call, Workbench, exported, seeded, xnnpack
 
 TOKENS = 128
 DEBUG_BYTES = 600_000_000

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from executorch.devtools import generate_etrecord
+from torch import nn
+
 from tests.artifact_recipes.workbench import (
     Call,
     Workbench,
@@ -15,7 +17,6 @@ from tests.artifact_recipes.workbench import (
     seeded,
     xnnpack,
 )
-from torch import nn
 
 RUNS = 5
 DEBUG_BYTES = 4_000_000

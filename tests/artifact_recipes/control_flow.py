@@ -7,10 +7,11 @@ ETRecord of such a graph ("getattr nodes containing tensors should not appear in
 from __future__ import annotations
 
 import torch
-from tests.artifact_recipes.workbench import Call, Workbench, exported, portable, seeded
 from torch import nn
 from torch._higher_order_ops import map as map_over
 from torch._higher_order_ops import scan
+
+from tests.artifact_recipes.workbench import Call, Workbench, exported, portable, seeded
 
 DEBUG_BYTES = 500_000
 

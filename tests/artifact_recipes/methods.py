@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
+
 from tests.artifact_recipes.workbench import (
     Call,
     Programs,
@@ -12,7 +14,6 @@ from tests.artifact_recipes.workbench import (
     seeded,
     xnnpack,
 )
-from torch import nn
 
 DEBUG_BYTES = 500_000
 

@@ -11,10 +11,11 @@ from executorch.devtools.bundled_program.config import MethodTestCase, MethodTes
 from executorch.devtools.bundled_program.serialize import (
     serialize_from_bundled_program_to_flatbuffer,
 )
+from torch import nn
+
 from tests.artifact_recipes.cnn import picture, small_cnn
 from tests.artifact_recipes.workbench import Call, Workbench, eager, exported, portable
 from tests.native.runner import NativeCall, run, run_calls
-from torch import nn
 
 CASES = 4
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from executorch.devtools import generate_etrecord
 from executorch.exir import to_edge
+
 from tests.artifact_recipes.cnn import DEBUG_BYTES, RUNS, picture, small_cnn
 from tests.artifact_recipes.workbench import Call, Workbench, eager, exported, portable
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
+
 from tests.artifact_recipes.workbench import (
     Call,
     Workbench,
@@ -11,7 +13,6 @@ from tests.artifact_recipes.workbench import (
     portable,
     seeded,
 )
-from torch import nn
 
 STAGES, STEPS = 16, 20
 

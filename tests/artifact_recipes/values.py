@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tests.artifact_recipes.workbench import Call, Workbench, exported, portable, seeded
 from torch import nn
 from torch.export import Dim
+
+from tests.artifact_recipes.workbench import Call, Workbench, exported, portable, seeded
 
 DEBUG_BYTES = 200_000
 RUNS = 3

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from tests.artifacts import ArtifactUnavailable, cache_folder
 
 SOURCE = Path(__file__).with_name("runner.cpp")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests import artifacts as module
 from tests.artifacts import RECIPES, ROOT, SLOW, Artifact, ArtifactUnavailable
 from tests.upstream_oracle import opened_by_upstream
@@ -182,6 +183,17 @@ def test_a_failed_build_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path
     with pytest.raises(module.ArtifactFailed):
         module._found_or_built("cond")
     assert [path.name for path in tmp_path.iterdir()] == ["cond.lock"]
+
+
+def test_a_recipe_that_breaks_shows_its_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """``picture`` is a function of the module, but no recipe."""
+    built("cnn_portable")
+    monkeypatch.setenv("ETSCOPE_ARTIFACTS", str(tmp_path))
+    monkeypatch.setitem(RECIPES, "picture", "cnn")
+    with pytest.raises(module.ArtifactFailed, match=r"(?s)picture: exit code 1\n.*Traceback.*seed"):
+        module._found_or_built("picture")
 
 
 def test_a_build_of_older_sources_is_not_taken_and_pruned(
