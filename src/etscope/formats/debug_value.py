@@ -91,15 +91,15 @@ def _read_payload(kind: ValueType, table: Table) -> DebugValue:
 
 
 def _read_tensor(table: Table) -> TensorRef:
-    sizes, strides = table.array(1, "i8"), table.array(2, "i8")
+    sizes, strides = table.numbers(1, "q"), table.numbers(2, "q")
     if len(sizes) > _MOST_DIMENSIONS or len(strides) not in (0, len(sizes)):
         raise FormatError(
             f"a tensor has {len(sizes)} sizes and {len(strides)} strides", offset=table.position
         )
     return TensorRef(
         scalar_type(table.integer(0, INT8), offset=table.position),
-        tuple(sizes.tolist()),
-        tuple(strides.tolist()),
+        sizes,
+        strides,
         table.integer(3, INT64),
     )
 
