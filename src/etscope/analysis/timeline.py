@@ -16,7 +16,7 @@ from etscope.model.timeline import Timeline, Track
 from etscope.units import TimeScale, scale_factor
 
 _RUNTIME = "runtime"
-_OWN_CLOCK = "on a clock of its own: lengths are in its ticks, starts are those of the call"
+_OWN_CLOCK = "own clock"
 
 
 def timeline(trace: Trace, source: TimeScale = TimeScale.NS) -> Timeline:

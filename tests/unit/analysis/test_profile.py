@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.artifacts import artifacts
 
 from etscope import Inspector
 from etscope.analysis.profile_table import GROUPINGS, Scale, grouped_table, profile_table
@@ -13,6 +12,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etdump import read_etdump
 from etscope.formats.etrecord import read_etrecord
 from etscope.units import TimeScale
+from tests.artifacts import artifacts
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
 NAMES = (
@@ -43,7 +43,9 @@ def test_rows_and_what_is_unaccounted_add_up_to_the_tick(name: str) -> None:
         np.testing.assert_array_equal(total + profile.unaccounted, profile.total)
         assert (profile.unaccounted >= 0).all()
         for row in rows:
-            below = [r for r in profile.rows if r.depth == 1 and r.instruction_id == row.instruction_id]
+            below = [
+                r for r in profile.rows if r.depth == 1 and r.instruction_id == row.instruction_id
+            ]
             if below and not row.own_clock:
                 np.testing.assert_array_equal(sum(r.ticks for r in below), row.ticks)
 

@@ -1,0 +1,173 @@
+"""`etscope inspect`, as a person or a script calls it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from etscope.cli import main
+from tests.artifacts import Artifact, artifacts
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def cnn() -> Artifact:
+    return artifacts("cnn_portable")
+
+
+def test_a_person_sees_time_module_and_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    code, out, err = run(capsys, "inspect", cnn().etdump, "--etrecord", cnn().etrecord)
+
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("forward · 5 runs · load ")
+    convolution = next(line for line in lines if "stem.conv" in line)
+    assert "convolution.out" in convolution and "cnn.py:" in convolution
+    assert any(line.strip().startswith("unaccounted") for line in lines)
+    assert all(len(line) <= 140 for line in lines)
+
+
+@pytest.mark.parametrize("name", ["cnn_portable", "cnn_xnnpack", "transformer"])
+def test_nothing_is_wider_than_80(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    files = artifacts(name)
+
+    code, out, _ = run(capsys, "inspect", files.etdump, "-r", files.etrecord)
+
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert "Method::execute" in out
+
+
+def test_machines_get_all_columns_of_all_methods(capsys: pytest.CaptureFixture[str]) -> None:
+    files = artifacts("two_methods")
+
+    code, out, _ = run(capsys, "inspect", files.etdump, "-r", files.etrecord, "-f", "json")
+
+    document = json.loads(out)
+    assert code == 0
+    rows = document["rows"]
+    assert {row["method"] for row in rows} == {"encode", "decode"}
+    assert {"instruction", "avg", "sources", "debug_handles"} <= set(rows[0])
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv"])
+def test_columns_of_a_choice_in_order(capsys: pytest.CaptureFixture[str], format: str) -> None:
+    code, out, _ = run(
+        capsys, "inspect", cnn().etdump, "-f", format, "--columns", "event,avg", "--unit", "us",
+        "--sort", "run",
+    )  # fmt: skip
+
+    rows = list(csv.reader(io.StringIO(out), delimiter="," if format == "csv" else "\t"))
+    assert code == 0
+    assert rows[0] == ["event", "avg_us"]
+    assert rows[1][0] == "convolution.out" and float(rows[1][1]) > 0
+
+
+@pytest.mark.parametrize("by", ["op", "type", "module", "source", "delegate"])
+def test_roll_ups(capsys: pytest.CaptureFixture[str], by: str) -> None:
+    files = artifacts("cnn_xnnpack")
+
+    code, out, _ = run(capsys, "inspect", files.etdump, "-r", files.etrecord, "--by", by)
+
+    assert code == 0
+    assert f"by {by}" in out and "Method::execute" in out
+
+
+def test_select_shows_what_matches_and_still_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(
+        capsys, "inspect", cnn().etdump, "-r", cnn().etrecord, "-s", "op:conv* and module:stem",
+        "-f", "jsonl",
+    )  # fmt: skip
+
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [row["kind"] for row in rows] == ["kernel", "hidden", "unaccounted", "total"]
+    assert rows[0]["module"] == "stem.conv"
+    averages = [row["avg_ms"] for row in rows]
+    assert sum(averages[:-1]) == pytest.approx(averages[-1])
+
+
+def test_a_selected_event_of_a_delegate_comes_with_its_call(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = artifacts("cnn_xnnpack")
+
+    code, out, _ = run(capsys, "inspect", files.etdump, "-s", "Softmax*", "-f", "jsonl")
+
+    kinds = [json.loads(line)["kind"] for line in out.splitlines()]
+    assert code == 0
+    assert kinds == ["delegate", "delegated", "unaccounted", "total"]
+
+
+def test_it_writes_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "inspect", cnn().etdump, "-o", tmp_path / "out.md")
+
+    assert (code, out) == (0, "")
+    assert (tmp_path / "out.md").read_text().count("|") > 50
+
+
+def test_a_program_alone_gives_operators_sizes_and_memory(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = run(
+        capsys, "inspect", cnn().etdump, "-p", cnn().pte, "-f", "jsonl", "--sort", "run"
+    )
+
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    kernels = [row for row in rows if row["kind"] == "kernel"]
+    assert kernels[0]["operator"] == "aten::convolution.out"
+    assert all(row["operator"] and row["outputs"] and row["bytes_written"] for row in kernels)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["/nowhere.etdp"], 2, "ETDump file not found"),
+        ([__file__], 3, "not"),
+        (["/"], 3, "directory"),
+        (["/dev/null"], 3, "not a regular file"),
+        ([cnn().etrecord], 3, "not"),
+        ([cnn().etdump, "-r", artifacts("transformer").etrecord], 3, "do not belong together"),
+        ([cnn().etdump, "-p", artifacts("transformer").pte], 3, "do not belong together"),
+        ([cnn().etdump, "-s", "op:nothing"], 4, "nothing matches"),
+        ([cnn().etdump, "-s", "op:("], 2, "selector"),
+        ([cnn().etdump, "--method", "backward"], 4, "no run of a method 'backward'"),
+        ([cnn().etdump, "--columns", "evnet"], 2, "unknown column 'evnet'"),
+        ([cnn().etdump, "--sort", "color"], 2, "cannot sort by"),
+        ([cnn().etdump, "--by", "op", "--sort", "p50"], 2, "does not go with --by"),
+        ([cnn().etdump, "--unit", "cycles"], 2, "cycles"),
+        ([artifacts("empty_blocks").folder / "only.etdp"], 4, "no run of any method"),
+    ],
+)
+def test_bad_input_has_a_message_and_a_code(
+    capsys: pytest.CaptureFixture[str], arguments: list[object], code: int, message: str
+) -> None:
+    actual, out, err = run(capsys, "inspect", *arguments)
+
+    assert (actual, out) == (code, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_force_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(
+        capsys, "inspect", cnn().etdump, "-r", artifacts("transformer").etrecord, "--force"
+    )
+
+    assert code == 0
+    assert "convolution.out" in out

@@ -1,0 +1,204 @@
+"""The Inspector's methods, beside the frame that tests/parity compares cell by cell."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from etscope import Inspector
+from etscope.errors import MissingDataError, UsageError
+from etscope.formats.etdump_writer import ETDumpWriter
+from etscope.inspector import compare_results
+from etscope.inspector.inspector_cli import main as inspector_cli
+from tests.artifacts import artifacts
+
+
+def open_artifact(name: str, **options: Any) -> Inspector:
+    files = artifacts(name)
+    return Inspector(
+        etdump_path=files.etdump,
+        etrecord=files.etrecord,
+        debug_buffer_path=files.debug_buffer,
+        **options,
+    )
+
+
+def test_get_op_list_groups_events_by_op_type() -> None:
+    inspector = open_artifact("cnn_portable")
+
+    ops = inspector.get_op_list("Execute")
+
+    convolutions = ops["aten.convolution.default"]
+    assert len(convolutions) == 6
+    assert {event.name for event in convolutions} == {"native_call_convolution.out"}
+    assert "OPERATOR_CALL" not in ops and "Method::execute" not in ops
+    # permute_copy and addmm of a Linear share a handle: each event stands under both.
+    assert {e.name for e in ops["aten.addmm.default"]} == {
+        "native_call_permute_copy.out",
+        "native_call_addmm.out",
+    }
+    with pytest.raises(MissingDataError, match="no event block 'Exec'"):
+        inspector.get_op_list("Exec")
+
+
+def test_get_op_list_without_delegated_ops() -> None:
+    inspector = open_artifact("cnn_xnnpack")
+
+    everything, undelegated = (
+        {
+            id(event)
+            for events in inspector.get_op_list("Execute", show).values()
+            for event in events
+        }
+        for show in (True, False)
+    )
+
+    (block,) = [b for b in inspector.event_blocks if b.name == "Execute"]
+    delegated = {id(event) for event in block if event.is_delegated_op}
+    assert delegated and everything - undelegated == delegated
+
+
+def test_get_exported_program() -> None:
+    torch_export = pytest.importorskip("torch.export")
+    inspector = open_artifact("cnn_portable")
+
+    program = inspector.get_exported_program()
+
+    assert isinstance(program, torch_export.ExportedProgram)
+    with pytest.raises(MissingDataError, match="no graph 'nothing'"):
+        inspector.get_exported_program("nothing")
+    with pytest.raises(MissingDataError, match="without an ETRecord"):
+        Inspector(
+            etdump_path=artifacts("cnn_portable").folder / "timing.etdp"
+        ).get_exported_program()
+
+
+def test_events_can_be_linked_to_another_graph() -> None:
+    files = artifacts("cnn_portable")
+
+    with pytest.raises(MissingDataError, match="no graph 'nothing'"):
+        open_artifact("cnn_portable", reference_graph_name="nothing")
+    names = set(open_artifact("cnn_portable").op_graph_dict or {})
+    assert "edge_dialect_exported_program/forward" in names
+    assert Inspector(etdump_path=files.folder / "timing.etdp").op_graph_dict is None
+
+
+def test_a_delegate_metadata_parser_and_time_converter() -> None:
+    writer = ETDumpWriter()
+    writer.create_event_block("Execute")
+    writer.set_chain_debug_handle(0, 4)
+    writer.log_profiling_delegate("conv", 100, 300, metadata=b"NPU")
+
+    inspector = Inspector(
+        etdump_data=writer.finish(),
+        delegate_metadata_parser=lambda listed: {"unit": listed[0].decode()},
+        delegate_time_scale_converter=lambda name, time: time / (10 if name == "conv" else 1),
+    )
+
+    (event,) = inspector.event_blocks[0].events
+    assert event.perf_data.raw == [20.0]
+    assert event.raw_delegate_debug_metadatas == [b"NPU"]
+    assert inspector.to_dataframe(include_delegate_debug_data=True)["unit"].tolist() == ["NPU"]
+    bad = Inspector(
+        etdump_data=writer.finish(),
+        delegate_metadata_parser=lambda listed: 3,  # type: ignore[arg-type, return-value]
+    )
+    with pytest.raises(UsageError, match="Unexpected type for delegate_debug_metadata"):
+        bad.to_dataframe(include_delegate_debug_data=True)
+
+
+def test_the_printed_table_is_the_one_of_upstream() -> None:
+    upstream = pytest.importorskip("executorch.devtools")
+    files = artifacts("cnn_xnnpack")
+    dump, record = str(files.folder / "timing.etdp"), str(files.etrecord)
+    ours, theirs = io.StringIO(), io.StringIO()
+
+    Inspector(etdump_path=dump, etrecord=record, target_time_scale="ns").print_data_tabular(ours)
+    upstream.Inspector(
+        etdump_path=dump,
+        etrecord=record,
+        target_time_scale=upstream.inspector.TimeScale.NS,
+    ).print_data_tabular(theirs)
+
+    # Upstream repeats the operator of a batch norm for each of its outputs (column 10), and has
+    # NaN for some absent backends, None for others.
+    def rows(text: str) -> list[list[str]]:
+        return [
+            [cell.strip().replace("nan", "") for i, cell in enumerate(line.split("│")) if i != 10]
+            for line in text.splitlines()
+            if line.startswith("│")
+        ]
+
+    assert rows(ours.getvalue()) == rows(theirs.getvalue())
+
+
+def test_tsv_holds_what_is_printed(tmp_path: Path) -> None:
+    inspector = open_artifact("cnn_portable")
+
+    inspector.save_data_to_tsv(tmp_path / "out.tsv")
+
+    frame = pd.read_csv(tmp_path / "out.tsv", sep="\t", index_col=0)
+    assert "OPERATOR_CALL" not in set(frame["event_name"])
+    assert list(frame.columns)[:3] == ["event_block_name", "event_name", "p10 (ms)"]
+    assert "raw" not in frame.columns
+
+
+def test_the_seeds_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    files = artifacts("bundled")
+
+    code = inspector_cli(
+        [
+            f"--etdump_path={files.etdump}",
+            f"--etrecord_path={files.etrecord}",
+            f"--debug_buffer_path={files.debug_buffer}",
+            "--source_time_scale=ns",
+            "--target_time_scale=us",
+            "--tsv_path=out.tsv",
+            "--compare_results",
+        ]
+    )
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "p50 (us)" in out and "native_call_convolution.out" in out
+    assert out.count("cosine_similarity") == 4
+    assert (tmp_path / "out.tsv").is_file()
+
+
+def test_the_seeds_command_line_ends_with_a_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspector_cli(["--etdump_path", "/nowhere.etdp"]) == 2
+    assert "ETDump file not found" in capsys.readouterr().err
+    assert inspector_cli(["--etdump_path", __file__]) == 3
+
+
+def test_compare_results() -> None:
+    results = compare_results([[1.0, 2.0], 3.0], [[1.0, 2.0], 2.5], ["mse"])
+
+    assert results == {"mse": [None, 0.25]}
+    with pytest.raises(UsageError, match="unknown metric 'l7'"):
+        compare_results([1.0], [1.0], ["l7"])
+    with pytest.raises(UsageError, match="same shape"):
+        compare_results([pd.Series([1.0, 2.0]).to_numpy()], [1.0])
+    with pytest.raises(UsageError, match="1 outputs, the reference 2"):
+        compare_results([1.0, 2.0], [1.0])
+
+
+def test_compare_results_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.chdir(tmp_path)
+
+    compare_results([1.0, 2.0], [1.0, 2.5], plot=True)
+
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == [
+        "cosine_similarity_output_plot.png",
+        "mse_output_plot.png",
+        "snr_output_plot.png",
+    ]
