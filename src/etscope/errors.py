@@ -199,7 +199,8 @@ def reading(
     except EtscopeError:
         raise
     except FileNotFoundError as error:
-        raise MissingFileError(f"{kind} file not found: {error.filename or path}") from error
+        name = kind.removesuffix(" file")
+        raise MissingFileError(f"{name} file not found: {error.filename or path}") from error
     except OSError as error:
         raise FormatError(
             f"cannot read this {kind}: {error.strerror or error}", path=path, member=member

@@ -55,8 +55,8 @@ class SlimResult:
         return Table(
             columns=(
                 Column("member"),
-                Column("before", Kind.BYTES, "B"),
-                Column("after", Kind.BYTES, "B"),
+                Column("before", Kind.BYTES),
+                Column("after", Kind.BYTES),
             ),
             values={
                 "member": [member.name for member in shrunk],

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from etscope.model.report import Report
     from etscope.model.table import Table
 
 _COLOR = {"auto": None, "always": True, "never": False}
@@ -44,6 +45,35 @@ def write_tables(
             if position:
                 out.write("\n")
             write_table(table, chosen, out, color=_COLOR[color])
+
+
+def write_reports(
+    reports: Sequence[Report],
+    schema: str,
+    format: str | None,
+    output: Path | None,
+    color: str,
+    *,
+    limit: int | None = None,
+    people_limit: int | None = None,
+) -> None:
+    """Write reports to standard output or a file; `schema` is of the JSON document.
+
+    `limit`: at most so many rows of each section; None: all for programs, `people_limit` for
+    people.
+    """
+    from etscope.model.report import limited
+    from etscope.views import TABLE_VIEWS, format_of
+    from etscope.views import report as view
+    from etscope.views.output import open_output
+
+    path = "-" if output is None else str(output)
+    chosen = format or format_of(path, TABLE_VIEWS, default="table")
+    limit = people_limit if limit is None and chosen in ("table", "md") else limit
+    if limit is not None:
+        reports = [limited(report, limit) for report in reports]
+    with open_output(path, binary=TABLE_VIEWS[chosen].binary) as out:
+        view.write_reports(reports, schema, chosen, out, color=_COLOR[color])
 
 
 def _all_kept(table: Table) -> Table:

@@ -23,9 +23,11 @@ from etscope.formats.exported_json import (
     without_payloads,
 )
 from etscope.formats.fingerprints import Fingerprints, fingerprints_from_json
+from etscope.formats.identify import describe
 from etscope.formats.source import BytesLike, PathLike, open_source
 from etscope.formats.zip_archive import Member, ZipArchive, open_archive
 
+_ZIP = b"PK"
 IDENTIFIER = "ETRECORD_V0"
 EXPORTED = "exported_program"
 EDGE = "edge_dialect_exported_program"
@@ -109,6 +111,8 @@ def read_etrecord(source: PathLike | BytesLike | IO[bytes]) -> RecordFile:
     if not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
         source = source.read()
     opened = open_source(source, "ETRecord")
+    if bytes(opened.buffer[: len(_ZIP)]) != _ZIP:
+        raise FormatError(f"not an ETRecord: {describe(opened.buffer)}", path=opened.path)
     archive = open_archive(opened.buffer, "ETRecord", opened.path)
     if IDENTIFIER not in archive.members:
         raise FormatError(

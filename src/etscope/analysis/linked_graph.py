@@ -1,0 +1,173 @@
+"""A graph of a record, joined to the instructions that the runtime runs for its nodes.
+
+Debug handles lead from instructions to nodes of the edge graph. Nodes of the exported program are
+found behind those by their `from_node` chains, nodes of other graphs by their own handles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from etscope.analysis.branches import branch_nodes
+from etscope.analysis.check import stem
+from etscope.analysis.correlate import MethodSymbols
+from etscope.analysis.symbols import method_symbols, record_methods
+from etscope.formats.etrecord import EDGE, EXPORTED, RecordView
+from etscope.model.exported_graph import graph_from_record
+from etscope.model.graph import Graph, Node, Origin
+
+Nodes = tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class LinkedGraph:
+    """A graph, its method, and the edge program's symbols of that method (None where the record
+    has none). `labels` are the method's instructions, where they are known: "aten::add.out"."""
+
+    name: str
+    graph: Graph
+    method: str | None
+    symbols: MethodSymbols | None
+    labels: Sequence[str] = ()
+
+    def behind(self, edge_nodes: Iterable[Node]) -> Nodes:
+        """The nodes of this graph that nodes of the edge graph are or come from, each once."""
+        found = {id(node): node for edge in edge_nodes for node in self._counterparts(edge)}
+        return tuple(found.values())
+
+    @cached_property
+    def instructions(self) -> Mapping[int, tuple[int, ...]]:
+        """The instructions that run a node, by `id` of the node; of a delegate call those of the
+        nodes inside."""
+        table: dict[int, set[int]] = {}
+        for instruction, nodes in self._edge_nodes.items():
+            for node in self.behind(nodes):
+                table.setdefault(id(node), set()).add(instruction)
+        for call, inner in self._delegated:
+            ran = {number for node in inner for number in table.get(id(node), ())}
+            if ran:
+                table[id(call)] = ran
+        return {key: tuple(sorted(numbers)) for key, numbers in table.items()}
+
+    @cached_property
+    def backends(self) -> Mapping[int, str]:
+        """The backend that a node is delegated to, by `id` of the node."""
+        table: dict[int, str] = {}
+        for call, inner in self._delegated:
+            for node in (call, *inner):
+                if call.delegate is not None:
+                    table[id(node)] = call.delegate.backend_id
+        delegates = {} if self.symbols is None else self.symbols.delegates
+        for instruction, entry in delegates.items():
+            for node in self.behind(self._edge_nodes.get(instruction, ())):
+                table.setdefault(id(node), entry.backend_id)
+        return table
+
+    @cached_property
+    def calls(self) -> Mapping[int, Node]:
+        """The outermost delegate call that a node is inside of, by `id` of the node."""
+        table: dict[int, Node] = {}
+        for call, inner in self._delegated:
+            for node in inner:
+                table.setdefault(id(node), call)
+        return table
+
+    @cached_property
+    def _delegated(self) -> list[tuple[Node, Nodes]]:
+        """The delegate calls with all nodes of their sub-graphs, outer calls first."""
+        return [
+            (node, () if node.delegate.graph is None else tuple(node.delegate.graph.walk()))
+            for node in self.graph.walk()
+            if node.delegate is not None
+        ]
+
+    @cached_property
+    def _edge_nodes(self) -> Mapping[int, Nodes]:
+        """The edge program's nodes behind each instruction."""
+        if self.symbols is None:
+            return {}
+        table: dict[int, Nodes] = {}
+        for instruction, handles in self.symbols.handles.items():
+            nodes = self.symbols.nodes_of((handles,) if isinstance(handles, int) else handles)
+            label = self.labels[instruction] if 0 <= instruction < len(self.labels) else ""
+            table[instruction] = narrowed(nodes, label)
+        for instruction, node in branch_nodes(self.labels, self.symbols).items():
+            table[instruction] = (node,)
+        return table
+
+    @cached_property
+    def _counterparts(self) -> Callable[[Node], Nodes]:
+        if self.symbols is None:
+            return lambda _: ()
+        if self.symbols.graph is self.graph:
+            return lambda node: (node,)
+        if self.name.partition("/")[0] == EXPORTED:
+            return self._origins_of
+        own = MethodSymbols(self.method or "", self.graph)
+        return lambda node: () if node.debug_handle is None else own.nodes_of([node.debug_handle])
+
+    def _origins_of(self, edge_node: Node) -> Nodes:
+        """The nodes of this (exported) graph in the `from_node` chain of an edge node."""
+        by_name, graph_id = self.graph.by_name, self.graph.graph_id
+        return tuple(
+            by_name[origin.name]
+            for origin in _chain(edge_node.origins)
+            if graph_id is not None and origin.graph_id == graph_id and origin.name in by_name
+        )
+
+
+def linked_graph(
+    record: RecordView,
+    name: str,
+    symbols: Callable[[str], MethodSymbols] | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
+) -> LinkedGraph:
+    """The graph `name` of a record. `symbols` and `labels` give those of a method, when they are
+    at hand already: `Trace.symbols`, `Trace.labels`."""
+    method = method_of_graph(record, name)
+    found = None
+    if method is not None and f"{EDGE}/{method}" in record.graph_names:
+        found = method_symbols(record, method) if symbols is None else symbols(method)
+    if labels is None:
+        known = record.fingerprints
+        labels = {} if known is None else {m: f.instructions for m, f in known.methods.items()}
+    graph = found.graph if found is not None and name == f"{EDGE}/{method}" else None
+    return LinkedGraph(
+        name=name,
+        graph=graph or graph_from_record(record, name),
+        method=method,
+        symbols=found,
+        labels=labels.get(method or "", ()),
+    )
+
+
+def method_of_graph(record: RecordView, name: str) -> str | None:
+    """The method that a graph is of; None when its name does not tell."""
+    methods = record_methods(record)
+    last = name.rpartition("/")[2]
+    if last in methods:
+        return last
+    if name == EXPORTED and "forward" in methods:
+        return "forward"
+    return methods[0] if len(methods) == 1 else None
+
+
+def narrowed(nodes: Nodes, operator: str) -> Nodes:
+    """Of several nodes with one debug handle, the only one of that operator if there is one.
+
+    A decomposed operator gives its handle to all its parts, of which each is an instruction of its
+    own: `permute_copy` and `addmm` of a linear layer.
+    """
+    if len(nodes) > 1 and operator:
+        named = [node for node in nodes if stem(node.op) == stem(operator)]
+        if len(named) == 1:
+            return tuple(named)
+    return nodes
+
+
+def _chain(origins: Iterable[Origin]) -> Iterator[Origin]:
+    for origin in origins:
+        yield origin
+        yield from _chain(origin.origins)
