@@ -31,7 +31,7 @@ from etscope.errors import EtscopeWarning, FormatError, MismatchError
 from etscope.formats.debug_buffer import DebugBuffer
 from etscope.formats.etdump import DebugValue, ETDump, TensorRef
 from etscope.formats.etrecord import RecordView
-from etscope.formats.pte import Program
+from etscope.formats.pte import Program, read_pte
 from etscope.model.graph import Node
 
 
@@ -58,6 +58,14 @@ class Trace:
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         return find_blocks(self.dump)
+
+    @cached_property
+    def recorded_program(self) -> Program | None:
+        """The program: the one that was given, or that the record stores."""
+        if self.program is not None or self.record is None:
+            return self.program
+        view = self.record.program_view()
+        return None if view is None else read_pte(view)
 
     # -- which method a block ran
 
@@ -161,10 +169,11 @@ class Trace:
 
     def _instructions(self, method: str) -> Sequence[InstructionRecord]:
         """The method's instructions in the program, empty without one."""
-        if self.program is None or method not in (m.name for m in self.program.methods):
+        program = self.recorded_program
+        if program is None or method not in (m.name for m in program.methods):
             return ()
         delegate_outputs = self.symbols(method).num_outputs
-        return instructions(self.program, method, delegate_outputs=delegate_outputs).records
+        return instructions(program, method, delegate_outputs=delegate_outputs).records
 
     def profiles(self) -> list[MethodProfile]:
         """The profile of each method that ran, in order of first appearance.

@@ -164,6 +164,11 @@ class MemoryRecord:
         """See `RecordFile`."""
         return self.record.program_buffer()
 
+    def program_view(self) -> memoryview | None:
+        """See `RecordFile`."""
+        buffer = self.program_buffer()
+        return None if buffer is None else memoryview(buffer)
+
     def reference_outputs(self) -> dict[str, Any] | None:
         """See `RecordFile`."""
         outputs: dict[str, Any] | None = _as_arrays(self.record._reference_outputs)

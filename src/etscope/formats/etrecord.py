@@ -98,6 +98,7 @@ class RecordView(Protocol):
     def fingerprints(self) -> Fingerprints | None: ...
     def program_json(self, name: str) -> dict[str, Any]: ...
     def program_buffer(self) -> bytes | None: ...
+    def program_view(self) -> memoryview | None: ...
     def reference_outputs(self) -> dict[str, Any] | None: ...
     def representative_inputs(self) -> Any: ...
 
@@ -312,9 +313,12 @@ class RecordFile:
 
     def program_buffer(self) -> bytes | None:
         """The .pte file's bytes; None in records that etscope did not write."""
-        if PROGRAM_BUFFER not in self.members:
-            return None
-        return bytes(self.archive.read(PROGRAM_BUFFER))
+        view = self.program_view()
+        return None if view is None else bytes(view)
+
+    def program_view(self) -> memoryview | None:
+        """The same bytes as a view of the mapped file: nothing is read before it is used."""
+        return self.archive.read(PROGRAM_BUFFER) if PROGRAM_BUFFER in self.members else None
 
     def reference_outputs(self) -> dict[str, Any] | None:
         """method -> a list of cases -> a list of outputs (numpy arrays or numbers).
