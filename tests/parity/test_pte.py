@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
 
+from etscope.analysis.program import instructions
 from etscope.errors import MissingDataError
 from etscope.formats import pte_schema as ours
 from etscope.formats.bundled import read_bundled
 from etscope.formats.pte import Program, read_pte
 from etscope.formats.scalar_type import ScalarType
+from tests.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
@@ -192,15 +195,69 @@ def test_stack_traces_are_those_that_executorch_reads(exported: dict[str, Path])
     program, expected = _read_both("stack_traces", exported)
     traces = expected.program.execution_plan[0].chains[0].stacktrace
     assert traces
-    for index, trace in enumerate(traces):
-        frames = program.stack_trace("forward", index)
-        assert [dataclasses.asdict(frame) for frame in frames] == [
-            dataclasses.asdict(frame) for frame in trace.items
-        ]
-    assert any(
-        frame.context.startswith("return self.second(torch.relu")
-        for frame in program.stack_trace("forward", 0)
-    )
+    found = program.stack_traces("forward")
+    assert [[dataclasses.asdict(frame) for frame in trace] for trace in found] == [
+        [dataclasses.asdict(frame) for frame in trace.items] for trace in traces
+    ]
+    assert any(frame.context.startswith("return self.second(torch.relu") for frame in found[0])
+
+
+@pytest.mark.parametrize("name", ["cnn_xnnpack", "forward_and_extra", "transformer"])
+def test_outputs_of_delegates_are_as_many_as_the_record_says(name: str) -> None:
+    """The emitter counts them in the record; without one they are found by who writes what."""
+    artifact = artifacts(name)
+    assert artifact.etrecord is not None
+    with zipfile.ZipFile(artifact.etrecord) as record:
+        counts = json.loads(record.read("instruction_id_to_num_outs_map"))
+    program = read_pte(artifact.pte)
+    found = {
+        method.name: {
+            str(one.instruction_id): len(one.outputs)
+            for one in instructions(program, method.name).records
+            if one.kind == "delegate"
+        }
+        for method in program.methods
+    }
+    assert found == counts
+    assert any(counts.values())
+
+
+class _Views(torch.nn.Module):
+    """Views right before delegated operations: values that no instruction writes."""
+
+    def forward(self, x: Any) -> Any:
+        first = torch.cumsum(x, 0)
+        second = torch.cumsum(first, 0).view(3, 2)
+        return second * second + first.view(3, 2)
+
+
+class _State(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(2, 3))
+
+    def forward(self, x: Any) -> Any:
+        self.state.add_(x)
+        total = torch.cumsum(x, 0)
+        view = total.view(3, 2)
+        return view * view + view, total * self.state
+
+
+@pytest.mark.parametrize("module", [_Views, _State])
+def test_outputs_of_delegates_behind_views_and_state(module: Any) -> None:
+    from executorch.exir import to_edge_transform_and_lower
+    from executorch.exir.backend.test.op_partitioner_demo import AddMulPartitionerDemo
+
+    exported_program = torch.export.export(module(), (torch.ones(2, 3),))
+    edge = to_edge_transform_and_lower(exported_program, partitioner=[AddMulPartitionerDemo()])
+    manager = edge.to_executorch()
+    found = {
+        one.instruction_id: len(one.outputs)
+        for one in instructions(read_pte(bytes(manager.buffer)), "forward").records
+        if one.kind == "delegate"
+    }
+    assert found == manager.instruction_id_to_num_outs_map["forward"]
+    assert found
 
 
 def test_initial_state_of_a_mutable_buffer(exported: dict[str, Path]) -> None:

@@ -31,6 +31,7 @@ from etscope.analysis.check import Observed, differs_from_labels, instruction_la
 from etscope.formats.pte import Program
 from etscope.formats.pte_schema import (
     DelegateCall,
+    Frame,
     FreeCall,
     Instruction,
     JumpFalseCall,
@@ -147,11 +148,13 @@ def instructions(
     """
     found = program.method(method)
     known = delegate_outputs or {}
+    stacks = _stacks(program.stack_traces(method))
     flow = _Flow(found)
     records = []
     for index, instruction in enumerate(found.instructions):
         inputs, outputs = flow.split(instruction, known.get(index))
-        records.append(_record(program, found, index, instruction, inputs, outputs))
+        stack = stacks[index] if index < len(stacks) else ()
+        records.append(_record(found, index, instruction, inputs, outputs, stack))
         flow.run(inputs, outputs)
     return MethodInstructions(method, tuple(records))
 
@@ -284,12 +287,12 @@ def _split_kernel(
 
 
 def _record(
-    program: Program,
     method: Method,
     index: int,
     instruction: Instruction,
     inputs: tuple[int, ...],
     outputs: tuple[int, ...],
+    stack: tuple[SourceLine, ...],
 ) -> InstructionRecord:
     read = tuple(_tensors(method.values, inputs))
     written = tuple(_tensors(method.values, outputs))
@@ -315,11 +318,20 @@ def _record(
         delegate=delegate,
         backend_id=None if delegate is None else method.delegates[delegate].backend_id,
         destination=instruction.destination if isinstance(instruction, JumpFalseCall) else None,
-        stack=tuple(
-            SourceLine(frame.filename, frame.lineno, frame.name, frame.context)
-            for frame in program.stack_trace(method.name, index)
-        ),
+        stack=stack,
     )
+
+
+def _stacks(traces: Sequence[tuple[Frame, ...]]) -> list[tuple[SourceLine, ...]]:
+    """The traces as source lines; what instructions share stays shared."""
+    made: dict[int, tuple[SourceLine, ...]] = {}
+    for trace in traces:
+        if id(trace) not in made:
+            made[id(trace)] = tuple(
+                SourceLine(frame.filename, frame.lineno, frame.name, frame.context)
+                for frame in trace
+            )
+    return [made[id(trace)] for trace in traces]
 
 
 def _touches_elements(method: Method, instruction: Instruction) -> bool:

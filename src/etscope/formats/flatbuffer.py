@@ -4,9 +4,10 @@ The layout is that of https://flatbuffers.dev/internals: all numbers little-endi
 tables, strings and vectors are unsigned 32-bit and count from where they are stored; a table
 begins with the signed distance back to its vtable, which lists where each field stands.
 
-Nothing in the format forbids two offsets from naming the same bytes, so a small file can describe
-an enormous tree. A `FlatBuffer` therefore has a budget: what is decoded is counted, and reading
-more than a few times the size of the buffer is an error. Arrays and blobs are views and are free.
+Offsets only lead forward, so there are no cycles. But nothing in the format forbids two offsets
+from naming the same bytes, so a small file can describe an enormous tree. A `FlatBuffer` therefore
+has a budget: what is decoded is counted, and reading more than a few times the size of the buffer
+is an error. Arrays and blobs are views and are free.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class FlatBuffer:
         self._budget -= cost
         if self._budget < 0:
             raise FormatError(
-                "its tables refer to the same bytes again and again (an overlap or a cycle)",
+                "its tables refer to the same bytes again and again",
                 offset=position,
             )
 
@@ -156,6 +157,10 @@ class Table:
         """Where the offset in a field points, 0 when it is not there."""
         at = self._at(slot)
         return self._buffer.target(at) if at else 0
+
+    def spend(self, cost: int) -> None:
+        """Count `cost` bytes more for this table: what it stands for beyond its own."""
+        self._buffer.spend(cost, self.position)
 
     def has(self, slot: int) -> bool:
         """Whether the field was written."""

@@ -24,7 +24,7 @@ from etscope.errors import FormatError, MissingDataError, UsageError, VersionErr
 from etscope.formats.dense_tensor import dense_view
 from etscope.formats.flatbuffer import UINT32, UINT64, FlatBuffer, Span, Table
 from etscope.formats.identify import describe
-from etscope.formats.pte_reader import read_frames, read_method
+from etscope.formats.pte_reader import read_method, read_traces
 from etscope.formats.pte_schema import (
     ExtendedHeader,
     Frame,
@@ -135,17 +135,17 @@ class Program:
                 return self.blob(entry.blob)
         raise MissingDataError(f"{self.source.name} has no data named {key!r}")
 
-    def stack_trace(self, method: str, instruction: int) -> tuple[Frame, ...]:
-        """The stack trace stored with an instruction, outermost call first; empty without one.
+    def stack_traces(self, method: str) -> tuple[tuple[Frame, ...], ...]:
+        """The stack traces stored with a method's instructions, each with the outermost call
+        first; empty without.
 
         Programs have them when they were emitted with `emit_stacktrace=True`.
         """
         chains = self.method(method).chains
-        traces = chains[0].traces_at if chains else ()
-        if not 0 <= instruction < len(traces):
-            return ()
         with reading(KIND, self.source.path):
-            return read_frames(FlatBuffer(self.source.buffer), traces[instruction])
+            return read_traces(
+                FlatBuffer(self.source.buffer), chains[0].traces_at if chains else ()
+            )
 
     def blob(self, span: Span) -> memoryview:
         """The bytes of a span of this file, without a copy."""

@@ -7,7 +7,7 @@ slots that are not looked at. Every index is checked here, once, so that no late
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from etscope.errors import FormatError
 from etscope.formats.dense_tensor import checked_dim_order
@@ -46,6 +46,7 @@ from etscope.formats.pte_schema import (
 from etscope.formats.scalar_type import scalar_type
 
 _DEVICES = ("cpu", "cuda")
+_MAX_RANK = 32  # numpy's; the runtime has 16
 _SEGMENT = 1  # DataLocation
 _EXTERNAL = 1  # TensorDataLocation
 
@@ -67,8 +68,7 @@ def read_method(table: Table, inline: tuple[Span, ...], segments: tuple[Span, ..
         inputs=_indices(table, 3, len(values)),
         outputs=_indices(table, 4, len(values)),
         chains=tuple(
-            _read_chain(chain, len(values), len(operators), len(delegates))
-            for chain in table.tables(5)
+            _read_chain(chain, values, len(operators), len(delegates)) for chain in table.tables(5)
         ),
         operators=operators,
         delegates=delegates,
@@ -81,8 +81,13 @@ def read_method(table: Table, inline: tuple[Span, ...], segments: tuple[Span, ..
     )
 
 
-def read_frames(buffer: FlatBuffer, position: int) -> tuple[Frame, ...]:
-    """The stack trace that a `FrameList` at `position` holds, outermost call first."""
+def read_traces(buffer: FlatBuffer, positions: Sequence[int]) -> tuple[tuple[Frame, ...], ...]:
+    """The stack traces in the `FrameList`s at `positions`, outermost call first."""
+    traces = {position: _read_frames(Table(buffer, position)) for position in set(positions)}
+    return tuple(traces[position] for position in positions)
+
+
+def _read_frames(table: Table) -> tuple[Frame, ...]:
     return tuple(
         Frame(
             filename=frame.string(0) or "",
@@ -90,7 +95,7 @@ def read_frames(buffer: FlatBuffer, position: int) -> tuple[Frame, ...]:
             name=frame.string(2) or "",
             context=frame.string(3) or "",
         )
-        for frame in Table(buffer, position).tables(0)
+        for frame in table.tables(0)
     )
 
 
@@ -109,6 +114,8 @@ def _read_value(table: Table) -> Value:
 
 def _read_tensor(table: Table) -> TensorValue:
     sizes: tuple[int, ...] = table.numbers(2, "i")
+    if len(sizes) > _MAX_RANK:
+        raise FormatError(f"a tensor of {len(sizes):,} dimensions", offset=table.position)
     dynamism = _dynamism(table)
     if sizes and min(sizes) < 0 and dynamism is not ShapeDynamism.DYNAMIC_UNBOUND:
         raise FormatError(f"a tensor of size {list(sizes)}", offset=table.position)
@@ -193,9 +200,9 @@ def _read_delegate(table: Table, inline: tuple[Span, ...], segments: tuple[Span,
     )
 
 
-def _read_chain(table: Table, values: int, operators: int, delegates: int) -> Chain:
+def _read_chain(table: Table, values: Sequence[Value], operators: int, delegates: int) -> Chain:
     tables = table.tables(2)
-    instructions = tuple(_read_instruction(one, values) for one in tables)
+    instructions = tuple(_read_instruction(one, len(values)) for one in tables)
     for one, instruction in zip(tables, instructions, strict=True):
         match instruction:
             case KernelCall(operator):
@@ -205,12 +212,23 @@ def _read_chain(table: Table, values: int, operators: int, delegates: int) -> Ch
             case JumpFalseCall(_, destination):
                 # A jump may go just behind the last instruction.
                 _check((destination,), len(tables) + 1, "a jump goes to instruction", one)
+        _spend_on_lists(instruction, values, one)
     return Chain(
-        inputs=_indices(table, 0, values),
-        outputs=_indices(table, 1, values),
+        inputs=_indices(table, 0, len(values)),
+        outputs=_indices(table, 1, len(values)),
         instructions=instructions,
         traces_at=table.offsets(3),
     )
+
+
+def _spend_on_lists(instruction: Instruction, values: Sequence[Value], table: Table) -> None:
+    """Count the items of the lists that are arguments, so that who unfolds them all does work in
+    proportion to the file: thousands of calls could name one list of thousands."""
+    if isinstance(instruction, (KernelCall, DelegateCall)):
+        for index in instruction.args:
+            value = values[index]
+            if isinstance(value, ListValue):
+                table.spend(len(value.items))
 
 
 def _read_instruction(table: Table, values: int) -> Instruction:

@@ -1,0 +1,387 @@
+"""Hostile .pte and .bpte files: a result or an error of etscope, in bounded time and memory."""
+
+from __future__ import annotations
+
+import random
+import signal
+import struct
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from etscope.analysis.memory import debug_buffer_bytes, memory_plan
+from etscope.analysis.program import instructions, match_methods, method_signature
+from etscope.errors import EtscopeError, FormatError
+from etscope.formats.bundled import read_bundled
+from etscope.formats.identify import identify
+from etscope.formats.pte import Program, read_pte
+from etscope.formats.pte_schema import JumpFalseCall, KernelCall, MoveCall, TensorValue
+from tests.artifacts import artifacts
+from tests.unit.formats.handmade import (
+    Number,
+    build,
+    instruction,
+    integer,
+    ints,
+    method,
+    pte_file,
+    tensor,
+    tensor_list,
+    value,
+)
+
+SECONDS = 20  # of CPU for one case; they take some milliseconds
+MIB = 1 << 20
+INTERESTING = (0, 1, 2, 3, 4, 8, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+
+Mutation = Callable[[random.Random, bytearray, Sequence[bytes]], None]
+
+
+# -- mutations
+
+
+def flip(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
+    for _ in range(rng.choice((1, 2, 8, 64))):
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+
+
+def truncate(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
+    del data[rng.randrange(len(data)) :]
+
+
+def cut_out(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
+    start = rng.randrange(len(data))
+    del data[start : start + rng.choice((1, 4, 8, 100))]
+
+
+def number(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
+    """An interesting number of 8 to 64 bits, at an aligned place."""
+    width = rng.choice((1, 2, 4, 4, 8))
+    if len(data) >= width:
+        place = rng.randrange(len(data) // width) * width
+        drawn = rng.choice((*INTERESTING, len(data), rng.randrange(1 << 16), (1 << 64) - 1))
+        data[place : place + width] = (drawn % (1 << 8 * width)).to_bytes(width, "little")
+
+
+def small_number(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
+    """Indices, kinds and counts a little off: bytes of at most 16 go up or down by one or two."""
+    small = [i for i in range(min(len(data), 60_000)) if 0 < data[i] <= 16]
+    for _ in range(min(len(small), rng.choice((1, 1, 4, 16)))):
+        place = rng.choice(small)
+        data[place] = (data[place] + rng.choice((-2, -1, 1, 2))) % 256
+
+
+def reference(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
+    """An offset that leads to some other place in the file."""
+    words = len(data) // 4
+    if words:
+        here, there = rng.randrange(words), rng.randrange(words)
+        struct.pack_into("<i", data, 4 * here, 4 * (there - here))
+
+
+def same_reference(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
+    """A run of words that all lead to one place, as in a vector of one table."""
+    words = len(data) // 4
+    if words:
+        first, there = rng.randrange(words), rng.randrange(words)
+        for here in range(first, min(first + rng.randrange(50), words)):
+            struct.pack_into("<i", data, 4 * here, 4 * (there - here))
+
+
+def splice(rng: random.Random, data: bytearray, files: Sequence[bytes]) -> None:
+    """Bytes of this or another file over those at some place."""
+    other = rng.choice((bytes(data), *files))
+    start, place = rng.randrange(len(other)), rng.randrange(len(data))
+    piece = other[start : start + rng.choice((4, 8, 48, 500))]
+    data[place : place + len(piece)] = piece
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    flip,
+    truncate,
+    cut_out,
+    number,
+    small_number,
+    reference,
+    same_reference,
+    splice,
+)
+
+
+def mutated(seed: int, index: int, files: Sequence[bytes]) -> bytes:
+    """Case `index`: one of the files after one to four changes. Always the same for a seed."""
+    rng = random.Random(f"{seed}/{index}")
+    data = bytearray(rng.choice(files))
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        rng.choice(MUTATIONS)(rng, data, files)
+        data = data or bytearray(1)
+    return bytes(data)
+
+
+# -- what is done with each
+
+
+def touch(program: Program) -> None:
+    """Ask a program for all that it holds. An error of one answer does not stop the rest."""
+    for span in program.segments:
+        assert len(program.blob(span)) == span.size
+    for entry in program.named_data:
+        assert len(program.named_blob(entry.key)) >= 0
+    for one in program.methods:
+        for index, held in enumerate(one.values):
+            str(held)
+            if isinstance(held, TensorValue):
+                with suppress(EtscopeError):
+                    program.constant(one.name, index).tobytes()
+        for delegate in range(len(program.method(one.name).delegates)):
+            bytes(program.delegate_blob(one.name, delegate))
+        with suppress(EtscopeError):
+            analyse(program, one.name)
+
+
+def analyse(program: Program, name: str) -> None:
+    listing = instructions(program, name)
+    assert len(list(listing.table().rows())) == len(listing.records)
+    assert len(method_signature(program, name)) == len(listing.records)
+    match_methods(program, {index: ["OPERATOR_CALL"] for index in range(10)})
+    plan = memory_plan(program, name)
+    assert plan.peak_bytes >= 0
+    list(plan.table().rows())
+    list(plan.summary().rows())
+    assert debug_buffer_bytes(program, name) >= 0
+
+
+def touch_pte(data: bytes) -> None:
+    with suppress(FormatError):
+        assert identify(data)
+    touch(read_pte(data))
+
+
+def touch_bpte(data: bytes) -> None:
+    bundle = read_bundled(data)
+    for suite in bundle.suites:
+        for case in suite.cases:
+            for one in (*case.inputs, *case.expected_outputs):
+                str(one)
+    touch(bundle.program())
+
+
+class TooSlow(BaseException):
+    """A case used up its seconds."""
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    """Raise `TooSlow` when the block takes more than `SECONDS` of CPU."""
+
+    def too_slow(signal_number: int, frame: FrameType | None) -> None:
+        raise TooSlow
+
+    before = signal.signal(signal.SIGPROF, too_slow)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def attack(files: Sequence[bytes], touch_file: Callable[[bytes], None], count: int) -> None:
+    for data in files:
+        touch_file(data)
+    outcomes: Counter[str] = Counter()
+    failures = []
+    for index in range(count):
+        data = mutated(1, index, files)
+        try:
+            with limited():
+                touch_file(data)
+            outcomes["opened"] += 1
+        except EtscopeError:
+            outcomes["refused"] += 1
+        except (Exception, TooSlow) as error:
+            failures.append((index, f"{type(error).__name__}: {error}"))
+    assert failures == []
+    # Both must happen often, or the mutations are too mild or too wild to find anything.
+    assert outcomes["opened"] > count / 20
+    assert outcomes["refused"] > count / 20
+
+
+def with_everything() -> bytes:
+    """A program with what the artefacts lack: stack traces, state, inline data, devices."""
+    frames = [{0: "model.py", 1: Number("i", 12), 2: "forward", 3: "return self.fc(x)"}]
+    values = [
+        tensor(2, 3, at=(1, 0)),
+        tensor(2, 3, data_index=1),
+        tensor(2, 3, data_index=1, at=(1, 64)),
+        tensor_list(0, 2),
+        integer(4),
+        tensor(2, 3, at=(1, 128)),
+    ]
+    calls = [KernelCall(0, (0, 1, 5, 5)), KernelCall(1, (2, 3, 2)), MoveCall(5, 0)]
+    return pte_file(
+        {
+            **method(
+                values,
+                [*calls, JumpFalseCall(4, 0)],
+                inputs=[0],
+                outputs=[5, 4],
+                operators=["aten::add.out", "aten::cat_"],
+                delegates=[("Backend", 0, 0), ("Backend", 1, 0)],
+                buffer_sizes=[0, 256],
+                stacktrace=[{0: frames}] * 4,
+            ),
+            9: [{0: Number("i", 1), 1: Number("b", 1)}],
+        },
+        segments=[bytes(48), bytes(48)],
+        more={
+            3: [{0: b"inline data of a delegate"}],
+            5: {0: Number("I", 0), 1: Number("Q", [0, 16])},
+            6: [{0: Number("I", 1), 1: Number("Q", [0, 16])}],
+            7: [{0: "key", 1: Number("I", 1)}],
+        },
+    )
+
+
+@pytest.mark.parametrize("count", [4000, pytest.param(40_000, marks=pytest.mark.slow)])
+def test_mutated_programs(count: int) -> None:
+    names = ("bf16_fp16", "cond", "forward_and_extra", "int_outputs", "two_methods", "while_loop")
+    attack(
+        [artifacts(name).pte.read_bytes() for name in names] + [with_everything()],
+        touch_pte,
+        count,
+    )
+
+
+@pytest.mark.parametrize("count", [1500, pytest.param(15_000, marks=pytest.mark.slow)])
+def test_mutated_bundles(count: int) -> None:
+    floats = {0: Number("b", 6), 1: ints(2, 3), 2: bytes(24), 3: bytes([1, 0])}
+    case = [
+        {0: Number("B", 1), 1: floats},
+        {0: Number("B", 2), 1: {0: Number("q", 3)}},
+        {0: Number("B", 3), 1: {0: Number("?", True)}},
+        {0: Number("B", 4), 1: {0: Number("d", 0.5)}},
+    ]
+    suites = [{0: "forward", 1: [{0: case, 1: case[:1]}, {0: case}]}]
+    small = build({0: Number("I", 2), 1: suites, 2: with_everything()}, b"BP08")
+    real = artifacts("bundled").bpte
+    assert real is not None
+    attack([*[small] * 7, real.read_bytes()], touch_bpte, count)
+
+
+@given(st.binary(max_size=300), st.sampled_from([b"ET12", b"BP08"]))
+def test_any_bytes_behind_the_identifier(rest: bytes, identifier: bytes) -> None:
+    data = struct.pack("<I4s", 8, identifier) + rest
+    for read in (touch_pte, touch_bpte):
+        with suppress(EtscopeError):
+            read(data)
+
+
+def test_a_program_cut_off_anywhere() -> None:
+    data = with_everything()
+    for size in range(len(data)):
+        with pytest.raises(EtscopeError):
+            read_pte(data[:size])
+
+
+# -- small files that stand for large ones
+
+
+def in_little_memory(data: bytes) -> bool:
+    """Whether the file was read; it or the refusal must take bounded time, and memory in
+    proportion to the file."""
+    tracemalloc.start()
+    try:
+        with limited():
+            touch_pte(data)
+        opened = True
+    except EtscopeError:
+        opened = False
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 16 * MIB + 100 * len(data)
+    return opened
+
+
+def test_one_tensor_as_many_values() -> None:
+    one = value(tensor(*[1] * 30))
+    data = pte_file({**method([]), 2: [one] * 50_000})
+    assert len(data) < 250_000
+    assert not in_little_memory(data)
+
+
+def test_one_long_list_as_the_argument_of_many_calls() -> None:
+    values = [tensor(1, at=(1, 0)), tensor_list(*[0] * 5000)]
+    calls = [instruction(KernelCall(0, (1, 1, 1)))] * 5000
+    made = method(values, operators=["aten::cat.out"])
+    assert not in_little_memory(pte_file({**made, 5: [{2: calls}]}))
+
+
+def test_one_long_stack_trace_for_many_instructions() -> None:
+    frames = [{0: "model.py", 1: Number("i", n), 2: "forward", 3: ""} for n in range(1000)]
+    data = pte_file(method([integer(1)], [MoveCall(0, 0)] * 2000, stacktrace=[{0: frames}] * 2000))
+    assert in_little_memory(data)
+    assert [len(trace) for trace in read_pte(data).stack_traces("forward")] == [1000] * 2000
+
+
+def test_many_buffers_and_many_instructions() -> None:
+    """A row of live bytes for each memory id would take 3,000 x 3,000 numbers."""
+    count = 3000
+    data = pte_file(
+        method(
+            [tensor(4, at=(i, 0)) for i in range(count)],
+            [KernelCall(0, (i, i, i)) for i in range(count)],
+            operators=["aten::relu.out"],
+            buffer_sizes=[64] * count,
+        )
+    )
+    assert in_little_memory(data)
+
+
+def test_many_loops_around_many_values() -> None:
+    count = 2000
+    data = pte_file(
+        method(
+            [*(tensor(4, at=(1, 16 * i)) for i in range(count)), integer(0)],
+            [JumpFalseCall(count, 0) if i % 2 else MoveCall(i, i) for i in range(count)],
+            buffer_sizes=[0, 16 * count],
+        )
+    )
+    assert in_little_memory(data)
+
+
+def test_many_values_at_one_place() -> None:
+    count = 2000
+    data = pte_file(
+        method(
+            [tensor(4, at=(1, 0))] * count,
+            [KernelCall(0, (i, i + 1, i + 1)) for i in range(count - 1)],
+            inputs=[0],
+            operators=["aten::relu.out"],
+            buffer_sizes=[0, 16],
+        )
+    )
+    assert in_little_memory(data)
+
+
+def test_enormous_tensors() -> None:
+    """Sizes whose product has 300 digits, planned and live."""
+    huge = tensor(*[2**31 - 1] * 32, at=(1, 0))
+    data = pte_file(
+        method(
+            [huge, huge],
+            [KernelCall(0, (0, 1, 1))],
+            inputs=[0],
+            operators=["aten::relu.out"],
+            buffer_sizes=[0, 2**62],
+        )
+    )
+    assert in_little_memory(data)
+    assert memory_plan(read_pte(data), "forward").peak_bytes == 4 * (2**31 - 1) ** 32

@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from etscope.analysis.blocks import Block, find_blocks
+from etscope.analysis.check import Observed
+from etscope.analysis.program import (
+    InstructionRecord,
+    instructions,
+    is_prim,
+    match_methods,
+    method_signature,
+)
+from etscope.errors import MissingDataError
+from etscope.formats.debug_value import TensorRef
+from etscope.formats.etdump import ETDump, read_etdump
+from etscope.formats.pte import read_pte
+from etscope.formats.pte_schema import (
+    DelegateCall,
+    FreeCall,
+    Instruction,
+    JumpFalseCall,
+    KernelCall,
+    ListValue,
+    MoveCall,
+    Operator,
+    ScalarValue,
+    ShapeDynamism,
+    Value,
+    ValueKind,
+)
+from etscope.model.graph import SourceLine
+from tests.artifacts import artifacts
+from tests.unit.formats.handmade import (
+    Number,
+    integer,
+    method,
+    pte_file,
+    tensor,
+    tensor_list,
+)
+
+RECORDED = [
+    "bundled",
+    "channels_last",
+    "cnn_portable",
+    "cnn_xnnpack",
+    "cond",
+    "int_outputs",
+    "transformer",
+    "transformer_portable",
+    "two_methods",
+    "while_loop",
+]
+
+
+def records(
+    values: Sequence[Value],
+    calls: Sequence[Instruction],
+    *operators: str,
+    inputs: Sequence[int] = (),
+    delegate_outputs: dict[int, int] | None = None,
+) -> tuple[InstructionRecord, ...]:
+    data = pte_file(
+        method(
+            values,
+            calls,
+            operators=operators,
+            inputs=inputs,
+            delegates=[("Backend", 0, 0)],
+        ),
+        more={3: [{0: b""}]},
+    )
+    return instructions(read_pte(data), "forward", delegate_outputs=delegate_outputs).records
+
+
+def split(*args: int, operator: str, values: Sequence[Value]) -> tuple[tuple[int, ...], ...]:
+    (record,) = records(values, [KernelCall(0, args)], operator)
+    return record.inputs, record.outputs
+
+
+T = tensor(2, 3, at=(1, 0))
+
+
+# -- which arguments are results
+
+
+def test_an_out_variant() -> None:
+    values = [T, T, integer(1), T]
+    assert split(0, 1, 2, 3, 3, operator="aten::add.out", values=values) == ((0, 1, 2), (3,))
+
+
+def test_several_results() -> None:
+    values = [T, integer(0), T, T, tensor_list(2, 3)]
+    assert split(0, 1, 2, 3, 4, operator="aten::max.dim_max", values=values) == ((0, 1), (2, 3))
+
+
+def test_a_list_of_results() -> None:
+    values = [T, T, T, tensor_list(1, 2), tensor_list(1, 2)]
+    assert split(0, 3, 4, operator="aten::split_copy.Tensor_out", values=values) == ((0,), (3,))
+
+
+def test_an_empty_list_of_results() -> None:
+    values = [T, tensor_list(), tensor_list()]
+    assert split(0, 1, 2, operator="aten::split_copy.Tensor_out", values=values) == ((0, 1), ())
+
+
+def test_operators_in_place() -> None:
+    values = [T, T]
+    assert split(0, 1, 0, operator="aten::add_.Tensor", values=values) == ((0, 1), (0,))
+    assert split(0, 0, operator="aten::relu_", values=values) == ((0,), (0,))
+    assert split(0, 1, 0, operator="aten::copy_", values=values) == ((1,), (0,))
+
+
+def test_operators_of_the_runtime() -> None:
+    values = [T, integer(0), integer(0)]
+    assert split(0, 1, 2, operator="aten::sym_size.int", values=values) == ((0, 1), (2,))
+    values = [integer(0), integer(1)]
+    assert split(0, 1, 0, operator="executorch_prim::add.Scalar", values=values) == ((0, 1), (0,))
+    values = [T, T, integer(0)]
+    copy = "executorch_prim::et_copy_index.tensor"
+    assert split(0, 1, 2, operator=copy, values=values) == ((1, 2), (0,))
+
+
+def test_instructions_of_control_flow() -> None:
+    values = [T, T, ScalarValue(ValueKind.BOOL, False)]
+    move, jump, free = records(values, [MoveCall(0, 1), JumpFalseCall(2, 0), FreeCall(1)])
+    assert (move.kind, move.event, move.inputs, move.outputs) == ("move", "MOVE_CALL", (0,), (1,))
+    assert (jump.kind, jump.event, jump.destination) == ("jump", "JF_CALL", 0)
+    assert jump.label == "jump to 0 if false"
+    assert (free.kind, free.event, free.inputs) == ("free", "FREE_CALL", (1,))
+    assert move.bytes_read == move.bytes_written == 0
+
+
+def test_outputs_of_a_delegate_are_what_nothing_wrote() -> None:
+    weight = tensor(3, data_index=1)
+    values = [T, weight, *(tensor(2, 3, at=(1, 64 * i)) for i in range(1, 4))]
+    calls = [KernelCall(0, (0, 2, 2)), DelegateCall(0, (0, 1, 2, 3, 4))]
+    _, delegate = records(values, calls, "aten::relu.out", inputs=[0])
+    assert (delegate.inputs, delegate.outputs) == ((0, 1, 2), (3, 4))
+    assert delegate.backend_id == delegate.label == "Backend"
+    assert delegate.event == delegate.call == "DELEGATE_CALL"
+
+
+def test_outputs_of_a_delegate_have_indices_in_a_row() -> None:
+    """Value 1 is a view: nothing writes it either."""
+    values = [T, T, T, tensor(2, 3, at=(1, 64)), tensor(2, 3, at=(1, 128))]
+    _, delegate = records(
+        values,
+        [KernelCall(0, (0, 2, 2)), DelegateCall(0, (2, 1, 3, 4))],
+        "aten::relu.out",
+        inputs=[0],
+    )
+    assert (delegate.inputs, delegate.outputs) == ((2, 1), (3, 4))
+
+
+def test_a_view_of_unread_memory_is_an_input_of_a_delegate() -> None:
+    values = [T, tensor(6, at=(1, 64)), tensor(2, 3, at=(1, 64)), tensor(2, 3, at=(1, 128))]
+    _, delegate = records(
+        values,
+        [KernelCall(0, (0, 1, 1)), DelegateCall(0, (2, 3))],
+        "aten::relu.out",
+        inputs=[0],
+    )
+    assert (delegate.inputs, delegate.outputs) == ((2,), (3,))
+
+
+def test_what_a_record_says_of_a_delegate_decides() -> None:
+    values = [T, T, T]
+    calls = [DelegateCall(0, (0, 1, 2))]
+    (told,) = records(values, calls, inputs=[0], delegate_outputs={0: 1})
+    assert (told.inputs, told.outputs) == ((0, 1), (2,))
+
+
+# -- what else a record holds
+
+
+def test_names_sizes_and_bytes() -> None:
+    values = [tensor(2, 3), tensor(4), tensor_list(0, 1, 0), integer(0), tensor(10)]
+    (record,) = records(values, [KernelCall(0, (2, 3, 4, 4))], "aten::cat.out")
+    assert record.operator == "aten::cat.out"
+    assert record.event == "native_call_cat.out"
+    assert record.call == "OPERATOR_CALL"
+    assert record.label == "cat"
+    assert [str(one) for one in record.read] == ["float32[2, 3]", "float32[4]"]
+    assert [str(one) for one in record.written] == ["float32[10]"]
+    assert (record.bytes_read, record.bytes_written) == (40, 40)
+
+
+def test_names_of_other_operators() -> None:
+    values = [T]
+    (custom,) = records(values, [KernelCall(0, (0, 0))], "llama::update_cache")
+    assert (custom.label, custom.event) == ("llama.update_cache", "native_call_update_cache")
+    (prim,) = records(values, [KernelCall(0, (0, 0))], "executorch_prim::et_view.default")
+    assert (prim.label, prim.event) == ("executorch_prim.et_view", "OPERATOR_CALL")
+    assert prim.bytes_read == prim.bytes_written == 0
+    assert is_prim(Operator("aten::sym_size", "int"))
+    assert not is_prim(Operator("aten::add", "out"))
+
+
+def test_bytes_without_a_bound() -> None:
+    unbounded = tensor(8, dynamism=ShapeDynamism.DYNAMIC_UNBOUND)
+    (record,) = records([T, unbounded], [KernelCall(0, (0, 1, 1))], "aten::nonzero.out")
+    assert record.bytes_read == 24
+    assert record.bytes_written is None
+
+
+def test_missing_tensors_of_a_list() -> None:
+    index = ListValue(ValueKind.OPTIONAL_TENSOR_LIST, (-1, 1))
+    (record,) = records([T, tensor(4), index, T], [KernelCall(0, (0, 2, 3, 3))], "aten::index.out")
+    assert [str(one) for one in record.read] == ["float32[2, 3]", "float32[4]"]
+
+
+def test_stack_traces_become_source_lines() -> None:
+    frames = [
+        {0: "model.py", 1: Number("i", 12), 2: "forward", 3: "return self.fc(x)"},
+        {0: "fc.py", 1: Number("i", 3), 2: "forward", 3: "return x + 1"},
+    ]
+    data = pte_file(method([T], [MoveCall(0, 0)] * 2, stacktrace=[{0: frames}, {0: []}]))
+    listing = instructions(read_pte(data), "forward")
+    assert listing.records[0].stack == (
+        SourceLine("model.py", 12, "forward", "return self.fc(x)"),
+        SourceLine("fc.py", 3, "forward", "return x + 1"),
+    )
+    assert listing.table().values["source"] == ["fc.py:3", None]
+
+
+def test_the_table_has_a_row_for_each_instruction() -> None:
+    program = read_pte(artifacts("transformer").pte)
+    listing = instructions(program, "forward")
+    table = listing.table()
+    assert len(table) == len(program.method("forward").instructions)
+    assert list(table.values["instruction"]) == list(range(len(table)))
+    row = dict(zip(table.names, next(table.rows()), strict=True))
+    assert row["op"] == "embedding"
+    assert row["inputs"] == ["float32[64, 32]", "int64[1, 16]"]
+    assert row["outputs"] == ["float32[1, 16, 32]"]
+    assert row["bytes_read"] == 64 * 32 * 4 + 16 * 8
+    assert "XnnpackBackend" in table.values["op"]
+
+
+def test_a_method_that_is_not_there() -> None:
+    with pytest.raises(MissingDataError, match="no method 'decode'"):
+        instructions(read_pte(artifacts("cnn_portable").pte), "decode")
+
+
+# -- against what real runs logged
+
+
+def executed(dump: ETDump) -> list[Block]:
+    return [block for block in find_blocks(dump) if block.name == "Execute"]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_run_logs_the_events_that_the_program_names(name: str) -> None:
+    program = read_pte(artifacts(name).pte)
+    for block in executed(read_etdump(artifacts(name).etdump)):
+        observed = Observed.of(block)
+        (ran,) = [m for m, why in match_methods(program, observed.events).items() if why is None]
+        signature = method_signature(program, ran)
+        listed = instructions(program, ran).records
+        assert signature == tuple(record.event for record in listed)
+        for index, names in observed.events.items():
+            known = {one for one in names if one.endswith("_CALL") or one.startswith("native_")}
+            assert known == {signature[index], listed[index].call}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_run_logs_the_results_that_the_program_names(name: str) -> None:
+    """With intermediate outputs recorded, a kernel logs its results and a delegate call all its
+    arguments, in order: the rules of the module hold for every operator that ran."""
+    program = read_pte(artifacts(name).pte)
+    dump = read_etdump(artifacts(name).etdump)
+    compared = 0
+    for block in executed(dump):
+        matches = match_methods(program, Observed.of(block).events)
+        (ran,) = [method for method, why in matches.items() if why is None]
+        listed = instructions(program, ran).records
+        for key in block.keys:
+            if key.is_framework or key.chain_index < 0 or not key.debug or key.delegate_id:
+                continue
+            assert key.instruction_id is not None
+            record = listed[key.instruction_id]
+            expected = record.read + record.written if record.kind == "delegate" else record.written
+            logged = [dump.value(block.row(0, position)) for position in key.debug]
+            flat = [one for it in logged for one in (it if isinstance(it, tuple) else (it,))]
+            assert [one.sizes for one in flat if isinstance(one, TensorRef)] == [
+                one.sizes for one in expected if one.dynamism is ShapeDynamism.STATIC
+            ]
+            compared += 1
+    assert compared
+
+
+def test_which_method_ran() -> None:
+    program = read_pte(artifacts("two_methods").pte)
+    assert [one.name for one in program.methods] == ["decode", "encode"]
+    events = {0: {"OPERATOR_CALL", "native_call_relu.out"}}
+    events |= {
+        i: {"OPERATOR_CALL", one} for i, one in enumerate(method_signature(program, "decode"))
+    }
+    matches = match_methods(program, events)
+    assert matches["decode"] is None
+    assert matches["encode"] is not None
+    assert "relu.out" in matches["encode"]
+    assert "aten::permute_copy.out" in matches["encode"]
+
+
+def test_a_dump_of_another_program() -> None:
+    program = read_pte(artifacts("cnn_xnnpack").pte)
+    (why,) = match_methods(program, {0: {"OPERATOR_CALL", "native_call_mm.out"}}).values()
+    assert why is not None
+    assert "instruction 0" in why
+    (why,) = match_methods(program, {0: {"DELEGATE_CALL"}, 1: {"DELEGATE_CALL"}}).values()
+    assert why is not None
+    assert "instruction 1" in why

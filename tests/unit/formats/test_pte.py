@@ -1,0 +1,466 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etscope.errors import (
+    FormatError,
+    MissingDataError,
+    MissingFileError,
+    UsageError,
+    VersionError,
+)
+from etscope.formats.identify import identify
+from etscope.formats.pte import program_fingerprint, read_pte
+from etscope.formats.pte_schema import (
+    BOXED_LISTS,
+    Allocation,
+    DelegateCall,
+    Frame,
+    FreeCall,
+    JumpFalseCall,
+    KernelCall,
+    ListValue,
+    MoveCall,
+    Operator,
+    ScalarValue,
+    ShapeDynamism,
+    TensorValue,
+    ValueKind,
+)
+from etscope.formats.scalar_type import ScalarType
+from tests.artifacts import artifacts
+from tests.unit.formats.handmade import (
+    Number,
+    Raw,
+    build,
+    integer,
+    ints,
+    method,
+    pte_file,
+    tensor,
+    tensor_list,
+)
+
+WEIGHT = np.arange(6, dtype=np.float32)
+
+
+def with_weight(**more: Any) -> bytes:
+    """A program with one constant in a segment, behind the placeholder number 0."""
+    return pte_file(
+        method([tensor(2, 3, data_index=1, **more)]),
+        segments=[bytes(16) + WEIGHT.tobytes()],
+        more={5: {0: Number("I", 0), 1: Number("Q", [0, 16])}},
+    )
+
+
+# -- what a file says
+
+
+def test_a_method_is_what_was_written() -> None:
+    values = [
+        tensor(2, 3, at=(1, 64)),
+        integer(-4),
+        ScalarValue(ValueKind.BOOL, True),
+        ScalarValue(ValueKind.DOUBLE, 0.5),
+        ScalarValue(ValueKind.STRING, "tanh"),
+        ScalarValue(ValueKind.NULL, None),
+        ListValue(ValueKind.INT_LIST, (1, 1)),
+        ListValue(ValueKind.DOUBLE_LIST, (0.5, 2.0)),
+        ListValue(ValueKind.BOOL_LIST, (True, False)),
+        tensor_list(0, 0),
+        ListValue(ValueKind.OPTIONAL_TENSOR_LIST, (-1, 0)),
+        tensor(4, at=(2, 0), dynamism=ShapeDynamism.DYNAMIC_BOUND),
+    ]
+    instructions = [
+        KernelCall(0, (0, 1, 11, 11)),
+        DelegateCall(0, (0, 11)),
+        MoveCall(0, 11),
+        JumpFalseCall(2, 5),
+        FreeCall(0),
+    ]
+    program = read_pte(
+        pte_file(
+            method(
+                values,
+                instructions,
+                name="decode",
+                inputs=[0],
+                outputs=[11],
+                operators=["aten::add.out"],
+                delegates=[("Backend", 0, 0)],
+                buffer_sizes=[0, 512, 64],
+            ),
+            more={3: [{0: b"blob"}]},
+        )
+    )
+    found = program.method("decode")
+    assert found.values == tuple(values)
+    assert found.instructions == tuple(instructions)
+    assert found.operators == (Operator("aten::add", "out"),)
+    assert found.operators[0].full_name == "aten::add.out"
+    assert (found.inputs, found.outputs) == ((0,), (11,))
+    assert found.buffer_sizes == (0, 512, 64)
+    assert program.delegate_blob("decode", 0) == b"blob"
+    assert program.header is None
+
+
+def test_boxed_lists_are_those_of_indices() -> None:
+    assert {kind.value for kind in BOXED_LISTS} == {"IntList", "TensorList", "OptionalTensorList"}
+
+
+def test_a_tensors_places_and_sizes() -> None:
+    activation = tensor(2, 3, at=(1, 2**31))
+    assert activation.allocation == Allocation(1, 2**31)
+    assert not activation.is_constant
+    assert activation.nbytes == 24
+    assert str(activation) == "float32[2, 3]"
+    bounded = tensor(8, 4, dynamism=ShapeDynamism.DYNAMIC_BOUND)
+    assert str(bounded) == "float32[<=8, 4]"
+    assert bounded.nbytes == 128
+    assert tensor(8, dynamism=ShapeDynamism.DYNAMIC_UNBOUND).nbytes is None
+    assert tensor(5, scalar_type=ScalarType.QUINT4X2).nbytes == 3
+    assert tensor().nbytes == 4
+    assert tensor(3, data_index=1).is_constant
+    assert tensor(3, data_index=1).has_data
+    state = tensor(3, data_index=1, at=(1, 0))
+    assert not state.is_constant
+    assert state.has_data
+    assert tensor(3, external=True).is_constant
+    assert not tensor(3, external=True).has_data
+
+
+def test_offsets_of_more_than_32_bits() -> None:
+    place = {0: Number("I", 1), 1: Number("I", 5), 2: Number("I", 3)}
+    value = {0: Number("b", 6), 2: ints(2), 3: bytes([0]), 6: place}
+    program = read_pte(pte_file({**method([]), 2: [{0: Number("B", 5), 1: value}]}))
+    (found,) = program.methods[0].values
+    assert isinstance(found, TensorValue)
+    assert found.allocation == Allocation(1, (3 << 32) + 5)
+
+
+def test_an_unknown_device_has_a_name() -> None:
+    extra = {3: Number("b", 9), 4: Number("b", 2)}
+    value = {0: Number("b", 6), 2: ints(2), 3: bytes([0]), 9: extra}
+    program = read_pte(pte_file({**method([]), 2: [{0: Number("B", 5), 1: value}]}))
+    (found,) = program.methods[0].values
+    assert isinstance(found, TensorValue)
+    assert found.device == "device9:2"
+
+
+def test_stack_traces() -> None:
+    frames = [
+        {0: "model.py", 1: Number("i", 12), 2: "forward", 3: "return self.fc(x)"},
+        {0: "fc.py", 1: Number("i", 3), 2: "forward", 3: "return x + 1"},
+    ]
+    program = read_pte(
+        pte_file(
+            method(
+                [integer(1)],
+                [MoveCall(0, 0), MoveCall(0, 0)],
+                stacktrace=[{0: frames}, {0: []}],
+            )
+        )
+    )
+    assert program.stack_traces("forward") == (
+        (
+            Frame("model.py", 12, "forward", "return self.fc(x)"),
+            Frame("fc.py", 3, "forward", "return x + 1"),
+        ),
+        (),
+    )
+    assert read_pte(with_weight()).stack_traces("forward") == ()
+
+
+def test_a_method_that_is_not_there() -> None:
+    program = read_pte(pte_file(method([], name="encode"), method([], name="decode")))
+    with pytest.raises(MissingDataError, match="no method 'forward'") as caught:
+        program.method("forward")
+    assert "encode, decode" in str(caught.value)
+
+
+# -- data
+
+
+def test_a_constant_is_a_view_of_the_file() -> None:
+    data = with_weight()
+    view = read_pte(data).constant("forward", 0)
+    np.testing.assert_array_equal(view, WEIGHT.reshape(2, 3))
+    assert np.shares_memory(view, np.frombuffer(data, np.uint8))
+    with pytest.raises(ValueError, match="read-only"):
+        view[0, 0] = 1
+
+
+def test_a_constant_in_another_order_of_dimensions() -> None:
+    view = read_pte(with_weight(dim_order=(1, 0))).constant("forward", 0)
+    np.testing.assert_array_equal(view, WEIGHT.reshape(3, 2).T)
+    assert view.strides == (4, 8)
+
+
+def test_a_constant_inside_the_tables_of_an_old_file() -> None:
+    data = pte_file(
+        method([tensor(2, 3, data_index=1)]), more={2: [{0: b""}, {0: WEIGHT.tobytes()}]}
+    )
+    program = read_pte(data)
+    assert program.header is None
+    np.testing.assert_array_equal(program.constant("forward", 0), WEIGHT.reshape(2, 3))
+
+
+def test_the_initial_state_of_a_mutable_tensor() -> None:
+    data = pte_file(
+        method([tensor(2, 3, data_index=1, at=(1, 0))]),
+        segments=[b"", WEIGHT.tobytes()],
+        more={6: [{0: Number("I", 1), 1: Number("Q", [0, 0])}]},
+    )
+    np.testing.assert_array_equal(read_pte(data).constant("forward", 0), WEIGHT.reshape(2, 3))
+
+
+def test_types_without_a_numpy_type() -> None:
+    data = pte_file(
+        method([tensor(2, data_index=1, scalar_type=ScalarType.BFLOAT16)]),
+        segments=[b"\x80\x3f\x00\x40"],
+        more={5: {0: Number("I", 0), 1: Number("Q", [0, 0])}},
+    )
+    view = read_pte(data).constant("forward", 0)
+    assert view.dtype.name == "bfloat16"
+    assert view.astype(np.float32).tolist() == [1.0, 2.0]
+
+
+def test_packed_types_are_their_bytes() -> None:
+    data = pte_file(
+        method([tensor(3, data_index=1, scalar_type=ScalarType.QUINT4X2)]),
+        segments=[b"\x21\x03"],
+        more={5: {0: Number("I", 0), 1: Number("Q", [0, 0])}},
+    )
+    assert read_pte(data).constant("forward", 0).tolist() == [0x21, 0x03]
+
+
+def test_no_data_to_give() -> None:
+    program = read_pte(pte_file(method([tensor(2, at=(1, 0)), integer(3)])))
+    with pytest.raises(MissingDataError, match="when the program runs"):
+        program.constant("forward", 0)
+    for value in (1, 2, -1):
+        with pytest.raises(UsageError, match="is not a tensor"):
+            program.constant("forward", value)
+    with pytest.raises(UsageError, match="has 0 delegates"):
+        program.delegate_blob("forward", 0)
+    with pytest.raises(MissingDataError, match="no data named 'key'"):
+        program.named_blob("key")
+
+
+def test_named_data_and_delegates_in_segments() -> None:
+    program = read_pte(
+        pte_file(
+            method([], delegates=[("Backend", 1, 1)]),
+            segments=[b"weights", b"graph"],
+            more={7: [{0: "key", 1: Number("I", 0)}]},
+        )
+    )
+    assert program.named_blob("key") == b"weights"
+    assert program.delegate_blob("forward", 0) == b"graph"
+
+
+def test_a_real_file_is_mapped_and_not_read() -> None:
+    path = artifacts("cnn_xnnpack").pte
+    program = read_pte(path)
+    data = path.read_bytes()
+    blob = program.delegate_blob("forward", 0)
+    assert bytes(blob) in data
+    assert blob.readonly
+    assert type(program.source.buffer.obj).__name__ == "mmap"
+    assert program.methods[0].delegates[0].backend_id == "XnnpackBackend"
+
+
+def test_the_fingerprint_is_of_all_bytes(tmp_path: Path) -> None:
+    data = with_weight()
+    path = tmp_path / "model.pte"
+    path.write_bytes(data)
+    assert program_fingerprint(path) == hashlib.sha256(data).hexdigest()[:32]
+    assert program_fingerprint(data) == program_fingerprint(path)
+    assert program_fingerprint(data[:-1] + b"\0") != program_fingerprint(data)
+
+
+# -- what is wrong with a file
+
+
+def header(length: int = 32, program: int = 0, base: int = 0, size: int = 0) -> bytes:
+    return struct.pack("<4sIQQQ", b"eh00", length, program, base, size)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"ET", "not an ExecuTorch program"),
+        (b"\0\0\0\0ET99" + bytes(40), "schema ET99"),
+        (b"\0\0\0\0BP08" + bytes(40), "this is a bundled program"),
+        (b"\0\0\0\0ED00" + bytes(40), "this is an ETDump"),
+        (b"\x40\0\0\0\0\0\0\0ED00" + bytes(40), "this is an ETDump"),
+        (b"\0\0\0\0FT01" + bytes(40), "external tensors of a program"),
+        (b"\x80\x04\x95" + bytes(40), "a Python pickle, which etscope never loads"),
+        (b'{"a": 1}' + bytes(40), "JSON"),
+        (b"\x7fELF" + bytes(40), "ELF"),
+        (bytes(64), "begins with zeros"),
+        (b"nonsense" * 8, "6e 6f 6e 73 65 6e 73 65, are of no format"),
+        (b"\xff\xff\xff\xffET12" + bytes(40), "points to byte"),
+        (build({0: Number("I", 0)}, b"ET12"), "without methods"),
+        (pte_file(method([]), segments=[b"data"], header=header(8)), "8 bytes is too short"),
+        (
+            pte_file(method([]), segments=[b"data"], header=header(32, 10**6)),
+            "tables end at byte 1,000,000",
+        ),
+        (
+            pte_file(method([]), segments=[b"data"], header=header(32, 64, 2**60, 2**60)),
+            "segments end at byte",
+        ),
+        (with_weight()[:-1], "its segments end at byte"),
+        (
+            pte_file(method([]), more={4: [{0: Number("Q", 0), 1: Number("Q", 5)}]}),
+            "no extended header says where",
+        ),
+        (
+            pte_file(
+                method([]), segments=[b"x"], more={4: [{0: Number("Q", 9), 1: Number("Q", 9)}]}
+            ),
+            "segment 0 is bytes",
+        ),
+        (pte_file(method([]), more={7: [{1: Number("I", 3)}]}), "there is no segment 3"),
+        (pte_file(method([]), more={5: {1: Number("Q", [0])}}), "there is no segment 0"),
+        (pte_file({**method([]), 2: [{0: Number("B", 12), 1: {}}]}), "unknown kind of value 12"),
+        (pte_file({**method([]), 2: [{0: Number("B", 5)}]}), "a kind and no content"),
+        (pte_file(method([tensor(*[1] * 33)])), "a tensor of 33 dimensions"),
+        (pte_file(method([tensor(-1)])), r"a tensor of size \[-1\]"),
+        (pte_file(method([tensor(2, dim_order=(0, 1))])), "is not an order of 1 dimensions"),
+        (pte_file(method([tensor(2, 2, dim_order=(0, 0))])), "is not an order of 2 dimensions"),
+        (
+            pte_file({**method([]), 2: [{0: Number("B", 5), 1: {0: Number("b", 99)}}]}),
+            "unknown scalar type 99",
+        ),
+        (
+            pte_file({**method([]), 2: [{0: Number("B", 5), 1: {8: Number("b", 3)}}]}),
+            "unknown shape dynamism 3",
+        ),
+        (pte_file(method([tensor_list(1)])), "a list names value 1, and there are 1"),
+        (pte_file(method([tensor_list(-1)])), "a list names value -1"),
+        (pte_file(method([integer(0)], inputs=[1])), "an index names value 1"),
+        (pte_file(method([], [KernelCall(0, ())])), "names operator 0, and there are 0"),
+        (
+            pte_file(method([], [KernelCall(0, (0,))], operators=["aten::add"])),
+            "an index names value 0",
+        ),
+        (pte_file(method([], [DelegateCall(0, ())])), "names delegate 0, and there are 0"),
+        (pte_file(method([integer(0)], [MoveCall(0, 7)])), "names value 7"),
+        (pte_file(method([integer(0)], [JumpFalseCall(0, 2)])), "a jump goes to instruction 2"),
+        (pte_file(method([integer(0)], [JumpFalseCall(0, -1)])), "a jump goes to instruction -1"),
+        (pte_file({**method([]), 5: [{2: [{0: Number("B", 9), 1: {}}]}]}), "instruction 9"),
+        (pte_file({**method([]), 5: [{2: [{0: Number("B", 1)}]}]}), "kind of instruction 1"),
+        (pte_file(method([], delegates=[("B", 0, 0)])), "names blob 0, and there are 0"),
+        (pte_file({**method([]), 7: [{0: "B"}]}), "a delegate without data"),
+        (pte_file({**method([]), 0: "caf\udce9"}), "not UTF-8"),
+        (pte_file({**method([]), 2: Raw(2**31)}), "points to byte"),
+    ],
+)
+def test_a_broken_file_says_what_is_wrong(data: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken.pte"
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=message) as caught:
+        read_pte(path)
+    assert str(path) in str(caught.value)
+
+
+def test_another_schema_version() -> None:
+    with pytest.raises(VersionError, match="etscope reads ET12"):
+        read_pte(b"\0\0\0\0ET11" + bytes(64))
+
+
+def test_a_constant_outside_of_its_segment() -> None:
+    for offsets, message in (([0, 1000], "needs 24 bytes"), ([0], "no tensor data 1")):
+        data = pte_file(
+            method([tensor(2, 3, data_index=1)]),
+            segments=[WEIGHT.tobytes()],
+            more={5: {0: Number("I", 0), 1: Number("Q", offsets)}},
+        )
+        with pytest.raises(FormatError, match=message):
+            read_pte(data).constant("forward", 0)
+
+
+def test_enormous_sizes_are_refused_before_anything_is_allocated() -> None:
+    sizes = (2**31 - 1,) * 4
+    data = pte_file(
+        method([tensor(*sizes, data_index=1)]),
+        segments=[b"few"],
+        more={5: {0: Number("I", 0), 1: Number("Q", [0, 0])}},
+    )
+    with pytest.raises(FormatError, match="needs 85,070,591,"):
+        read_pte(data).constant("forward", 0)
+
+
+def test_many_calls_with_one_long_list_are_refused() -> None:
+    values = [tensor(1, at=(1, 0)), tensor_list(*[0] * 3000)]
+    calls = [KernelCall(0, (1, 1, 1, 1))] * 3000
+    with pytest.raises(FormatError, match="again and again"):
+        read_pte(pte_file(method(values, calls, operators=["aten::cat.out"])))
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError):
+        read_pte(tmp_path / "none.pte")
+    with pytest.raises(FormatError, match="this is a directory"):
+        read_pte(tmp_path)
+    with pytest.raises(FormatError, match="not a regular file"):
+        read_pte("/dev/null")
+    (tmp_path / "empty.pte").touch()
+    with pytest.raises(FormatError, match="empty"):
+        read_pte(tmp_path / "empty.pte")
+
+
+# -- which format
+
+
+def test_identify_artefacts() -> None:
+    found = artifacts("bundled")
+    assert found.etrecord is not None
+    assert found.bpte is not None
+    assert identify(found.pte) == "pte"
+    assert identify(found.bpte) == "bpte"
+    assert identify(str(found.etdump)) == "etdump"
+    assert identify(found.etrecord) == "etrecord"
+    assert identify(found.pte.read_bytes()) == "pte"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.pt", "archive of torch.save"),
+        ("other.zip", "without the member ETRECORD_V0"),
+        ("cut.zip", "damaged"),
+        ("data.json", "JSON"),
+        ("folder", "a directory"),
+        ("empty", "the file is empty"),
+        ("zeros", "begins with zeros"),
+    ],
+)
+def test_identify_says_what_else_a_file_is(name: str, message: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
+        archive.writestr("model/data.pkl", b"")
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("readme", b"hello")
+    (tmp_path / "cut.zip").write_bytes((tmp_path / "other.zip").read_bytes()[:40])
+    (tmp_path / "data.json").write_text(json.dumps({"a": 1}))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty").touch()
+    (tmp_path / "zeros").write_bytes(bytes(1000))
+    with pytest.raises(FormatError, match=message) as caught:
+        identify(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def test_identify_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError):
+        identify(tmp_path / "none")
