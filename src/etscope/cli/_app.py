@@ -45,9 +45,7 @@ COMMANDS: dict[str, CommandSpec] = {
     "convert": CommandSpec(
         "etscope.cli.convert", "Export the events: Perfetto, Chrome, speedscope, Parquet, CSV…"
     ),
-    "info": CommandSpec(
-        "etscope.cli.info", "Tell what an ETDump, ETRecord, .pte or .bpte holds."
-    ),
+    "info": CommandSpec("etscope.cli.info", "Tell what an ETDump, ETRecord, .pte or .bpte holds."),
     "graph": CommandSpec("etscope.cli.graph", "Look into the graphs of an ETRecord."),
     "slim": CommandSpec("etscope.cli.slim", "Shrink an ETRecord to what attribution needs."),
     "completion": CommandSpec("etscope.cli.completion", "Print the shell completion script."),

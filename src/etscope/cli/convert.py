@@ -37,21 +37,22 @@ def command(
     .speedscope.json   flame graph (speedscope.app)
     .parquet .csv .tsv .jsonl   the event table, one row for each event of each run
     """
+    from etscope.cli._progress import progress
+    from etscope.units import TimeScale
     from etscope.views import TABLE_VIEWS, TIMELINE_VIEWS, format_of, save_table, save_timeline
 
     views = {name: TIMELINE_VIEWS[name] for name in TRACES}
     views |= {name: TABLE_VIEWS[name] for name in TABLES if name != "json"}
     chosen = format or format_of(output, views, default="jsonl")
     trace = open_trace(dump, etrecord, debug_buffer, program, force=force)
-    if chosen in TRACES:
-        from etscope.analysis.timeline import timeline
-        from etscope.units import TimeScale
+    unit = TimeScale(source_unit)
+    with progress(f"writing {output}"):
+        if chosen in TRACES:
+            from etscope.analysis.timeline import timeline
 
-        save_timeline(timeline(trace, TimeScale(source_unit)), output, chosen)
-        return
-    from etscope.analysis.event_rows import event_rows
-    from etscope.analysis.profile_table import Scale
-    from etscope.units import TimeScale
+            save_timeline(timeline(trace, unit), output, chosen)
+        else:
+            from etscope.analysis.event_rows import event_rows
+            from etscope.analysis.profile_table import Scale
 
-    scale = TimeScale(source_unit)
-    save_table(event_rows(trace, Scale(scale, scale)), output, chosen)
+            save_table(event_rows(trace, Scale(unit, unit)), output, chosen)

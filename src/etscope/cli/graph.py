@@ -170,7 +170,9 @@ def _linked(
     if not times.at:
         raise MissingDataError(
             f"no instruction of the run can be joined to a node of the graph {name!r}",
-            hint="the nodes of the edge graph have debug handles: etscope graph RECORD edge",
+            hint="the nodes of the edge graph have debug handles: etscope graph RECORD edge"
+            if profile.rows
+            else "the run logged no instructions: profile all events, not the method alone",
         )
     return linked, times
 

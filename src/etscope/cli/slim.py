@@ -19,6 +19,7 @@ def command(record: str, output: Path) -> None:
     import sys
 
     from etscope.analysis.slim import slim_etrecord
+    from etscope.cli._progress import progress
     from etscope.errors import UsageError
     from etscope.units import format_bytes
     from etscope.views import write_table
@@ -26,7 +27,8 @@ def command(record: str, output: Path) -> None:
     source = Path(record)
     if source.exists() and output.exists() and output.samefile(source):
         raise UsageError(f"IN and OUT are the same file: {output}", hint="name another file")
-    result = slim_etrecord(record, output)
+    with progress(f"writing {output}"):
+        result = slim_etrecord(record, output)
     click.echo(f"{record}: {format_bytes(result.before)}")
     click.echo(f"{output}: {format_bytes(result.after)}")
     table = result.table()
