@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from etscope.analysis.check import Observed, differs_from_labels, instruction_labels
 from etscope.formats.pte import Program
 from etscope.formats.pte_schema import (
+    Allocation,
     DelegateCall,
     Frame,
     FreeCall,
@@ -46,6 +47,8 @@ from etscope.formats.pte_schema import (
 )
 from etscope.model.graph import SourceLine
 from etscope.model.table import Column, Kind, Table
+
+_Place = tuple[Allocation, int | None]  # where a tensor is, and its bytes
 
 # What the runtime calls the events that it logs for an instruction.
 _NATIVE_CALL = "native_call_"
@@ -215,7 +218,7 @@ class _Flow:
         }
         self._written.update(method.inputs)
         # Memory that was written and not read since, by place and size.
-        self._unread: set[tuple[int, int, int | None]] = set()
+        self._unread: set[_Place | None] = set()
 
     def split(
         self, instruction: Instruction, delegate_outputs: int | None
@@ -254,14 +257,15 @@ class _Flow:
         return count
 
     def _holds_data(self, index: int) -> bool:
-        return index in self._written or _place(self._values[index]) in self._unread
+        place = _place(self._values[index])
+        return index in self._written or (place is not None and place in self._unread)
 
 
-def _place(value: Value) -> tuple[int, int, int | None]:
-    """The planned memory of a tensor; (-1, -1, None) for what has none."""
+def _place(value: Value) -> _Place | None:
+    """The planned memory of a tensor, None for what has none."""
     if not isinstance(value, TensorValue) or value.allocation is None:
-        return -1, -1, None
-    return value.allocation.memory_id, value.allocation.offset, value.nbytes
+        return None
+    return value.allocation, value.nbytes
 
 
 def _split_kernel(

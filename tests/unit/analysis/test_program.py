@@ -167,6 +167,13 @@ def test_a_view_of_unread_memory_is_an_input_of_a_delegate() -> None:
     assert (delegate.inputs, delegate.outputs) == ((2,), (3,))
 
 
+def test_outputs_of_a_delegate_without_planned_memory() -> None:
+    values = [T, tensor(2, 3), tensor(2, 3), integer(0)]
+    calls = [KernelCall(0, (0, 1, 1)), DelegateCall(0, (0, 2, 3))]
+    _, delegate = records(values, calls, "aten::relu.out", inputs=[0])
+    assert (delegate.inputs, delegate.outputs) == ((0,), (2, 3))
+
+
 def test_what_a_record_says_of_a_delegate_decides() -> None:
     values = [T, T, T]
     calls = [DelegateCall(0, (0, 1, 2))]
