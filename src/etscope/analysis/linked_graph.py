@@ -1,7 +1,11 @@
 """A graph of a record, joined to the instructions that the runtime runs for its nodes.
 
-Debug handles lead from instructions to nodes of the edge graph. Nodes of the exported program are
-found behind those by their `from_node` chains, nodes of other graphs by their own handles.
+Debug handles lead from instructions to nodes of the edge graph. An operator that was decomposed
+gives its handle to all its parts, of which each is an instruction: of these the operator's name
+tells, and where it has several of one name, their order, which is that of the instructions.
+
+Nodes of the exported program are found behind those of the edge graph by their `from_node` chains,
+nodes of other graphs by their own handles.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ Nodes = tuple[Node, ...]
 @dataclass(frozen=True)
 class LinkedGraph:
     """A graph, its method, and the edge program's symbols of that method (None where the record
-    has none). `labels` are the method's instructions, where they are known: "aten::add.out"."""
+    has none). `labels` are the method's instructions, where they are known: "aten::add.out" or
+    "add.out"."""
 
     name: str
     graph: Graph
@@ -42,8 +47,8 @@ class LinkedGraph:
         """The instructions that run a node, by `id` of the node; of a delegate call those of the
         nodes inside."""
         table: dict[int, set[int]] = {}
-        for instruction, nodes in self._edge_nodes.items():
-            for node in self.behind(nodes):
+        for instruction in self._edge_nodes:
+            for node in self.ran(instruction):
                 table.setdefault(id(node), set()).add(instruction)
         for call, inner in self._delegated:
             ran = {number for node in inner for number in table.get(id(node), ())}
@@ -61,7 +66,7 @@ class LinkedGraph:
                     table[id(node)] = call.delegate.backend_id
         delegates = {} if self.symbols is None else self.symbols.delegates
         for instruction, entry in delegates.items():
-            for node in self.behind(self._edge_nodes.get(instruction, ())):
+            for node in self.ran(instruction):
                 table.setdefault(id(node), entry.backend_id)
         return table
 
@@ -83,19 +88,32 @@ class LinkedGraph:
             if node.delegate is not None
         ]
 
+    def ran(self, instruction: int) -> Nodes:
+        """The nodes of this graph that an instruction runs; several when it runs them together,
+        or when nothing tells which of them it runs."""
+        return self.behind(self._edge_nodes.get(instruction, ()))
+
     @cached_property
     def _edge_nodes(self) -> Mapping[int, Nodes]:
         """The edge program's nodes behind each instruction."""
         if self.symbols is None:
             return {}
         table: dict[int, Nodes] = {}
-        for instruction, handles in self.symbols.handles.items():
+        alike: dict[tuple[int, ...], list[int]] = {}  # by `id` of the nodes
+        for instruction, handles in sorted(self.symbols.handles.items()):
             nodes = self.symbols.nodes_of((handles,) if isinstance(handles, int) else handles)
             label = self.labels[instruction] if 0 <= instruction < len(self.labels) else ""
-            table[instruction] = narrowed(nodes, label)
+            named = tuple(node for node in nodes if label and stem(node.op) == stem(label))
+            table[instruction] = named or nodes
+            if len(named) > 1:
+                alike.setdefault(tuple(map(id, named)), []).append(instruction)
+        for instructions in alike.values():
+            nodes = table[instructions[0]]
+            if len(nodes) == len(instructions):
+                table.update((i, (node,)) for i, node in zip(instructions, nodes, strict=True))
         for instruction, node in branch_nodes(self.labels, self.symbols).items():
             table[instruction] = (node,)
-        return table
+        return _without_kernels(table, self.symbols)
 
     @cached_property
     def _counterparts(self) -> Callable[[Node], Nodes]:
@@ -154,17 +172,17 @@ def method_of_graph(record: RecordView, name: str) -> str | None:
     return methods[0] if len(methods) == 1 else None
 
 
-def narrowed(nodes: Nodes, operator: str) -> Nodes:
-    """Of several nodes with one debug handle, the only one of that operator if there is one.
+def _without_kernels(table: Mapping[int, Nodes], symbols: MethodSymbols) -> Mapping[int, Nodes]:
+    """The table with nodes that are known to be a kernel's taken from delegate calls.
 
-    A decomposed operator gives its handle to all its parts, of which each is an instruction of its
-    own: `permute_copy` and `addmm` of a linear layer.
+    A delegate has the handles of its nodes, which parts outside of it may share.
     """
-    if len(nodes) > 1 and operator:
-        named = [node for node in nodes if stem(node.op) == stem(operator)]
-        if len(named) == 1:
-            return tuple(named)
-    return nodes
+    delegates = {i for i, handles in symbols.handles.items() if not isinstance(handles, int)}
+    kernels = {id(n[0]) for i, n in table.items() if len(n) == 1 and i not in delegates}
+    return {
+        i: tuple(node for node in nodes if i not in delegates or id(node) not in kernels) or nodes
+        for i, nodes in table.items()
+    }
 
 
 def _chain(origins: Iterable[Origin]) -> Iterator[Origin]:

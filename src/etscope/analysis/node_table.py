@@ -18,11 +18,12 @@ from etscope.model.selector import Fields
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_duration
 
-# What is shown when nobody asked for columns, those that hold something.
+# What is shown when nobody asked for columns, those that hold something. The names of nodes tell
+# their operators.
 DEFAULT_COLUMNS = (
-    "node", "op", "output", "avg", "share", "nodes", "instructions", "backend", "module", "source",
+    "node", "output", "avg", "share", "nodes", "instructions", "handle", "backend", "module",
+    "source", "users",
 )  # fmt: skip
-
 # As torch abbreviates them in a printed graph.
 _SHORT_DTYPES = (("float", "f"), ("uint", "u"), ("int", "i"))
 
@@ -103,7 +104,7 @@ def columns(times: bool, unit: str) -> tuple[Column, ...]:
     return (
         Column("node"),
         Column("kind", priority=9),
-        Column("op", priority=4),
+        Column("op", priority=8),
         Column("output"),
         Column("outputs", Kind.LIST, priority=9),
         *(measured if times else ()),

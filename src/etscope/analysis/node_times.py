@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from etscope.analysis.linked_graph import LinkedGraph, Nodes, narrowed
+from etscope.analysis.linked_graph import LinkedGraph, Nodes
 from etscope.analysis.profile import MethodProfile, Row, Ticks
 from etscope.analysis.trace import Trace
 from etscope.model.graph import Node
@@ -91,7 +91,9 @@ def nodes_of_row(linked: LinkedGraph, row: Row) -> Nodes:
     """The nodes of the graph behind a row of a profile; none for times on a clock of their own."""
     if row.own_clock:
         return ()
-    return linked.behind(narrowed(row.attribution.nodes, row.name))
+    if row.depth == 0 and row.instruction_id is not None:
+        return linked.ran(row.instruction_id)
+    return linked.behind(row.attribution.nodes)
 
 
 def _call_node(linked: LinkedGraph, nodes: Sequence[Node]) -> Node | None:
