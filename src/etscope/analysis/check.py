@@ -151,16 +151,18 @@ def _convolutions_differ(
     observed: Observed, symbols: MethodSymbols, instruction: int
 ) -> str | None:
     """XNNPACK logs one event "Convolution (…) #k" for each convolution, fused or not: the one
-    thing in a dump that tells two programs of one delegate each from one another."""
+    thing in a dump that tells two programs of one delegate each from one another. It may run a
+    pointwise convolution as "Fully Connected (…) #k"."""
     delegate = symbols.delegates.get(instruction)
     handles = symbols.handles.get(instruction)
     logged = observed.delegated.get(instruction, frozenset())
     if delegate is None or not delegate.backend_id.startswith("Xnnpack") or not logged:
         return None
     ran = sum(str(name).startswith("Convolution") for name in logged)
+    connected = sum(str(name).startswith("Fully Connected") for name in logged)
     nodes = symbols.nodes_of(handles) if isinstance(handles, Sequence) else ()
     known = sum(stem(node.op) in ("convolution", "conv1d", "conv2d") for node in nodes)
-    if not nodes or ran == known:
+    if not nodes or ran <= known <= ran + connected:
         return None
     return (
         f"instruction {instruction}: its {delegate.backend_id} delegate ran {ran} convolutions, "
