@@ -185,12 +185,13 @@ def read_program(source: Source, *, member: str | None = None) -> Program:
 
 
 def program_fingerprint(data_or_path: BytesLike | PathLike) -> str:
-    """A short name for the content of a program: 32 hex digits of the SHA-256 of all its bytes.
+    """The SHA-256 of all bytes of a program, in hex.
 
-    It is equal for two files if and only if they are the same, weights included. Programs hold no
-    identifier of their own, so records that carry this can be matched with their program.
+    Equal for two files if and only if they are the same, weights included. Programs hold no
+    identifier of their own, so a record that carries this can be matched with its program. Also of
+    the program inside of a bundle: `program_fingerprint(bundle.program_bytes)`.
     """
-    return hashlib.sha256(open_source(data_or_path, KIND).buffer).hexdigest()[:32]
+    return hashlib.sha256(open_source(data_or_path, KIND).buffer).hexdigest()
 
 
 def _read_header(source: Source) -> tuple[ExtendedHeader | None, int]:
