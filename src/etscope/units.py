@@ -143,7 +143,7 @@ def _decimals_for(values: Iterable[float | None]) -> int:
     return 0 if largest == 0 else _FIGURES - 1 - math.floor(math.log10(largest))
 
 
-def _fixed(value: float | None, decimals: int) -> str:
+def _fixed(value: int | float | None, decimals: int) -> str:
     if value == 0:
         return "0"
     if isinstance(value, int) and not decimals:

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -91,17 +91,29 @@ class Block:
         return tuple(i for i, key in enumerate(self.keys) if key.profile is not None)
 
     @cached_property
-    def ticks(self) -> npt.NDArray[np.int64]:
-        """Elapsed time in source units, shape (number of keys, number of runs).
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Start times in source units, shape (number of keys, number of runs).
 
-        Rows of events without times are 0; `profiled` tells which have one.
+        Rows of events without times are 0, here and in `ticks`; `profiled` tells which have one.
         """
-        elapsed = np.zeros((len(self.keys), len(self.runs)), dtype=np.int64)
-        for index in self.profiled:
-            position = self.keys[index].profile
-            if position is not None:
-                elapsed[index] = _elapsed(self.dump, self.column(position))
-        return elapsed
+        return self._by_key(self.dump.start[self._profile_rows])
+
+    @cached_property
+    def ticks(self) -> npt.NDArray[np.int64]:
+        """Elapsed times, as `starts`. Raises `FormatError` for one that is negative."""
+        return self._by_key(_elapsed(self.dump, self._profile_rows))
+
+    @property
+    def _profile_rows(self) -> Ints:
+        """The dump's event rows of the profiled keys, shape (profiled keys, runs)."""
+        positions = [key.profile for key in self.keys if key.profile is not None]
+        rows: Ints = self.rows[np.array(positions, dtype=np.int64)[:, None] + self.first]
+        return rows
+
+    def _by_key(self, profiled: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        values = np.zeros((len(self.keys), len(self.runs)), dtype=np.int64)
+        values[list(self.profiled)] = profiled
+        return values
 
 
 def find_blocks(dump: ETDump) -> tuple[Block, ...]:
@@ -223,7 +235,7 @@ def _elapsed(dump: ETDump, rows: Ints) -> npt.NDArray[np.int64]:
     if wrapped.any():
         broken = wrapped & ((start >= _UINT32) | (end >= _UINT32))
         if broken.any():
-            row = int(rows[np.argmax(broken)])
+            row = int(rows[broken][0])
             raise FormatError(
                 f"event {row} of run {int(dump.run[row])} ends before it starts: "
                 f"{int(dump.start[row])} to {int(dump.end[row])}, "

@@ -163,13 +163,9 @@ class _Sum:
         self.end = np.full(runs, np.iinfo(np.int64).min)
 
     def add(self, block: Block, index: int, where: Ticks) -> None:
-        position = block.keys[index].profile
-        if position is None:
-            return
         self.ticks[where] += block.ticks[index]
         self.calls[where] += 1
-        rows = block.column(position)
-        start = block.dump.start[rows].astype(np.int64)
+        start = block.starts[index]
         self.start[where] = np.minimum(self.start[where], start)
         self.end[where] = np.maximum(self.end[where], start + block.ticks[index])
 

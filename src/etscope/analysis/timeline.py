@@ -35,13 +35,10 @@ def timeline(trace: Trace, source: TimeScale = TimeScale.NS) -> Timeline:
 
 def _add_block(builder: _Builder, trace: Trace, block: Block) -> None:
     attribution = trace.attribution(block)
-    dump = block.dump
     calls = _call_spans(block)
     for index in block.profiled:
         key = block.keys[index]
-        if key.profile is None:
-            continue
-        start = dump.start[block.column(key.profile)].astype(np.int64)
+        start = block.starts[index]
         end = start + block.ticks[index]
         found = attribution(key)
         track, note = _RUNTIME, None
@@ -63,9 +60,7 @@ def _call_spans(block: Block) -> Mapping[int | None, Span]:
     inside: dict[int | None, npt.NDArray[np.int64]] = {}
     for index in block.profiled:
         key = block.keys[index]
-        if key.profile is None:
-            continue
-        start = block.dump.start[block.column(key.profile)].astype(np.int64)
+        start = block.starts[index]
         if key.delegate_id is not None:
             earliest = inside.get(key.instruction_id, start)
             inside[key.instruction_id] = np.minimum(earliest, start)

@@ -224,9 +224,6 @@ class Trace:
             return []
         return [self.dump.metadata(row) or "" for row in rows.tolist()]
 
-    def starts(self, block: Block, position: int) -> list[int | float]:
-        return [int(start) for start in self.dump.start[block.column(position)]]
-
     # -- allocations
 
     def allocations(self) -> Mapping[tuple[str, str], tuple[int, int]]:

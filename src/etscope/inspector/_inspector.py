@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from etscope.analysis.blocks import Block, EventKey
+from etscope.analysis.correlate import Attribution
 from etscope.analysis.modules import matches_module
 from etscope.analysis.symbols import EDGE_GRAPH, load_graph
 from etscope.analysis.trace import UNAVAILABLE, Trace, warn_no_debug_buffer
@@ -137,27 +140,48 @@ class Inspector:
     def _block(self, block: Block) -> EventBlock:
         index = block.bundled_input_index
         method = self.trace.method_of(block) if self.trace.methods else None
+
+        def load(name: str) -> Any:
+            if name == "events":
+                return self._events(block)
+            if name == "reference_output":
+                return self._reference(method, index)
+            outputs = self._runs(block, block.outputs)
+            return outputs if name == "run_outputs" else outputs.first()
+
         return LazyEventBlock(
+            load,
             name=block.name,
             source_time_scale=self._source_time_scale,
             target_time_scale=self._target_time_scale,
             bundled_input_index=index if index >= 0 else None,
-            run_outputs=self._runs(block, block.outputs),
             runs=block.runs.tolist(),
             method=method,
-            load_events=lambda: self._events(block),
-            load_reference=lambda: self._reference(method, index),
         )
 
     def _events(self, block: Block) -> list[Event]:
         attribution = self.trace.attribution(block)
-        return [self._event(block, i, key, attribution(key)) for i, key in enumerate(block.keys)]
+        samples = block.ticks / self._factor
+        return [
+            self._event(block, index, key, samples, attribution(key))
+            for index, key in enumerate(block.keys)
+        ]
 
-    def _event(self, block: Block, index: int, key: EventKey, found: Any) -> Event:
-        position = key.profile
+    def _event(
+        self,
+        block: Block,
+        index: int,
+        key: EventKey,
+        samples: npt.NDArray[np.float64],
+        found: Attribution,
+    ) -> Event:
+        convert = self._delegate_time_scale_converter
+        if convert is not None and key.delegate_id is not None:
+            samples[index] = _converted(convert, key, block.starts[index], block.ticks[index])
         return LazyEvent(
+            partial(self._load, block, index),
             name=key.name,
-            perf_data=None if position is None else PerfData(self._samples(block, index, key)),
+            perf_data=None if key.profile is None else PerfData(samples[index]),
             op_types=found.op_types,
             delegate_debug_identifier=key.delegate_id,
             debug_handles=found.debug_handles,
@@ -173,24 +197,17 @@ class Inspector:
             _delegate_metadata_parser=self._delegate_metadata_parser,
             _delegate_time_scale_converter=self._delegate_time_scale_converter,
             occurrence=key.occurrence,
-            debug_data_runs=self._runs(block, key.debug),
-            load_metadata=lambda: [] if position is None else self.trace.metadata(block, position),
-            load_start=lambda: None if position is None else self.trace.starts(block, position),
         )
 
-    def _samples(self, block: Block, index: int, key: EventKey) -> Any:
-        convert = self._delegate_time_scale_converter
-        if convert is None or key.delegate_id is None or key.profile is None:
-            return block.ticks[index] / self._factor
-        rows = block.column(key.profile)
-        starts, ends = block.dump.start[rows].tolist(), block.dump.end[rows].tolist()
-        return np.array(
-            [
-                convert(key.name, end) - convert(key.name, start)
-                for start, end in zip(starts, ends, strict=True)
-            ],
-            dtype=np.float64,
-        )
+    def _load(self, block: Block, index: int, name: str) -> Any:
+        """What an event takes from the dump only when it is asked for."""
+        key = block.keys[index]
+        if name == "_start_time":
+            return None if key.profile is None else block.starts[index].tolist()
+        if name == "_delegate_debug_metadatas":
+            return [] if key.profile is None else self.trace.metadata(block, key.profile)
+        values = self._runs(block, key.debug)
+        return values if name == "debug_data_runs" else values.first()
 
     def _runs(self, block: Block, positions: tuple[int, ...]) -> Runs:
         count = len(block.runs) if positions else 0
@@ -357,6 +374,19 @@ class Inspector:
         if record is None:
             return None
         return {name: load_graph(record, name) for name in record.graph_names}
+
+
+def _converted(
+    convert: TimeConverter,
+    key: EventKey,
+    starts: npt.NDArray[np.int64],
+    ticks: npt.NDArray[np.int64],
+) -> list[float]:
+    """Samples by the user's converter, which takes a time and not a length."""
+    return [
+        convert(key.name, end) - convert(key.name, start)
+        for start, end in zip(starts.tolist(), (starts + ticks).tolist(), strict=True)
+    ]
 
 
 def _operators(events: Iterable[Event]) -> Iterable[Event]:

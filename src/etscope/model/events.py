@@ -5,7 +5,7 @@ They are made on demand from the columns of the dump; see `etscope.analysis.bloc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -116,28 +116,39 @@ class Runs(Sequence[ProgramOutput]):
             raise IndexError(f"run {index} of a block of {self._count} runs")
         return self._load(position)
 
+    def first(self) -> ProgramOutput:
+        """The values of the first run; none when no run has any."""
+        return self._load(0) if self._count else []
 
-NO_RUNS = Runs(0, lambda _: [])
+
+# Defaults of fields that lazy subclasses load: a factory leaves no class attribute behind.
 
 
 def _nothing() -> None:
-    """Default of a field that a lazy subclass loads: leaves no class attribute behind."""
     return
 
 
-class _Lazy:
-    """Attributes that are loaded when first asked for. Afterwards they are ordinary ones."""
+def _no_runs() -> Runs:
+    return Runs(0, lambda _: [])
 
-    def _load_later(self, **loaders: Callable[[], Any]) -> None:
-        for name in loaders:
-            self.__dict__.pop(name, None)
-        self.__dict__["_loaders"] = loaders
+
+class _Lazy:
+    """Attributes that are loaded when first asked for. Afterwards they are ordinary ones.
+
+    Built from all other fields at once: a dump may have thousands of events, of which most are
+    asked for little.
+    """
+
+    _LOADED: frozenset[str]
+
+    def __init__(self, load: Callable[[str], Any], **fields: Any) -> None:
+        """`load` gives the value of each attribute that is not among `fields`."""
+        self.__dict__.update(fields, _load=load)
 
     def __getattr__(self, name: str) -> Any:
-        loaders: Mapping[str, Callable[[], Any]] = self.__dict__.get("_loaders", {})
-        if name not in loaders:
+        if name not in self._LOADED:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        value = loaders[name]()
+        value = self.__dict__["_load"](name)
         setattr(self, name, value)
         return value
 
@@ -179,7 +190,7 @@ class Event:
     _delegate_metadata_parser: Callable[[list[Any]], DelegateMetadata] | None = None
     _delegate_time_scale_converter: Callable[[Any, Any], Any] | None = None
     _start_time: list[int | float] | None = field(default_factory=_nothing)
-    debug_data_runs: Runs = field(default=NO_RUNS, compare=False, repr=False)
+    debug_data_runs: Runs = field(default_factory=_no_runs, compare=False, repr=False)
     occurrence: int = 0
 
     @property
@@ -217,22 +228,11 @@ class Event:
 
 
 class LazyEvent(_Lazy, Event):
-    """An `Event` whose debug data, metadata and start times are taken from the dump when asked."""
+    """An `Event` that takes what it holds from the dump when asked."""
 
-    def __init__(
-        self,
-        *,
-        load_metadata: Callable[[], list[Any]],
-        load_start: Callable[[], list[int | float] | None],
-        debug_data_runs: Runs,
-        **fields: Any,
-    ) -> None:
-        super().__init__(debug_data_runs=debug_data_runs, **fields)
-        self._load_later(
-            debug_data=lambda: debug_data_runs[0] if len(debug_data_runs) else [],
-            _delegate_debug_metadatas=load_metadata,
-            _start_time=load_start,
-        )
+    _LOADED = frozenset(
+        {"debug_data", "debug_data_runs", "_delegate_debug_metadatas", "_start_time"}
+    )
 
 
 @dataclass
@@ -257,7 +257,7 @@ class EventBlock:
     bundled_input_index: int | None = None
     run_output: ProgramOutput | None = field(default_factory=_nothing)
     reference_output: ProgramOutput | None = field(default_factory=_nothing)
-    run_outputs: Runs = field(default=NO_RUNS, compare=False, repr=False)
+    run_outputs: Runs = field(default_factory=_no_runs, compare=False, repr=False)
     runs: Sequence[int] = field(default=(), compare=False, repr=False)
     method: str | None = None
 
@@ -284,17 +284,4 @@ class EventBlock:
 class LazyEventBlock(_Lazy, EventBlock):
     """An `EventBlock` that builds its events and outputs when they are first asked for."""
 
-    def __init__(
-        self,
-        *,
-        load_events: Callable[[], list[Event]],
-        load_reference: Callable[[], ProgramOutput | None],
-        run_outputs: Runs,
-        **fields: Any,
-    ) -> None:
-        super().__init__(run_outputs=run_outputs, **fields)
-        self._load_later(
-            events=load_events,
-            run_output=lambda: run_outputs[0] if len(run_outputs) else [],
-            reference_output=load_reference,
-        )
+    _LOADED = frozenset({"events", "run_output", "run_outputs", "reference_output"})
