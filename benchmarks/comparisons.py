@@ -102,7 +102,7 @@ def _to_dataframe(setup: str, repeats: int) -> Cost:
     return measured(
         setup,
         "result = inspector.to_dataframe()",
-        prepare=f"inspector = Inspector(etdump_path={dump!r})",
+        prepare=f"import pandas\ninspector = Inspector(etdump_path={dump!r})",
         repeats=repeats,
     )
 

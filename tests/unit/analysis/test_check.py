@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 
 import pytest
-from tests.artifacts import artifacts
 
 from etscope.analysis.trace import Trace
 from etscope.errors import MismatchError
 from etscope.formats.etdump import ETDump, read_etdump
 from etscope.formats.etrecord import RecordFile, read_etrecord
 from etscope.formats.pte import Program, read_pte
+from tests.artifacts import artifacts
 
 # One name for each program; those of one line run the same instructions, and in a dump nothing
 # tells them apart: three programs of one delegate with the same convolutions in it.
