@@ -14,6 +14,9 @@ from etscope.errors import UsageError
 from etscope.formats.source import PathLike
 
 
+_PART = ".part"
+
+
 @contextmanager
 def replacing(path: PathLike) -> Iterator[IO[bytes]]:
     """A new file that takes the place of `path` at the end, if nothing was raised.
@@ -29,12 +32,21 @@ def replacing(path: PathLike) -> Iterator[IO[bytes]]:
         with _part_beside(target) as file:
             yield file
     except OSError as error:
+        if _names_another(error, target):  # what the caller read meanwhile
+            raise
         raise UsageError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
+
+
+def _names_another(error: OSError, target: Path) -> bool:
+    if not isinstance(error.filename, str):
+        return False
+    named = Path(error.filename)
+    return named != target and (named.parent, named.suffix) != (target.parent, _PART)
 
 
 @contextmanager
 def _part_beside(target: Path) -> Iterator[IO[bytes]]:
-    descriptor, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=target.parent)
+    descriptor, name = tempfile.mkstemp(prefix=".", suffix=_PART, dir=target.parent)
     part = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -56,3 +56,11 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         pass
     with pytest.raises(UsageError, match="cannot write"), replacing(tmp_path):
         pass
+
+
+def test_errors_of_other_files_are_not_of_the_writing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), replacing(tmp_path / "file"):
+        (tmp_path / "other").read_bytes()
+
+    with pytest.raises(UsageError, match=r"cannot write .*: No space left"), replacing("/dev/full"):
+        raise OSError(28, "No space left on device")
