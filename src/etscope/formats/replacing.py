@@ -13,7 +13,6 @@ from typing import IO
 from etscope.errors import UsageError
 from etscope.formats.source import PathLike
 
-
 _PART = ".part"
 
 
