@@ -25,9 +25,8 @@ from etscope.formats.exported_json import (
 from etscope.model.exported_values import Arguments, tensor_spec
 from etscope.model.fx_names import Namespace, from_target
 from etscope.model.graph import Delegate, Graph, Node, Value
-from etscope.model.node_metadata import Origins, debug_handle, module_frames
+from etscope.model.node_metadata import debug_handle, module_frames, origins
 
-_SKIPPED_METADATA = frozenset({"stack_trace", "nn_module_stack", "debug_handle", "from_node"})
 _DIALECT_OPS = ("executorch.exir.dialects.edge.ops.", "executorch.exir.dialects.backend.ops.")
 _CALL_DELEGATE = "torch.ops.higher_order.executorch_call_delegate"
 _HIGHER_ORDER = "torch.ops.higher_order."
@@ -135,16 +134,13 @@ class _GraphBuilder:
         target = text(node["target"], "a node's target")
         inputs = sequence(node["inputs"], "a node's inputs")
         outputs = sequence(node["outputs"], "a node's outputs")
-        metadata = mapping(node.get("metadata") or {}, "a node's metadata")
-        used: list[str] = []
+        metadata = _metadata(node)
         delegate = None
-        arguments = []
         if target == _CALL_DELEGATE and inputs:
-            delegate = self._delegate(inputs[0])
-            arguments.append(("", delegate.name))
-            used.append(delegate.name)
-            inputs = inputs[1:]
+            delegate, inputs = self._delegate(inputs[0]), inputs[1:]
         subgraphs = self._subgraphs(inputs)
+        used = [] if delegate is None else [delegate.name]
+        arguments = [] if delegate is None else [("", delegate.name)]
         for entry in inputs:
             argument = mapping(entry, "an argument")
             shown = self._arguments.text(argument["arg"], used)
@@ -159,13 +155,11 @@ class _GraphBuilder:
                 inputs=tuple(used),
                 arguments=tuple(arguments),
                 outputs=self._outputs(name, outputs),
-                debug_handle=debug_handle(metadata.get("debug_handle")),
-                stack_trace=metadata.get("stack_trace"),
-                modules=module_frames(metadata.get("nn_module_stack")),
-                origins=Origins(metadata["from_node"]) if metadata.get("from_node") else (),
-                metadata={
-                    key: value for key, value in metadata.items() if key not in _SKIPPED_METADATA
-                },
+                debug_handle=debug_handle(metadata.pop("debug_handle", None)),
+                stack_trace=metadata.pop("stack_trace", None),
+                modules=module_frames(metadata.pop("nn_module_stack", None)),
+                origins=origins(metadata.pop("from_node", None)),
+                metadata=metadata,
                 delegate=delegate,
                 subgraphs=subgraphs,
             )
@@ -236,16 +230,22 @@ class _GraphBuilder:
         return Value(name, None if spec is None else tensor_spec(spec))
 
 
+def _metadata(node: Json) -> dict[str, str]:
+    """A copy of a node's metadata: texts by name."""
+    metadata = mapping(node.get("metadata") or {}, "a node's metadata")
+    return {key: text(value, f"a node's {key}") for key, value in metadata.items()}
+
+
 def _wanted_name(target: str, node: Json, outputs: list[Any]) -> str:
     """What torch asks fx to call the node: see ExecuTorch's `exir/serde/serialize.py`."""
     written = node.get("name")
     tag, content = union(outputs[0]) if len(outputs) == 1 else ("", None)
     if target == "memory.alloc":
         return "alloc"
-    if target == _CALL_DELEGATE or target.startswith(_DIALECT_OPS):
+    if not written or target == _CALL_DELEGATE or target.startswith(_DIALECT_OPS):
         if tag == "as_tensor" and content:
             return text(content["name"], "an output's name")
-    elif written and target.startswith(("torch.", "_operator.")):
+    elif target.startswith(("torch.", "_operator.")):
         return text(written, "a node's name")
     return from_target(_op(target))
 

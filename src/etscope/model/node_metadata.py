@@ -74,6 +74,11 @@ def _origin(link: dict[str, Any]) -> Origin:
     )
 
 
+def origins(from_node: str | None) -> Sequence[Origin]:
+    """The origins that a node's metadata give as JSON text."""
+    return Origins(from_node) if from_node else ()
+
+
 def debug_handle(value: str | None) -> int | None:
     """The handle that a node's metadata give as decimal text."""
     if value is None or value == "None":

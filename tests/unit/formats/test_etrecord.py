@@ -1,0 +1,231 @@
+"""The reader of ETRecord files: names of graphs, maps, what is absent, other members."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from etscope.errors import FormatError, MissingDataError, MissingFileError
+from etscope.formats.etrecord import read_etrecord
+from etscope.formats.etrecord_maps import DelegateEntry
+from tests.artifacts import artifacts
+from tests.etrecord_files import (
+    EDGE,
+    OLD_RELEASES,
+    members_of,
+    node,
+    old_record,
+    program,
+    record_bytes,
+    zip_bytes,
+)
+
+
+def test_a_record_is_read_from_a_path_bytes_and_a_stream(tmp_path: Path) -> None:
+    data = record_bytes()
+    path = tmp_path / "small.etrecord"
+    path.write_bytes(data)
+    assert read_etrecord(path).path == str(path)
+    for source in (str(path), data, memoryview(data), io.BytesIO(data)):
+        assert read_etrecord(source).graph_names == (EDGE,)
+
+
+def test_graphs_are_named_by_kind_and_method() -> None:
+    record = read_etrecord(artifacts("forward_and_extra").etrecord)
+    assert record.graph_names[0] == "exported_program"
+    assert set(record.edge_methods) == {"forward", "extra"}
+    assert set(record.graph_names[1:]) == {
+        f"edge_dialect_exported_program/{method}" for method in record.edge_methods
+    }
+
+
+def test_extra_graphs_are_named_by_the_user() -> None:
+    record = read_etrecord(artifacts("record_variants").extra("extra_modules.bin"))
+    assert record.graph_names[-2:] == ("aten_dialect/forward", "second_edge/forward")
+
+
+def test_a_single_method_has_its_real_name() -> None:
+    record = read_etrecord(record_bytes(debug_handle_map={"encode": {"0": 1}}))
+    assert record.edge_methods == ("encode",)
+    assert record.graph_names == ("edge_dialect_exported_program/encode",)
+    assert record.program_json(record.graph_names[0])["verifiers"] == ["EDGE"]
+
+
+def test_names_that_end_like_siblings_are_graphs_when_they_have_siblings() -> None:
+    graph = program(node("relu"))
+    record = read_etrecord(
+        record_bytes(
+            edge_dialect_exported_program__my_constants=graph,
+            edge_dialect_exported_program__my_constants_state_dict=b"",
+        )
+    )
+    assert set(record.edge_methods) == {"forward", "my_constants"}
+
+
+def test_members_that_stand_alone_under_a_sibling_name_are_no_graphs() -> None:
+    assert read_etrecord(record_bytes(other_constants=b"")).graph_names == (EDGE,)
+
+
+def test_maps_have_whole_numbers_for_keys() -> None:
+    record = read_etrecord(
+        record_bytes(
+            debug_handle_map={"forward": {"0": 7, "3": [1, 2, 2]}},
+            delegate_map={
+                "forward": {"3": {"name": "B", "delegate_map": {"1": [1, 2], "conv": [3]}}}
+            },
+            instruction_id_to_num_outs_map={"forward": {"3": 2}},
+            export_graph_id=b"140001777327888",
+        )
+    )
+    assert record.debug_handle_map == {"forward": {0: (7,), 3: (1, 2, 2)}}
+    assert record.handle_lists == {"forward": {3}}
+    entry = DelegateEntry("B", {"1": (1, 2), "conv": (3,)})
+    assert record.delegate_map == {"forward": {3: entry}}
+    assert record.instruction_id_to_num_outs_map == {"forward": {3: 2}}
+    assert record.export_graph_id == 140001777327888
+    assert record.export_graph_ids == {"exported_program": 140001777327888}
+
+
+def test_what_old_records_lack_is_none() -> None:
+    record = read_etrecord(zip_bytes({"ETRECORD_V0": b""}))
+    assert record.graph_names == record.edge_methods == ()
+    assert record.debug_handle_map is None
+    assert record.handle_lists == {}
+    assert record.delegate_map is None
+    assert record.instruction_id_to_num_outs_map is None
+    assert record.export_graph_id is None
+    assert record.export_graph_ids == {}
+    assert record.fingerprints is None
+    assert record.program_buffer() is None
+    assert record.reference_outputs() is None
+    assert record.representative_inputs() is None
+
+
+@pytest.mark.parametrize("release", OLD_RELEASES)
+def test_records_of_older_releases(release: str) -> None:
+    record = read_etrecord(old_record(release))
+    assert record.edge_methods == ("forward",)
+    assert (record.instruction_id_to_num_outs_map is None) == (release < "1")
+    assert set(record.debug_handle_map or {}) == {"forward"}
+    outputs, inputs = record.reference_outputs(), record.representative_inputs()
+    assert outputs is not None
+    np.testing.assert_allclose(outputs["forward"][0][0].sum(-1), np.ones((2, 2)), rtol=1e-6)
+    assert outputs["forward"][0][0].dtype == np.float32
+    assert (inputs is None) == (release == "0.4.0")
+    assert inputs is None or inputs[0].shape == (2, 2, 8)
+
+
+def test_outputs_and_inputs_are_arrays() -> None:
+    artifact = artifacts("bundled")
+    record = read_etrecord(artifact.etrecord)
+    outputs = record.reference_outputs()
+    assert outputs is not None and isinstance(outputs["forward"][0][0], np.ndarray)
+    assert all(isinstance(value, np.ndarray) for value in record.representative_inputs())
+
+
+def test_weights_are_arrays_under_their_names() -> None:
+    record = read_etrecord(artifacts("cnn_portable").etrecord)
+    weights = record.state_dict("exported_program")
+    assert weights and all(isinstance(array, np.ndarray) for array in weights.values())
+    assert record.constants("exported_program") == {}
+
+
+def test_a_graph_without_siblings_can_still_be_read() -> None:
+    source = record_bytes(**{f"{EDGE}{suffix}": None for suffix in ("_state_dict", "_constants")})
+    record = read_etrecord(source)
+    assert record.program_json(EDGE)["dialect"] == ""
+    assert record.state_dict(EDGE) == {}
+
+
+def test_deflated_members_are_read() -> None:
+    record = read_etrecord(record_bytes(compression=zipfile.ZIP_DEFLATED))
+    assert record.members[EDGE].stored_size < record.members[EDGE].size
+    assert record.debug_handle_map == {"forward": {0: (1,)}}
+
+
+def test_an_unknown_graph_is_missing_data_that_names_the_others() -> None:
+    with pytest.raises(MissingDataError, match=f"no graph 'nothing'.*\n.*{EDGE}"):
+        read_etrecord(record_bytes()).program_json("nothing")
+
+
+def test_a_zip_without_the_identifier_is_no_record() -> None:
+    with pytest.raises(FormatError, match="ETRECORD_V0"):
+        read_etrecord(zip_bytes({"debug_handle_map": b"{}"}))
+
+
+def test_errors_name_file_and_member(tmp_path: Path) -> None:
+    path = tmp_path / "bad.etrecord"
+    path.write_bytes(record_bytes(debug_handle_map=b'{"forward": {"x": 1}}'))
+    with pytest.raises(FormatError) as caught:
+        _ = read_etrecord(path).debug_handle_map
+    assert caught.value.path == str(path) and caught.value.member == "debug_handle_map"
+
+
+@pytest.mark.parametrize(
+    ("member", "data"),
+    [
+        ("debug_handle_map", b"[]"),
+        ("debug_handle_map", b'{"forward": [1]}'),
+        ("debug_handle_map", b'{"forward": {"0": "7"}}'),
+        ("debug_handle_map", b'{"forward": {"0": [true]}}'),
+        ("debug_handle_map", b"{"),
+        ("debug_handle_map", b"\xff"),
+        ("delegate_map", b'{"forward": {"0": {"name": 3, "delegate_map": {}}}}'),
+        ("delegate_map", b'{"forward": {"0": {"name": "B", "delegate_map": {"1": {}}}}}'),
+        ("instruction_id_to_num_outs_map", b'{"forward": {"0": [1]}}'),
+        ("export_graph_id", b'"one"'),
+        ("reference_outputs", b"not a pickle"),
+        ("representative_inputs", b"\x80\x04c__builtin__\neval\n."),
+        ("etscope__fingerprints_constants", b'{"version": 1}'),
+        ("etscope__slimmed_constants", b'{"cuts": {"a": [1]}}'),
+    ],
+)
+def test_broken_members_are_format_errors(member: str, data: bytes) -> None:
+    record = read_etrecord(record_bytes(**{member: data}))
+    with pytest.raises(FormatError):
+        for name in ("debug_handle_map", "delegate_map", "instruction_id_to_num_outs_map"):
+            getattr(record, name)
+        _ = record.export_graph_id, record.fingerprints, record.cuts
+        record.reference_outputs(), record.representative_inputs()
+
+
+def test_a_path_that_is_not_there() -> None:
+    with pytest.raises(MissingFileError):
+        read_etrecord("no/such.etrecord")
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/"])
+def test_what_is_not_a_file(path: str) -> None:
+    with pytest.raises(FormatError):
+        read_etrecord(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"\0" * 100])
+def test_what_is_not_a_zip(data: bytes) -> None:
+    with pytest.raises(FormatError):
+        read_etrecord(data)
+
+
+def test_member_names_of_the_helper_are_those_of_a_real_record() -> None:
+    real = members_of(artifacts("cnn_portable").etrecord)
+    assert set(members_of(record_bytes())) <= set(real)
+
+
+def test_reading_needs_no_torch() -> None:
+    program_text = (
+        "import sys; from etscope.formats.etrecord import read_etrecord;"
+        "from etscope.model.exported_graph import graph_from_record;"
+        f"r = read_etrecord({str(old_record('1.2.0'))!r});"
+        "[graph_from_record(r, name) for name in r.graph_names]; r.reference_outputs();"
+        "print('torch' in sys.modules, 'executorch' in sys.modules, 'pandas' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program_text], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False"] * 3

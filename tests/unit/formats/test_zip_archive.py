@@ -1,0 +1,172 @@
+"""Zip files: members are what the directory says, or an error."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from etscope.errors import FormatError
+from etscope.formats import zip_archive
+from etscope.formats.zip_archive import ZipArchive, open_archive
+from etscope.formats.zip_writer import Part, write_archive
+from tests.etrecord_files import zip_bytes
+
+
+def opened(data: bytes) -> ZipArchive:
+    return open_archive(memoryview(data), "zip file")
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_members_are_read(compression: int) -> None:
+    data = zip_bytes({"a": b"one" * 100, "b/c": b"", "ümlaut": b"\0\1"}, compression)
+    archive = opened(data)
+    assert list(archive.members) == ["a", "b/c", "ümlaut"]
+    assert [bytes(archive.read(name)) for name in archive.members] == [b"one" * 100, b"", b"\0\1"]
+    assert archive.members["a"].size == 300
+
+
+def test_stored_members_are_views() -> None:
+    data = zip_bytes({"a": b"x" * 1000})
+    assert opened(data).read("a").obj is memoryview(data).obj
+
+
+def test_data_before_the_archive_is_allowed() -> None:
+    assert bytes(opened(b"#!/bin/sh\n" + zip_bytes({"a": b"x"})).read("a")) == b"x"
+
+
+def test_a_zip64_archive_is_read() -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive, archive.open("a", "w", force_zip64=True) as file:
+        file.write(b"content")
+    assert bytes(opened(stream.getvalue()).read("a")) == b"content"
+
+
+def test_a_missing_member() -> None:
+    with pytest.raises(FormatError, match="missing") as caught:
+        opened(zip_bytes({"a": b""})).read("b")
+    assert caught.value.member == "b"
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_changed_byte_is_noticed(compression: int) -> None:
+    data = bytearray(zip_bytes({"a": b"weights" * 20}, compression))
+    data[35] ^= 0xFF
+    with pytest.raises(FormatError) as caught:
+        opened(bytes(data)).read("a")
+    assert caught.value.member == "a"
+
+
+def test_two_members_of_one_name() -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("a", b"1")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("a", b"2")
+    with pytest.raises(FormatError, match="two members of this name"):
+        opened(stream.getvalue())
+
+
+@pytest.mark.parametrize("name", ["../a", "/a", "a/../../b", "a\\b", "a\nb", "a\0b"])
+def test_names_that_lead_elsewhere(name: str) -> None:
+    stand_in = "q" * len(name)
+    data = zip_bytes({stand_in: b"1"}).replace(stand_in.encode(), name.encode())
+    with pytest.raises(FormatError, match="unsafe name"):
+        opened(data)
+
+
+def test_encrypted_members() -> None:
+    data = bytearray(zip_bytes({"a": b"1"}))
+    data[data.index(b"PK\1\2") + 8] |= 1
+    with pytest.raises(FormatError, match="encrypted"):
+        opened(bytes(data))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_other_compressions(method: int) -> None:
+    with pytest.raises(FormatError, match="compression method"):
+        opened(zip_bytes({"a": b"1"}, method))
+
+
+def directory_field(data: bytes, offset: int, layout: str, value: int) -> bytes:
+    """The archive with a field of the first directory entry changed."""
+    changed = bytearray(data)
+    struct.pack_into(layout, changed, data.index(b"PK\1\2") + offset, value)
+    return bytes(changed)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zip_archive, "FREE_BYTES", 1000)
+    bomb = zip_bytes({"a": b"\0" * 1_000_000}, zipfile.ZIP_DEFLATED)
+    with pytest.raises(FormatError, match="unpacks from"):
+        opened(bomb)
+    with pytest.raises(FormatError, match="another size"):
+        opened(directory_field(bomb, 24, "<L", 900)).read("a")
+
+
+def test_bombs_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zip_archive, "MAX_UNPACKED_TOTAL", 5_000)
+    with pytest.raises(FormatError, match="unpack to 6,000 bytes"):
+        opened(zip_bytes({"a": b"\0" * 3000, "b": b"\0" * 3000}, zipfile.ZIP_DEFLATED))
+
+
+def test_members_that_share_bytes() -> None:
+    data = zip_bytes({"a": b"x" * 50, "b": b"y" * 50})
+    first, second = data.index(b"PK\3\4"), data.rindex(b"PK\3\4")
+    entry = data.rindex(b"PK\1\2")
+    overlapping = bytearray(data)
+    struct.pack_into("<L", overlapping, entry + 42, first)
+    with pytest.raises(FormatError, match="overlap"):
+        opened(bytes(overlapping))
+    longer = bytearray(data)  # the first one claims the second's bytes too
+    struct.pack_into("<LL", longer, data.index(b"PK\1\2") + 20, second + 50, second + 50)
+    with pytest.raises(FormatError, match="overlaps"):
+        opened(bytes(longer)).read("a")
+
+
+def test_a_header_with_another_name() -> None:
+    with pytest.raises(FormatError, match="another name"):
+        opened(zip_bytes({"abc": b"1"}).replace(b"abc", b"xyz", 1)).read("abc")
+
+
+def test_a_member_that_is_not_where_the_directory_says() -> None:
+    data = zip_bytes({"a": b"x" * 100})
+    with pytest.raises(FormatError, match="no member here"):
+        opened(directory_field(data, 42, "<L", 5)).read("a")
+
+
+def test_too_many_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zip_archive, "MAX_MEMBERS", 3)
+    with pytest.raises(FormatError, match="4 members"):
+        opened(zip_bytes({str(number): b"" for number in range(4)}))
+
+
+def test_what_is_written_is_read_and_the_same_each_time(tmp_path: Path) -> None:
+    parts = [Part("a", b"text" * 100, deflate=True), Part("b/c", memoryview(b"weights"))]
+    path = tmp_path / "out.zip"
+    write_archive(parts, path)
+    archive = opened(path.read_bytes())
+    assert [member.deflated for member in archive.members.values()] == [True, False]
+    assert bytes(archive.read("a")) == b"text" * 100
+    assert zipfile.ZipFile(path).testzip() is None
+    stream = io.BytesIO()
+    write_archive(parts, stream)
+    assert stream.getvalue() == path.read_bytes()
+
+
+def test_an_error_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
+    def parts() -> object:
+        yield Part("a", b"new")
+        raise RuntimeError("halfway")
+
+    path = tmp_path / "out.zip"
+    path.write_bytes(b"old")
+    stream = io.BytesIO()
+    for destination in (path, stream):
+        with pytest.raises(RuntimeError, match="halfway"):
+            write_archive(parts(), destination)  # type: ignore[arg-type]
+    assert [file.name for file in tmp_path.iterdir()] == ["out.zip"]
+    assert path.read_bytes() == b"old" and stream.getvalue() == b""
