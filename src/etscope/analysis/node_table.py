@@ -273,11 +273,11 @@ def _sorted(table: Table, groups: list[list[int]], sort: str) -> list[list[int]]
 
 def _hidden_notes(plumbing: int, rest: int) -> Iterator[str]:
     if rest:
-        yield f"{rest:,} more nodes are not shown."
+        yield f"{rest:,} more {'node is' if rest == 1 else 'nodes are'} not shown."
     if plumbing:
         yield (
-            f"{plumbing:,} nodes that only bring a weight or a lowered module are not shown "
-            "(--select 'kind:*' shows all)."
+            f"Weights and lowered modules, {plumbing:,} in number, are not shown "
+            "(--select 'kind:*' shows all nodes)."
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 from etscope.analysis.memory import MemoryPlan, memory_plan
 from etscope.formats.bundled import BundledFile, CaseValue
 from etscope.formats.flatbuffer import Span
-from etscope.formats.pte import Program
+from etscope.formats.pte import Program, program_fingerprint
 from etscope.formats.pte_schema import (
     DelegateCall,
     FreeCall,
@@ -91,7 +90,7 @@ def _facts(program: Program, plans: dict[str, MemoryPlan]) -> Section:
                 max((plan.planned_bytes for plan in plans.values()), default=0),
             ),
             (Column("stack_traces", Kind.BOOL, title="holds stack traces"), traced),
-            (Column("sha256"), hashlib.sha256(program.source.buffer).hexdigest()),
+            (Column("sha256"), program_fingerprint(program.source.buffer)),
         ),
     )
 

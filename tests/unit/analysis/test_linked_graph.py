@@ -1,0 +1,178 @@
+"""Which nodes an instruction runs, where handles alone do not tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from etscope.analysis.graph_names import find_graph, short_name
+from etscope.analysis.linked_graph import linked_graph, method_of_graph
+from etscope.errors import MissingDataError, UsageError
+from etscope.formats.etrecord import EDGE, EXPORTED, read_etrecord
+from etscope.model.graph import Node, Origin
+from tests.artifacts import artifacts
+from tests.unit.analysis.graphs import branching, call, graph, linked, lowered
+
+
+def names(nodes: tuple[Node, ...]) -> list[str]:
+    return [node.name for node in nodes]
+
+
+def test_a_handle_of_its_own_is_enough() -> None:
+    shown = graph(call("a", "aten.add.Tensor", handle=1), call("b", "aten.mul.Tensor", handle=2))
+
+    found = linked(shown, {0: 2, 1: 1})
+
+    assert names(found.ran(0)) == ["b"]
+    assert found.instructions == {id(shown.nodes[0]): (1,), id(shown.nodes[1]): (0,)}
+
+
+def test_of_a_decomposed_operator_the_name_tells() -> None:
+    shown = graph(
+        call("permute", "aten.permute_copy.default", handle=3),
+        call("addmm", "aten.addmm.default", handle=3),
+    )
+
+    found = linked(shown, {0: 3, 1: 3}, labels=["aten::permute_copy.out", "addmm.out"])
+    unlabelled = linked(shown, {0: 3, 1: 3})
+
+    assert (names(found.ran(0)), names(found.ran(1))) == (["permute"], ["addmm"])
+    assert names(unlabelled.ran(0)) == ["permute", "addmm"]
+
+
+def test_of_parts_of_one_name_the_order_tells_if_all_are_there() -> None:
+    shown = graph(
+        call("one", "aten.bmm.default", handle=3),
+        call("view", "aten.view_copy.default", handle=3),
+        call("two", "aten.bmm.default", handle=3),
+    )
+    label = "aten::bmm.out"
+
+    both = linked(shown, {4: 3, 6: 3}, labels=[""] * 4 + [label, "", label])
+    single = linked(shown, {4: 3}, labels=[""] * 4 + [label])
+
+    assert (names(both.ran(4)), names(both.ran(6))) == (["one"], ["two"])
+    assert names(single.ran(4)) == ["one", "two"]
+
+
+def test_what_is_known_to_be_a_kernel_is_not_in_a_delegate() -> None:
+    shown = graph(
+        call("expand", "aten.expand_copy.default", handle=3),
+        call("bmm", "aten.bmm.default", handle=3),
+    )
+
+    found = linked(
+        shown, {0: 3, 1: [3, 3]}, labels=["expand_copy.out", "delegate:B"], delegates={1: "B"}
+    )
+
+    assert names(found.ran(1)) == ["bmm"]
+    assert found.backends == {id(shown.nodes[1]): "B"}
+
+
+def test_a_delegate_call_runs_what_its_nodes_run() -> None:
+    shown = lowered()
+    by_name = shown.by_name
+
+    found = linked(shown, {0: 1, 1: [2, 2]}, delegates={1: "SomeBackend"})
+
+    inner = by_name["delegate"].delegate.graph.by_name["addmm"]  # type: ignore[union-attr]
+    assert found.instructions[id(by_name["delegate"])] == (1,)
+    assert found.calls[id(inner)] is by_name["delegate"]
+    assert found.backends[id(inner)] == "SomeBackend"
+    assert id(by_name["conv"]) not in found.backends
+
+
+def test_branches_are_found_by_the_order_of_their_operators() -> None:
+    shown = branching()
+    labels = ["aten::gt.Scalar_out", "jump_false", "aten::sin.out", "jump_false", "aten::cos.out"]
+
+    found = linked(shown, {0: 1}, labels=labels)
+
+    assert [node.op for node in found.ran(2)] == ["aten.sin.default"]
+    assert [node.op for node in found.ran(4)] == ["aten.cos.default"]
+
+
+def test_an_exported_graph_is_found_by_the_origins_of_edge_nodes() -> None:
+    exported = graph(call("linear", "linear.default"), name=EXPORTED)
+    link = Origin("linear", "aten.linear.default", 7)
+    other = Origin("linear", "aten.linear.default", 8)
+    edge = graph(
+        call("permute", "aten.permute_copy.default", handle=1, origins=[link]),
+        call(
+            "addmm", "aten.addmm.default", handle=2, origins=[Origin("x", "x", 9, origins=[link])]
+        ),
+        call("stranger", "aten.mul.Tensor", handle=3, origins=[other]),
+    )
+
+    found = linked(exported, {0: 1, 1: 2, 2: 3}, edge=edge)
+
+    assert found.instructions == {id(exported.nodes[0]): (0, 1)}
+
+
+def test_another_graph_is_found_by_handles() -> None:
+    other = graph(call("fused", "my.fused.default", handle=4), name="after_fusion/forward")
+    edge = graph(call("a", "aten.add.Tensor", handle=4), call("b", "aten.mul.Tensor", handle=5))
+
+    found = linked(other, {0: 4, 1: 5}, edge=edge)
+
+    assert names(found.ran(0)) == ["fused"]
+    assert found.ran(1) == ()
+
+
+@pytest.mark.parametrize("name", ["cnn_portable", "transformer_portable", "cond", "int_outputs"])
+@pytest.mark.parametrize("shown", ["edge", "exported"])
+def test_instructions_of_real_records_are_of_nodes_of_that_operator(name: str, shown: str) -> None:
+    record = read_etrecord(artifacts(name).etrecord)
+
+    found = linked_graph(record, find_graph(record, shown))
+
+    instructions = {i for numbers in found.instructions.values() for i in numbers}
+    assert instructions == set(record.debug_handle_map["forward"])
+
+
+def test_methods_of_graphs() -> None:
+    record = read_etrecord(artifacts("forward_and_extra").etrecord)
+    methods = {name: method_of_graph(record, name) for name in record.graph_names}
+    assert methods == {EXPORTED: "forward", f"{EDGE}/extra": "extra", f"{EDGE}/forward": "forward"}
+
+
+# -- names
+
+
+@pytest.mark.parametrize(
+    ("wanted", "name"),
+    [
+        ("exported", EXPORTED),
+        ("exported_program", EXPORTED),
+        ("edge/extra", f"{EDGE}/extra"),
+        ("edge_dialect_graph_module/extra", f"{EDGE}/extra"),
+        ("extra", f"{EDGE}/extra"),
+        (f"{EDGE}/forward", f"{EDGE}/forward"),
+    ],
+)
+def test_a_graph_has_several_names(wanted: str, name: str) -> None:
+    record = read_etrecord(artifacts("forward_and_extra").etrecord)
+    assert find_graph(record, wanted) == name
+    assert find_graph(record, short_name(name)) == name
+
+
+def test_a_name_that_several_graphs_share_is_refused() -> None:
+    record = read_etrecord(artifacts("forward_and_extra").etrecord)
+    with pytest.raises(UsageError, match="several graphs could be meant by 'edge'") as caught:
+        find_graph(record, "edge")
+    assert {"edge/extra", "edge/forward"} <= set(caught.value.hint.replace(",", "").split())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [
+        ("adge", "did you mean 'edge'"),
+        ("edge/forwrad", "did you mean 'edge/forward'"),
+        ("zzzz", "its graphs are: exported, "),
+        ("ward", "edge/forward"),
+    ],
+)
+def test_a_wrong_name_gets_a_suggestion(wanted: str, hint: str) -> None:
+    record = read_etrecord(artifacts("forward_and_extra").etrecord)
+    with pytest.raises(MissingDataError, match=f"no graph '{wanted}'") as caught:
+        find_graph(record, wanted)
+    assert hint in (caught.value.hint or "")

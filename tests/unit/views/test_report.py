@@ -1,0 +1,116 @@
+"""Reports in every format: the same values, and golden files of a small one."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from etscope.model.report import Report, facts, filled_columns, flat_table, limited, rows
+from etscope.model.table import Column, Kind, Table
+from etscope.views import TABLE_VIEWS
+from etscope.views.report import write_reports
+from tests.golden import check_golden
+
+
+def report(file: str = "a.etdp") -> Report:
+    return Report(
+        {"file": file, "kind": "etdump"},
+        (
+            facts(
+                "file",
+                f"{file}: ETDump",
+                (
+                    (Column("size", Kind.BYTES), 4096),
+                    (Column("methods", Kind.LIST), ["encode", "decode"]),
+                    (Column("first", Kind.DURATION, "ms"), 0.125),
+                    (Column("slimmed", Kind.BOOL), False),
+                    (Column("fingerprint"), None),
+                ),
+            ),
+            rows(
+                "blocks",
+                "Blocks",
+                (Column("block"), Column("runs", Kind.COUNT), Column("nothing", Kind.BYTES)),
+                [("Default", 1, None), ("Execute \x1b[31m", 20000, None)],
+                notes=("A note.",),
+                depth=[0, 1],
+            ),
+            rows("empty", "Empty", (Column("x"),), []),
+        ),
+    )
+
+
+def written(*reports: Report, format: str, width: int | None = None) -> str:
+    out = io.BytesIO() if TABLE_VIEWS[format].binary else io.StringIO()
+    write_reports(reports, "etscope.info/1", format, out, width=width, color=False)
+    content = out.getvalue()
+    assert isinstance(content, str)
+    return content
+
+
+@pytest.mark.parametrize("format", ["table", "md", "json", "csv", "jsonl"])
+def test_golden(format: str) -> None:
+    check_golden(
+        f"report/two.{format}", written(report(), report("b.etdp"), format=format, width=80)
+    )
+
+
+def test_json_holds_every_value_with_units_in_the_keys() -> None:
+    document = json.loads(written(report(), report("b.etdp"), format="json"))
+    assert document["schema"] == "etscope.info/1"
+    first, second = document["reports"]
+    assert (first["file"], second["file"]) == ("a.etdp", "b.etdp")
+    assert first["sections"]["file"] == {
+        "size": 4096,
+        "methods": ["encode", "decode"],
+        "first_ms": 0.125,
+        "slimmed": False,
+        "fingerprint": None,
+    }
+    assert first["sections"]["blocks"][1] == {
+        "block": "Execute \x1b[31m",
+        "runs": 20000,
+        "nothing": None,
+    }
+    assert first["sections"]["empty"] == []
+    assert first["notes"] == ["A note."]
+
+
+def test_flat_formats_have_a_value_a_row() -> None:
+    found = list(csv.DictReader(io.StringIO(written(report(), format="csv"))))
+    assert found[0] == {
+        "file": "a.etdp", "kind": "etdump", "section": "file", "row": "", "name": "size",
+        "value": "4096",
+    }  # fmt: skip
+    assert [(r["row"], r["name"], r["value"]) for r in found if r["section"] == "blocks"][3:5] == [
+        ("1", "block", "Execute \x1b[31m"),
+        ("1", "runs", "20000"),
+    ]
+    assert len(flat_table([report()])) == 5 + 2 * 3
+
+
+def test_people_see_no_unknown_facts_and_no_empty_columns() -> None:
+    text = written(report(), format="table")
+    assert "fingerprint" not in text
+    assert "nothing" not in text
+    assert "\x1b" not in text
+    assert "no" in text.split("slimmed")[1].splitlines()[0]
+
+
+def test_limits_tell_how_much_is_not_shown() -> None:
+    section = limited(report(), 1).section("blocks")
+    assert section is not None
+    assert len(section.table) == 1
+    assert section.table.notes == ("1 more row is not shown (--limit).", "A note.")
+    assert limited(report(), 2) == report()
+
+
+def test_filled_columns() -> None:
+    table = Table(
+        tuple(Column(name) for name in "abcdef"),
+        {"a": [None], "b": [0], "c": [""], "d": [[]], "e": [False], "f": [3]},
+    )
+    assert filled_columns(table) == ("a", "f")
