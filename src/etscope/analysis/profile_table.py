@@ -1,8 +1,8 @@
-"""A method's profile as a `Table`: one row an instruction, or rolled up by op, module, line…"""
+"""A method's profile as a `Table`: one row an instruction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,7 +109,7 @@ def profile_table(
     heads = {id(group[0]) for group in shown}
     hidden = [group[0] for group in groups if id(group[0]) not in heads]
     rows = [row for group in shown for row in group]
-    tail = _tail(profile, hidden)
+    tail = closing_rows(profile, hidden)
     return _table(profile, rows, tail, scale)
 
 
@@ -156,7 +156,7 @@ def _statistic(name: str, row: Row, scale: Scale) -> float:
     return _STATISTICS[name](scale(row.ticks[ran])) if ran.any() else float("nan")
 
 
-def _tail(profile: MethodProfile, hidden: Sequence[Row]) -> list[Row]:
+def closing_rows(profile: MethodProfile, hidden: Sequence[Row]) -> list[Row]:
     """The closing rows: what is not shown, what nothing accounts for, and the total."""
     ones = np.ones_like(profile.total)
     tail = []
@@ -193,7 +193,7 @@ def _table(profile: MethodProfile, rows: list[Row], tail: list[Row], scale: Scal
     return Table(
         columns=columns(scale.unit),
         values=values,
-        title=_title(profile, scale),
+        title=profile_title(profile, scale),
         notes=_notes(profile, rows),
         depth=[row.depth for row in everything],
         breaks=frozenset({len(rows)}),
@@ -243,7 +243,7 @@ def _handles(attribution: Attribution) -> list[int]:
     return [handles] if isinstance(handles, int) else list(handles)
 
 
-def _title(profile: MethodProfile, scale: Scale) -> str:
+def profile_title(profile: MethodProfile, scale: Scale) -> str:
     """The method, how often it ran, and how long a run took: the first, and those in between."""
     runs = len(profile.runs)
     parts = [profile.method or "method", f"{runs} {'run' if runs == 1 else 'runs'}"]
@@ -272,147 +272,3 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> tuple[str, ...]:
             "Intermediate values were logged in these runs: their times hold the cost of that."
         )
     return tuple(notes)
-
-
-# --- roll-ups ------------------------------------------------------------------------------------
-
-
-def _by_op(row: Row) -> str:
-    return row.name
-
-
-def _by_type(row: Row) -> str:
-    return row.kind
-
-
-def _by_source(row: Row) -> str:
-    lines = row.attribution.lines
-    if not lines:
-        return "(no source line)"
-    if len(lines) == 1:
-        return str(lines[0])
-    return f"{lines[0]} … {lines[-1]} ({len(lines)} lines)"
-
-
-def _by_delegate(row: Row) -> str:
-    if row.kind != "delegate":
-        return "(not delegated)"
-    return f"{row.attribution.backend_id or 'delegate'} #{row.instruction_id}"
-
-
-GROUPINGS: Mapping[str, Callable[[Row], str]] = {
-    "op": _by_op,
-    "type": _by_type,
-    "source": _by_source,
-    "delegate": _by_delegate,
-}
-
-
-def grouped_table(
-    profile: MethodProfile,
-    scale: Scale,
-    by: str,
-    *,
-    keep: Callable[[Row], bool] | None = None,
-    limit: int | None = None,
-) -> Table:
-    """Instructions rolled up by "op", "type", "module", "source" or "delegate", longest first.
-
-    A delegate call is one instruction: it counts for what all its nodes have in common (for
-    "module" the innermost module that holds them all), never split by guess.
-    """
-    heads = [row for row in profile.rows if row.depth == 0]
-    shown = [row for row in heads if keep is None or keep(row)]
-    if by == "module":
-        groups, depth = _module_tree(shown)
-    elif by in GROUPINGS:
-        table: dict[str, list[Row]] = {}
-        for row in shown:
-            table.setdefault(GROUPINGS[by](row), []).append(row)
-        groups = sorted(table.items(), key=lambda item: _mean(item[1]), reverse=True)
-        depth = [0] * len(groups)
-    else:
-        names = ", ".join((*GROUPINGS, "module"))
-        raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {names}")
-    groups, depth = groups[:limit], depth[:limit]
-    hidden = [row for row in heads if not any(row is r for _, rows in groups for r in rows)]
-    tail = [(row.name, [row]) for row in _tail(profile, hidden)]
-    return _group_table(profile, scale, by, groups + tail, depth + [0] * len(tail), len(groups))
-
-
-def _mean(rows: Sequence[Row]) -> float:
-    return sum(float(row.ticks.mean()) for row in rows)
-
-
-def _module_tree(rows: Sequence[Row]) -> tuple[list[tuple[str, list[Row]]], list[int]]:
-    """Modules with all rows of their sub-tree, a module before its children, longest first."""
-    members: dict[str, list[Row]] = {}
-    for row in rows:
-        path = common_module(row.attribution.nodes)
-        if path is None:
-            members.setdefault("(no module)", []).append(row)
-            continue
-        parts = path.split(".") if path else []
-        for length in range(len(parts) + 1):
-            members.setdefault(".".join(parts[:length]), []).append(row)
-
-    def children(path: str) -> list[str]:
-        prefix = path + "." if path else ""
-        found = [
-            other
-            for other in members
-            if other
-            and other != path
-            and other.startswith(prefix)
-            and "." not in other[len(prefix) :]
-            and other != "(no module)"
-        ]
-        return sorted(found, key=lambda other: _mean(members[other]), reverse=True)
-
-    groups: list[tuple[str, list[Row]]] = []
-    depth: list[int] = []
-
-    def visit(path: str, level: int) -> None:
-        groups.append((path or "(root)", members[path]))
-        depth.append(level)
-        for child in children(path):
-            visit(child, level + 1)
-
-    if "" in members:
-        visit("", 0)
-    if "(no module)" in members:
-        groups.append(("(no module)", members["(no module)"]))
-        depth.append(0)
-    return groups, depth
-
-
-def _group_table(
-    profile: MethodProfile,
-    scale: Scale,
-    by: str,
-    groups: Sequence[tuple[str, Sequence[Row]]],
-    depth: list[int],
-    shown: int,
-) -> Table:
-    total = float(profile.total.mean())
-    values: dict[str, list[Any]] = {name: [] for name in (by, "events", "calls", "avg", "share")}
-    for position, (name, rows) in enumerate(groups):
-        mean = _mean(rows)
-        values[by].append(name)
-        values["events"].append(len(rows) if position < shown else None)
-        values["calls"].append(sum(float(row.calls.mean()) for row in rows))
-        values["avg"].append(float(scale(mean)))
-        values["share"].append(mean / total if total else None)
-    return Table(
-        columns=(
-            Column(by),
-            Column("events", Kind.COUNT, title="instr.", priority=2),
-            Column("calls", Kind.FLOAT, priority=3),
-            Column("avg", Kind.DURATION, scale.unit),
-            Column("share", Kind.SHARE),
-        ),
-        values=values,
-        title=f"{_title(profile, scale)} · by {by}",
-        depth=depth,
-        breaks=frozenset({shown}),
-    )

@@ -93,7 +93,8 @@ def _table(
     limit: int | None,
     unit: str | None,
 ) -> Table:
-    from etscope.analysis.profile_table import Scale, grouped_table, profile_table
+    from etscope.analysis.profile_table import Scale, profile_table
+    from etscope.analysis.rollup import grouped_table
     from etscope.errors import UsageError
     from etscope.units import TimeScale
 
