@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from etscope.model.selector import Fields
 from etscope.model.table import Column, Kind, Table
 
 _UNKNOWN = "(no module)"
+_DEEPEST = 100  # levels told apart; no model has as many
 
 
 @dataclass(slots=True)
@@ -23,6 +24,7 @@ class _Module:
     """A module while the tree is made: sums over it and all below."""
 
     path: str
+    parent: str | None
     depth: int
     types: set[str] = field(default_factory=set)
     nodes: int = 0
@@ -69,7 +71,7 @@ class _Tree:
     def add_node(self, place: PlacedNode, backend: str | None) -> None:
         node = place.node
         for frame in node.modules:
-            self._at(frame.path).types.add(frame.type.rpartition(".")[2])
+            self._around(frame.path)[-1].types.add(frame.type.rpartition(".")[2])
         for module in self._around(node.modules[-1].path if node.modules else None):
             module.nodes += 1
             module.operators.add(node.op)
@@ -81,31 +83,31 @@ class _Tree:
 
     def modules(self) -> list[_Module]:
         """A module before those below it, siblings in order of first use."""
-        children: dict[str, list[_Module]] = {}
+        children: dict[str | None, list[_Module]] = {}
         for module in self._modules.values():
-            if module.path not in ("", _UNKNOWN):
-                children.setdefault(module.path.rpartition(".")[0], []).append(module)
+            children.setdefault(module.parent, []).append(module)
         ordered: list[_Module] = []
-        waiting = [m for name in (_UNKNOWN, "") if (m := self._modules.get(name)) is not None]
+        waiting = sorted(children.get(None, ()), key=lambda module: module.path != _UNKNOWN)
         while waiting:
             module = waiting.pop()
             ordered.append(module)
             waiting += reversed(children.get(module.path, ()))
         return ordered
 
-    def _around(self, path: str | None) -> Iterable[_Module]:
+    def _around(self, path: str | None) -> list[_Module]:
         """The module and all around it, outermost first."""
         if path is None:
-            return [self._at(_UNKNOWN)]
-        parts = path.split(".") if path else []
-        return [self._at(".".join(parts[:length])) for length in range(len(parts) + 1)]
+            return [self._at(_UNKNOWN, None, 0)]
+        modules = [self._at("", None, 0)]
+        for part in path.split(".", _DEEPEST - 1) if path else ():
+            above = modules[-1].path
+            name = f"{above}.{part}" if above else part
+            modules.append(self._at(name, above, len(modules)))
+        return modules
 
-    def _at(self, path: str) -> _Module:
+    def _at(self, path: str, parent: str | None, depth: int) -> _Module:
         if path not in self._modules:
-            depth = 0 if path in ("", _UNKNOWN) else path.count(".") + 1
-            if depth:
-                self._at(path.rpartition(".")[0])
-            self._modules[path] = _Module(path, depth)
+            self._modules[path] = _Module(path, parent, depth)
         return self._modules[path]
 
 

@@ -12,7 +12,7 @@ from etscope.analysis.node_table import default_columns, node_table, placed_node
 from etscope.analysis.node_times import node_times
 from etscope.analysis.profile_table import Scale
 from etscope.errors import MissingDataError, UsageError
-from etscope.model.graph import Delegate, Origin
+from etscope.model.graph import Delegate, ModuleFrame, Origin
 from etscope.model.selector import Selector
 from etscope.model.table import Table
 from etscope.units import TimeScale
@@ -158,6 +158,16 @@ def test_nodes_without_a_module_are_told_apart() -> None:
     assert tree.values["module"] == ["(root)", "stem", "stem.conv", "fc", "(no module)"]
     assert tree.values["nodes"] == [3, 1, 1, 2, 1]
     assert tree.values["type"] == ["Net", "Stem", "Conv", "Fc", None]
+
+
+def test_a_module_path_without_end_takes_bounded_time() -> None:
+    frame = ModuleFrame("k", "m" + ".m" * 100_000, "T")
+    deep = replace(call("a", "aten.add.Tensor"), modules=(frame,))
+
+    found = module_tree(linked(graph(deep)))
+
+    assert len(found) == 101
+    assert max(found.depth or ()) == 100
 
 
 @pytest.mark.parametrize(
