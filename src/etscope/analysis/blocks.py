@@ -22,6 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 # Names of events that the runtime logs for itself, not for an instruction (upstream.md: 3.7).
 FRAMEWORK_EVENTS = frozenset({"Method::init", "Program::load_method", "Method::execute"})
+DELEGATE_CALL = "DELEGATE_CALL"
 # The chain index of what is logged outside any instruction.
 NO_CHAIN = -1
 # Clocks of 32 bits wrap here; a 64-bit one does not wrap in practice.
@@ -102,6 +103,33 @@ class Block:
     def ticks(self) -> npt.NDArray[np.int64]:
         """Elapsed times, as `starts`. Raises `FormatError` for one that is negative."""
         return self._by_key(_elapsed(self.dump, self._profile_rows))
+
+    @cached_property
+    def own_clock(self) -> frozenset[int]:
+        """Instructions whose delegate logged times that do not lie inside its call: they are of
+        another clock (cycles of an accelerator, or another start) than the runtime's."""
+        calls: dict[int, list[int]] = {}
+        delegated: dict[int, list[int]] = {}
+        for index in self.profiled:
+            key = self.keys[index]
+            if key.instruction_id is None:
+                continue
+            if key.delegate_id is not None:
+                delegated.setdefault(key.instruction_id, []).append(index)
+            elif key.name == DELEGATE_CALL:
+                calls.setdefault(key.instruction_id, []).append(index)
+        return frozenset(
+            instruction
+            for instruction, inner in delegated.items()
+            if instruction in calls and not self._span_holds(calls[instruction], inner)
+        )
+
+    def _span_holds(self, outer: list[int], inner: list[int]) -> bool:
+        """Whether, in every run, all `inner` events lie between the ends of the `outer` ones."""
+        outer_end = (self.starts[outer] + self.ticks[outer]).max(axis=0)
+        inner_end = (self.starts[inner] + self.ticks[inner]).max(axis=0)
+        starts_inside = self.starts[outer].min(axis=0) <= self.starts[inner].min(axis=0)
+        return bool((starts_inside & (inner_end <= outer_end)).all())
 
     @property
     def _profile_rows(self) -> Ints:

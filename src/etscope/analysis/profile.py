@@ -158,22 +158,13 @@ class _Sum:
         self.key = key
         self.ticks = np.zeros(runs, dtype=np.int64)
         self.calls = np.zeros(runs, dtype=np.int64)
-        # Earliest start and latest end in each run, to tell whether two share a clock.
-        self.start = np.full(runs, np.iinfo(np.int64).max)
-        self.end = np.full(runs, np.iinfo(np.int64).min)
+        self.own_clock = False
 
     def add(self, block: Block, index: int, where: Ticks) -> None:
         self.ticks[where] += block.ticks[index]
         self.calls[where] += 1
-        start = block.starts[index]
-        self.start[where] = np.minimum(self.start[where], start)
-        self.end[where] = np.maximum(self.end[where], start + block.ticks[index])
-
-    def holds(self, other: _Sum) -> bool:
-        """Whether `other` lies inside, in every run in which both ran."""
-        both = (self.calls > 0) & (other.calls > 0)
-        inside = (self.start <= other.start) & (other.end <= self.end)
-        return bool(inside[both].all())
+        if self.key.delegate_id is not None:
+            self.own_clock |= self.key.instruction_id in block.own_clock
 
 
 def _role(key: EventKey) -> str:
@@ -213,7 +204,7 @@ def _instruction_rows(
         attribution = attribute(source.key)
         name = ", ".join(names) or attribution.backend_id or attribution.operator or call.key.name
         yield _row(kind, call, attribute, name=name, kernel_ticks=kernel_ticks)
-    own_clock = call is not None and not all(call.holds(entry) for entry in delegated)
+    own_clock = any(entry.own_clock for entry in delegated)
     for entry in delegated:
         yield _row(
             "delegated", entry, attribute, depth=0 if call is None else 1, own_clock=own_clock

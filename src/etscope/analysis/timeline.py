@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.blocks import Block, EventKey
+from etscope.analysis.blocks import DELEGATE_CALL, Block, EventKey
 from etscope.analysis.correlate import Attribution
 from etscope.analysis.places import common_module
 from etscope.analysis.trace import Trace
@@ -35,51 +35,27 @@ def timeline(trace: Trace, source: TimeScale = TimeScale.NS) -> Timeline:
 
 def _add_block(builder: _Builder, trace: Trace, block: Block) -> None:
     attribution = trace.attribution(block)
-    calls = _call_spans(block)
     for index in block.profiled:
         key = block.keys[index]
         start = block.starts[index]
-        end = start + block.ticks[index]
         found = attribution(key)
         track, note = _RUNTIME, None
         if key.delegate_id is not None:
             track = found.backend_id or "delegate"
-            call = calls.get(key.instruction_id)
-            if call is not None and not ((call[0] <= start) & (end <= call[1])).all():
+            if key.instruction_id in block.own_clock:
                 note = _OWN_CLOCK
-                start, end = _moved(start, end, call[0], call[2])
+                start = start + _shift(block, key.instruction_id)
+        end = start + block.ticks[index]
         builder.add(track, note, key.name, _args(trace, block, key, found), start, end)
 
 
-Span = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
-
-
-def _call_spans(block: Block) -> Mapping[int | None, Span]:
-    """For each delegate call: its starts and ends, and the earliest start inside, by run."""
-    spans: dict[int | None, Span] = {}
-    inside: dict[int | None, npt.NDArray[np.int64]] = {}
-    for index in block.profiled:
-        key = block.keys[index]
-        start = block.starts[index]
-        if key.delegate_id is not None:
-            earliest = inside.get(key.instruction_id, start)
-            inside[key.instruction_id] = np.minimum(earliest, start)
-        elif key.name == "DELEGATE_CALL":
-            spans[key.instruction_id] = (start, start + block.ticks[index], start)
-    return {
-        instruction: (start, end, inside.get(instruction, start))
-        for instruction, (start, end, _) in spans.items()
-    }
-
-
-def _moved(
-    start: npt.NDArray[np.int64],
-    end: npt.NDArray[np.int64],
-    call: npt.NDArray[np.int64],
-    first: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    shift = call - first
-    return start + shift, end + shift
+def _shift(block: Block, instruction: int | None) -> npt.NDArray[np.int64]:
+    """From a delegate's own clock to the start of its call, for each run."""
+    of_instruction = [i for i in block.profiled if block.keys[i].instruction_id == instruction]
+    inner = [i for i in of_instruction if block.keys[i].delegate_id is not None]
+    call = next(i for i in of_instruction if block.keys[i].name == DELEGATE_CALL)
+    shift: npt.NDArray[np.int64] = block.starts[call] - block.starts[inner].min(axis=0)
+    return shift
 
 
 def _args(trace: Trace, block: Block, key: EventKey, found: Attribution) -> dict[str, Any]:

@@ -8,7 +8,7 @@ attribution is asked for, tensors are read when their values are.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -273,4 +273,16 @@ def warn_no_debug_buffer() -> None:
         "(pass debug_buffer_path)",
         EtscopeWarning,
         stacklevel=3,
+    )
+
+
+def warn_own_clock(instructions: Iterable[int]) -> None:
+    """Tell that events of delegates cannot be compared with the others."""
+    listed = ", ".join(map(str, sorted(instructions)))
+    warnings.warn(
+        f"inside the delegate calls of instructions {listed}, times are not on the runtime's clock:"
+        " they are in ticks of the delegate's own, scaled like the others"
+        " (pass delegate_time_scale_converter)",
+        EtscopeWarning,
+        stacklevel=2,
     )

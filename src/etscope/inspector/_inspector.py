@@ -14,7 +14,12 @@ from etscope.analysis.blocks import Block, EventKey
 from etscope.analysis.correlate import Attribution
 from etscope.analysis.modules import matches_module
 from etscope.analysis.symbols import EDGE_GRAPH, load_graph
-from etscope.analysis.trace import UNAVAILABLE, Trace, warn_no_debug_buffer
+from etscope.analysis.trace import (
+    UNAVAILABLE,
+    Trace,
+    warn_no_debug_buffer,
+    warn_own_clock,
+)
 from etscope.errors import MissingDataError, UsageError
 from etscope.etrecord import as_record
 from etscope.formats.debug_buffer import DebugBuffer
@@ -160,6 +165,8 @@ class Inspector:
         )
 
     def _events(self, block: Block) -> list[Event]:
+        if block.own_clock and self._delegate_time_scale_converter is None:
+            warn_own_clock(block.own_clock)
         attribution = self.trace.attribution(block)
         samples = block.ticks / self._factor
         return [

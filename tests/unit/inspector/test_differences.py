@@ -327,8 +327,11 @@ def test_a_delegate_on_another_clock_is_not_mixed_in() -> None:
     writer.log_profiling("DELEGATE_CALL", 1_000, 3_000)
     writer.log_profiling("Method::execute", 900, 3_100, chain_index=-1, instruction_id=0)
 
-    (profile,) = Inspector(etdump_data=writer.finish()).trace.profiles()
+    inspector = Inspector(etdump_data=writer.finish())
+    (profile,) = inspector.trace.profiles()
 
+    with pytest.warns(EtscopeWarning, match="not on the runtime's clock"):
+        assert len(inspector.event_blocks[0].events) == 3
     call, inner = profile.rows
     assert (call.kind, call.own_clock, inner.kind, inner.own_clock) == (
         "delegate", False, "delegated", True,
