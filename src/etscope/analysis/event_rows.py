@@ -10,7 +10,7 @@ import numpy.typing as npt
 from etscope.analysis.blocks import Block
 from etscope.analysis.correlate import Attribution
 from etscope.analysis.places import common_module
-from etscope.analysis.profile_table import Scale
+from etscope.analysis.scale import Scale
 from etscope.analysis.trace import Trace
 from etscope.model.table import Column, Kind, Table
 from etscope.units import TimeScale

@@ -11,7 +11,7 @@ from etscope.analysis.linked_graph import LinkedGraph
 from etscope.analysis.node_table import PlacedNode, fields_of, placed_nodes
 from etscope.analysis.node_times import NodeTimes, nodes_of_row
 from etscope.analysis.places import common_module
-from etscope.analysis.profile_table import Scale
+from etscope.analysis.scale import Scale
 from etscope.model.selector import Fields
 from etscope.model.table import Column, Kind, Table
 

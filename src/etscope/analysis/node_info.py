@@ -13,7 +13,7 @@ from etscope.analysis.linked_graph import LinkedGraph
 from etscope.analysis.node_table import PlacedNode, placed_nodes, short_outputs, tensor_text
 from etscope.analysis.node_times import NodeTimes
 from etscope.analysis.places import module_path, module_type, user_line
-from etscope.analysis.profile_table import Scale
+from etscope.analysis.scale import Scale
 from etscope.errors import MissingDataError, UsageError
 from etscope.model.graph import Delegate, Graph, Origin
 from etscope.model.report import Report, Section, facts, rows

@@ -10,7 +10,7 @@ from etscope.analysis.graph_names import short_name
 from etscope.analysis.linked_graph import LinkedGraph
 from etscope.analysis.node_times import NodeTimes
 from etscope.analysis.places import module_path, module_type, short_lines, user_line
-from etscope.analysis.profile_table import Scale
+from etscope.analysis.scale import Scale
 from etscope.analysis.select import fields_of_node
 from etscope.model.graph import Graph, Node, TensorSpec
 from etscope.model.report import filled_columns

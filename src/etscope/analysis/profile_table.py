@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,25 +11,10 @@ import numpy.typing as npt
 from etscope.analysis.correlate import Attribution
 from etscope.analysis.places import common_module, module_type, short_lines
 from etscope.analysis.profile import EXECUTE, LOAD_METHOD, MethodProfile, Row, Ticks
+from etscope.analysis.scale import Scale
 from etscope.errors import UsageError
 from etscope.model.table import Column, Kind, Table
-from etscope.units import TimeScale, format_duration, scale_factor
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """From the dump's ticks to the unit that a person reads."""
-
-    source: TimeScale
-    target: TimeScale
-
-    @property
-    def unit(self) -> str:
-        return self.target.value
-
-    def __call__(self, ticks: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        return np.asarray(ticks, dtype=np.float64) / scale_factor(self.source, self.target)
-
+from etscope.units import format_duration
 
 # Statistics over the runs in which an instruction ran; `avg` alone is over all runs, so that the
 # column adds up to the method's.

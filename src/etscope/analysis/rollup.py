@@ -7,7 +7,8 @@ from typing import Any
 
 from etscope.analysis.places import common_module
 from etscope.analysis.profile import MethodProfile, Row
-from etscope.analysis.profile_table import Scale, closing_rows, profile_title
+from etscope.analysis.profile_table import closing_rows, profile_title
+from etscope.analysis.scale import Scale
 from etscope.errors import UsageError
 from etscope.model.table import Column, Kind, Table
 

@@ -53,6 +53,6 @@ def command(
             save_timeline(timeline(trace, unit), output, chosen)
         else:
             from etscope.analysis.event_rows import event_rows
-            from etscope.analysis.profile_table import Scale
+            from etscope.analysis.scale import Scale
 
             save_table(event_rows(trace, Scale(unit, unit)), output, chosen)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from etscope.analysis.linked_graph import LinkedGraph
     from etscope.analysis.node_times import NodeTimes
-    from etscope.analysis.profile_table import Scale
+    from etscope.analysis.scale import Scale
     from etscope.model.selector import Fields
     from etscope.model.table import Table
 
@@ -178,7 +178,7 @@ def _linked(
 
 
 def _scale(source_unit: str, unit: str | None) -> Scale:
-    from etscope.analysis.profile_table import Scale
+    from etscope.analysis.scale import Scale
     from etscope.units import TimeScale
 
     default = "cycles" if source_unit == "cycles" else "ms"

@@ -93,8 +93,9 @@ def _table(
     limit: int | None,
     unit: str | None,
 ) -> Table:
-    from etscope.analysis.profile_table import Scale, profile_table
+    from etscope.analysis.profile_table import profile_table
     from etscope.analysis.rollup import grouped_table
+    from etscope.analysis.scale import Scale
     from etscope.errors import UsageError
     from etscope.units import TimeScale
 

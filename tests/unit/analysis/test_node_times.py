@@ -9,7 +9,7 @@ from etscope.analysis.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.module_tree import module_tree
 from etscope.analysis.node_table import node_table
 from etscope.analysis.node_times import NodeTimes, kernel_labels, node_times
-from etscope.analysis.profile_table import Scale
+from etscope.analysis.scale import Scale
 from etscope.analysis.trace import Trace
 from etscope.formats.etdump import read_etdump
 from etscope.formats.etrecord import read_etrecord

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
-from etscope.analysis.profile_table import Scale, profile_table
+from etscope.analysis.profile_table import profile_table
 from etscope.analysis.rollup import GROUPINGS, grouped_table
+from etscope.analysis.scale import Scale
 from etscope.analysis.trace import Trace
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etdump import read_etdump

@@ -14,7 +14,7 @@ from etscope.analysis.module_tree import module_tree
 from etscope.analysis.node_info import SCHEMA, find_node, node_info
 from etscope.analysis.node_table import default_columns, node_table
 from etscope.analysis.node_times import node_times
-from etscope.analysis.profile_table import Scale
+from etscope.analysis.scale import Scale
 from etscope.cli import main
 from etscope.units import TimeScale
 from etscope.views import write_table
