@@ -1,7 +1,7 @@
 """What the instructions of a program do: names, arguments, shapes and bytes, without a record.
 
 An ETDump names what ran by the index of its instruction, so these tables give a dump operator
-names and sizes with nothing but the .pte at hand, and tell which method a run executed.
+names and sizes with nothing but the .pte at hand.
 
 Which arguments are results. A .pte has no schemas, but ExecuTorch's emitter has habits, which hold
 for all operators and are relied on here:
@@ -24,10 +24,9 @@ for all operators and are relied on here:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from etscope.analysis.check import Observed, differs_from_labels, instruction_labels
 from etscope.formats.pte import Program
 from etscope.formats.pte_schema import (
     Allocation,
@@ -160,30 +159,6 @@ def instructions(
         records.append(_record(found, index, instruction, inputs, outputs, stack))
         flow.run(inputs, outputs)
     return MethodInstructions(method, tuple(records))
-
-
-def method_signature(program: Program, method: str) -> tuple[str, ...]:
-    """The most telling event of each instruction, in order: what a run of the method logs."""
-    found = program.method(method)
-    return tuple(_event(found, instruction) for instruction in found.instructions)
-
-
-def match_methods(program: Program, events: Mapping[int, Collection[str]]) -> dict[str, str | None]:
-    """For each method, the first thing that a run logged and the method cannot have: a sentence,
-    None if there is none.
-
-    `events` maps the instruction ids of a run to the names of their events ("native_call_add.out",
-    "DELEGATE_CALL", "JF_CALL", ...); the events inside of delegates may be left out.
-    """
-    observed = Observed(
-        events={index: frozenset(names) for index, names in sorted(events.items())},
-        delegated={},
-        has_jumps=any("JF_CALL" in names for names in events.values()),
-    )
-    return {
-        method.name: differs_from_labels(observed, instruction_labels(method))
-        for method in program.methods
-    }
 
 
 def is_prim(operator: Operator) -> bool:

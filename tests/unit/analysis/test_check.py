@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import pytest
 
+from etscope.analysis.check import Observed, differs_from_labels
 from etscope.analysis.trace import Trace
 from etscope.errors import MismatchError
 from etscope.formats.etdump import ETDump, read_etdump
@@ -78,3 +80,31 @@ def test_the_message_names_method_and_instruction() -> None:
     assert "encode: instruction 0 ran convolution.out" in str(error.value)
     assert "decode: instruction 0 ran convolution.out" in str(error.value)
     assert error.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("events", "message"),
+    [
+        ({0: ["native_call_mm.out"]}, "instruction 0 ran mm.out, but is a delegate:Xnn"),
+        (
+            {0: ["DELEGATE_CALL"], 1: ["native_call_mm.out"]},
+            "instruction 1 ran mm.out, but is aten",
+        ),
+        ({0: ["DELEGATE_CALL"], 1: ["DELEGATE_CALL"]}, "instruction 1 ran DELEGATE_CALL, but is"),
+        ({0: ["DELEGATE_CALL"]}, "instruction 1 .* never ran"),
+        ({2: ["native_call_add.out"]}, "instruction 2 ran, but the method has only 2"),
+        ({0: ["DELEGATE_CALL"], 1: ["native_call_add.out", "OPERATOR_CALL"]}, None),
+    ],
+)
+def test_the_first_difference_from_the_instructions(
+    events: dict[int, list[str]], message: str | None
+) -> None:
+    observed = Observed({i: frozenset(names) for i, names in events.items()}, {}, has_jumps=False)
+
+    difference = differs_from_labels(observed, ("delegate:XnnpackBackend", "aten::add.out"))
+
+    if message is None:
+        assert difference is None
+    else:
+        assert difference is not None
+        assert re.match(message, difference)

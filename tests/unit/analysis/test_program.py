@@ -4,18 +4,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from etscope.analysis.blocks import Block, find_blocks
+from etscope.analysis.blocks import Block
 from etscope.analysis.check import Observed
 from etscope.analysis.program import (
     InstructionRecord,
     instructions,
     is_prim,
-    match_methods,
-    method_signature,
 )
+from etscope.analysis.trace import Trace
 from etscope.errors import MissingDataError
 from etscope.formats.debug_value import TensorRef
-from etscope.formats.etdump import ETDump, read_etdump
+from etscope.formats.etdump import read_etdump
 from etscope.formats.pte import read_pte
 from etscope.formats.pte_schema import (
     DelegateCall,
@@ -256,69 +255,51 @@ def test_a_method_that_is_not_there() -> None:
 # -- against what real runs logged
 
 
-def executed(dump: ETDump) -> list[Block]:
-    return [block for block in find_blocks(dump) if block.name == "Execute"]
+def executed(trace: Trace) -> list[Block]:
+    return [block for block in trace.blocks if block.name == "Execute"]
+
+
+def open_trace(name: str) -> Trace:
+    files = artifacts(name)
+    return Trace(read_etdump(files.etdump), program=read_pte(files.pte))
+
+
+def listing(trace: Trace, block: Block) -> tuple[InstructionRecord, ...]:
+    """The instructions of the method that the block ran."""
+    method = trace.method_of(block)
+    assert trace.program is not None
+    assert method is not None
+    return instructions(trace.program, method).records
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_run_logs_the_events_that_the_program_names(name: str) -> None:
-    program = read_pte(artifacts(name).pte)
-    for block in executed(read_etdump(artifacts(name).etdump)):
-        observed = Observed.of(block)
-        (ran,) = [m for m, why in match_methods(program, observed.events).items() if why is None]
-        signature = method_signature(program, ran)
-        listed = instructions(program, ran).records
-        assert signature == tuple(record.event for record in listed)
-        for index, names in observed.events.items():
+    trace = open_trace(name)
+    for block in executed(trace):
+        listed = listing(trace, block)
+        for index, names in Observed.of(block).events.items():
             known = {one for one in names if one.endswith("_CALL") or one.startswith("native_")}
-            assert known == {signature[index], listed[index].call}
+            assert known == {listed[index].event, listed[index].call}
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_run_logs_the_results_that_the_program_names(name: str) -> None:
     """With intermediate outputs recorded, a kernel logs its results and a delegate call all its
     arguments, in order: the rules of the module hold for every operator that ran."""
-    program = read_pte(artifacts(name).pte)
-    dump = read_etdump(artifacts(name).etdump)
+    trace = open_trace(name)
     compared = 0
-    for block in executed(dump):
-        matches = match_methods(program, Observed.of(block).events)
-        (ran,) = [method for method, why in matches.items() if why is None]
-        listed = instructions(program, ran).records
+    for block in executed(trace):
+        listed = listing(trace, block)
         for key in block.keys:
             if key.is_framework or key.chain_index < 0 or not key.debug or key.delegate_id:
                 continue
             assert key.instruction_id is not None
             record = listed[key.instruction_id]
             expected = record.read + record.written if record.kind == "delegate" else record.written
-            logged = [dump.value(block.row(0, position)) for position in key.debug]
+            logged = [trace.dump.value(block.row(0, position)) for position in key.debug]
             flat = [one for it in logged for one in (it if isinstance(it, tuple) else (it,))]
             assert [one.sizes for one in flat if isinstance(one, TensorRef)] == [
                 one.sizes for one in expected if one.dynamism is ShapeDynamism.STATIC
             ]
             compared += 1
     assert compared
-
-
-def test_which_method_ran() -> None:
-    program = read_pte(artifacts("two_methods").pte)
-    assert [one.name for one in program.methods] == ["decode", "encode"]
-    events = {0: {"OPERATOR_CALL", "native_call_relu.out"}}
-    events |= {
-        i: {"OPERATOR_CALL", one} for i, one in enumerate(method_signature(program, "decode"))
-    }
-    matches = match_methods(program, events)
-    assert matches["decode"] is None
-    assert matches["encode"] is not None
-    assert "relu.out" in matches["encode"]
-    assert "aten::permute_copy.out" in matches["encode"]
-
-
-def test_a_dump_of_another_program() -> None:
-    program = read_pte(artifacts("cnn_xnnpack").pte)
-    (why,) = match_methods(program, {0: {"OPERATOR_CALL", "native_call_mm.out"}}).values()
-    assert why is not None
-    assert "instruction 0" in why
-    (why,) = match_methods(program, {0: {"DELEGATE_CALL"}, 1: {"DELEGATE_CALL"}}).values()
-    assert why is not None
-    assert "instruction 1" in why
