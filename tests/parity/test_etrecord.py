@@ -73,9 +73,8 @@ def test_elements_of_several_outputs_have_the_names_of_getitem_nodes(
     pair: list[tuple[Graph, Any]],
 ) -> None:
     for graph, program in pair:
-        theirs = {
-            node.name for node in program.graph_module.graph.nodes if node.target is operator.getitem
-        }
+        nodes = program.graph_module.graph.nodes
+        theirs = {node.name for node in nodes if node.target is operator.getitem}
         ours = {
             value.name for node in graph.nodes for value in node.outputs if value.name != node.name
         }

@@ -16,6 +16,7 @@ from executorch.exir.serde import export_serialize
 from executorch.exir.serde import serialize as exir_serialize
 from torch.export import ExportedProgram
 
+from etscope.bridge.branch_constants import branch_constants_allowed
 from etscope.bridge.tensors import tensor_from_numpy
 from etscope.errors import FormatError, RecordError
 from etscope.formats.torch_archive import read_tensors
@@ -40,7 +41,8 @@ def serialize_program(program: ExportedProgram, name: str) -> SerializedProgram:
     Raises `RecordError` for what the serializer refuses.
     """
     try:
-        artifact = exir_serialize.serialize(program)
+        with branch_constants_allowed():
+            artifact = exir_serialize.serialize(program)
     except Exception as error:
         raise _refused(name, error) from error
     return SerializedProgram(
@@ -50,11 +52,12 @@ def serialize_program(program: ExportedProgram, name: str) -> SerializedProgram:
 
 def program_json(program: ExportedProgram, name: str) -> dict[str, Any]:
     """The JSON of the program's graph alone, parsed: no weights are copied."""
-    serializer = exir_serialize.GraphModuleSerializer(
-        program.graph_signature, program.module_call_graph
-    )
     try:
-        module = serializer.serialize(program.graph_module)
+        with branch_constants_allowed():
+            serializer = exir_serialize.GraphModuleSerializer(
+                program.graph_signature, program.module_call_graph
+            )
+            module = serializer.serialize(program.graph_module)
         content = export_serialize._dataclass_to_dict(module)
     except Exception as error:
         raise _refused(name, error) from error

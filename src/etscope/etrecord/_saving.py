@@ -104,12 +104,12 @@ def _exported_parts(record: ETRecord) -> Iterator[Part]:
     ):
         del further[record._exported_method]
         yield from _program_parts(main, EXPORTED, EXPORTED)
-    if record.export_graph_id is not None:
-        yield Part(EXPORT_GRAPH_ID, json.dumps(record.export_graph_id).encode())
     for method, program in further.items():
         yield from _program_parts(
             program, f"{OWN_EXPORTED}{method}{OWN_BASE}", f"{OWN_EXPORTED}{method}{OWN_JSON}"
         )
+    if record.export_graph_id is not None:
+        yield Part(EXPORT_GRAPH_ID, json.dumps(record.export_graph_id).encode())
     if further:
         ids = {method: id(program.graph) for method, program in further.items()}
         yield _json_part(EXPORT_GRAPH_IDS, ids)

@@ -56,11 +56,6 @@ def check_expression(expression: object) -> None:
     _Parser(expression).check()
 
 
-def is_symbol(name: str) -> bool:
-    """Whether it is the name of a symbol as torch gives them ("s77", "u0")."""
-    return _SYMBOL.fullmatch(name) is not None
-
-
 @dataclass(frozen=True, slots=True)
 class _Operand:
     """What counts for powers: the value of a plain number, whether it is a plain symbol, and how
