@@ -84,7 +84,8 @@ def test_roll_ups(capsys: pytest.CaptureFixture[str], by: str) -> None:
     code, out, _ = run(capsys, "inspect", files.etdump, "-r", files.etrecord, "--by", by)
 
     assert code == 0
-    assert f"by {by}" in out and "Method::execute" in out
+    words = " ".join(out.split())  # the title breaks where the times' digits make it too long
+    assert f"by {by}" in words and "Method::execute" in words
 
 
 def test_select_shows_what_matches_and_still_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
