@@ -50,6 +50,12 @@ def load_program(file: RecordFile, name: str) -> Any:
         )
 
 
+def field_of(graph: str) -> str:
+    """The attribute of an `ETRecord` that holds the program of this graph."""
+    fields = {EXPORTED: "exported_program", EDGE: "edge_dialect_program"}
+    return fields.get(graph.partition("/")[0], "graph_map")
+
+
 def exported_method(file: RecordFile) -> str:
     """The method whose exported program `ETRecord.exported_program` is."""
     if EXPORTED not in file.graph_names:
@@ -88,13 +94,8 @@ def _edge(file: RecordFile) -> Any:
 
 
 def _graph_map(file: RecordFile) -> dict[str, Any]:
-    return {name: load_program(file, name) for name in extra_graph_names(file)}
-
-
-def extra_graph_names(file: RecordFile) -> list[str]:
-    """The graphs that a user added."""
-    own = (EXPORTED, EDGE)
-    return [name for name in file.graph_names if name.partition("/")[0] not in own]
+    names = [name for name in file.graph_names if field_of(name) == "graph_map"]
+    return {name: load_program(file, name) for name in names}
 
 
 def _json(member: str) -> Callable[[RecordFile], Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from etscope.errors import RecordError
 from etscope.etrecord._fingerprints import program_fingerprints
-from etscope.etrecord._loading import bridge
+from etscope.etrecord._loading import bridge, field_of
 from etscope.formats.etrecord import (
     CONSTANTS,
     DEBUG_HANDLES,
@@ -52,7 +52,6 @@ _JSON_FIELDS = {
     "_delegate_map": DELEGATES,
     "_instruction_id_to_num_outs_map": NUM_OUTPUTS,
 }
-_FIELDS = {EXPORTED: "exported_program", EDGE: "edge_dialect_program"}
 _TENSOR_FIELDS = {
     "_reference_outputs": REFERENCE_OUTPUTS,
     "_representative_inputs": REPRESENTATIVE_INPUTS,
@@ -93,8 +92,7 @@ def _is_complete(record: ETRecord) -> bool:
 def _exported_parts(record: ETRecord) -> Iterator[Part]:
     file = record._file
     if file is not None and not record.is_loaded("exported_program"):
-        graphs = [name for name in file.graph_names if name.partition("/")[0] == EXPORTED]
-        yield from _copied_graphs(file, graphs)
+        yield from _copied_graphs(file, "exported_program")
         yield from _copied(file, (EXPORT_GRAPH_ID, EXPORT_GRAPH_IDS))
         return
     further = record.exported_programs
@@ -129,7 +127,7 @@ def _own_parts(record: ETRecord, graph_hashes: Mapping[str, str]) -> Iterator[Pa
         cuts = {
             _member_of_today(file, name): file.cuts.get(file.graph_members[name], ())
             for name in file.graph_names
-            if not record.is_loaded(_FIELDS.get(name.partition("/")[0], "graph_map"))
+            if not record.is_loaded(field_of(name))
         }
         yield _json_part(SLIMMED, slimmed_to_json(cuts))
 
@@ -144,7 +142,7 @@ def _methods(record: ETRecord) -> Iterable[str]:
 def _edge_parts(record: ETRecord) -> Iterator[Part]:
     file = record._file
     if file is not None and not record.is_loaded("edge_dialect_program"):
-        yield from _copied_graphs(file, [f"{EDGE}/{method}" for method in file.edge_methods])
+        yield from _copied_graphs(file, "edge_dialect_program")
         return
     for method, program in record.edge_programs.items():
         yield from _program_parts(program, f"{EDGE}/{method}", f"{EDGE}/{method}")
@@ -153,10 +151,7 @@ def _edge_parts(record: ETRecord) -> Iterator[Part]:
 def _extra_parts(record: ETRecord) -> Iterator[Part]:
     file = record._file
     if file is not None and not record.is_loaded("graph_map"):
-        own = (EXPORTED, EDGE)
-        yield from _copied_graphs(
-            file, [name for name in file.graph_names if name.partition("/")[0] not in own]
-        )
+        yield from _copied_graphs(file, "graph_map")
         return
     for name, program in (record.graph_map or {}).items():
         member = name if "/" in name else f"{name}/forward"
@@ -192,8 +187,10 @@ def _json_part(member: str, content: Any) -> Part:
     return _text_part(member, json.dumps(content).encode())
 
 
-def _copied_graphs(file: RecordFile, names: Iterable[str]) -> Iterator[Part]:
-    for name in names:
+def _copied_graphs(file: RecordFile, field: str) -> Iterator[Part]:
+    for name in file.graph_names:
+        if field_of(name) != field:
+            continue
         json_member = _member_of_today(file, name)
         yield _text_part(json_member, file.program_text(name))
         base = json_member.removesuffix(OWN_JSON)

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from etscope.errors import MissingDataError, UsageError
+from etscope.etrecord._loading import bridge, field_of
 from etscope.formats import etrecord_maps
 from etscope.formats.etrecord import EDGE, EXPORTED, RecordFile, RecordView, read_etrecord
 from etscope.formats.etrecord_maps import DelegateMap, Handles, NumOutputs
@@ -84,14 +85,22 @@ class MemoryRecord:
 
     @cached_property
     def _programs(self) -> dict[str, Any]:
-        record = self.record
+        """Graph's name -> program, or the file if the graph is still only there."""
+        return {**self._of("exported_program"), **self._of("edge_dialect_program"),
+                **self._of("graph_map")}  # fmt: skip
+
+    def _of(self, field: str) -> dict[str, Any]:
+        record, file = self.record, self.record._file
+        if file is not None and not record.is_loaded(field):
+            return {name: file for name in file.graph_names if field_of(name) == field}
+        if field == "graph_map":
+            return dict(record.graph_map or {})
+        if field == "edge_dialect_program":
+            return {f"{EDGE}/{method}": edge for method, edge in record.edge_programs.items()}
         exported = record.exported_programs
-        programs = {}
-        if record.exported_program is not None:
-            programs[EXPORTED] = exported.pop(record._exported_method)
-        programs |= {f"{EXPORTED}/{method}": program for method, program in exported.items()}
-        programs |= {f"{EDGE}/{m}": program for m, program in record.edge_programs.items()}
-        return programs | (record.graph_map or {})
+        main = exported.pop(record._exported_method, None)
+        programs = {} if main is None else {EXPORTED: main}
+        return programs | {f"{EXPORTED}/{method}": other for method, other in exported.items()}
 
     @property
     def graph_names(self) -> tuple[str, ...]:
@@ -101,20 +110,22 @@ class MemoryRecord:
     @property
     def edge_methods(self) -> tuple[str, ...]:
         """See `RecordFile`."""
-        return tuple(self.record.edge_programs)
+        start = f"{EDGE}/"
+        return tuple(name.removeprefix(start) for name in self._programs if name.startswith(start))
 
     def program_json(self, name: str) -> dict[str, Any]:
         """See `RecordFile`. Raises `RecordError` for a graph that cannot be serialized."""
-        from etscope.etrecord._loading import bridge
-
         if name not in self._programs:
             held = ", ".join(self._programs) or "none"
             raise MissingDataError(
                 f"the record has no graph {name!r}", hint=f"the graphs it has: {held}"
             )
+        program = self._programs[name]
+        if isinstance(program, RecordFile):
+            return program.program_json(name)
         if name not in self._json:
             programs = bridge("an ETRecord in memory")
-            self._json[name] = programs.program_json(self._programs[name], name)
+            self._json[name] = programs.program_json(program, name)
         return self._json[name]
 
     @cached_property
@@ -148,7 +159,10 @@ class MemoryRecord:
     @property
     def export_graph_ids(self) -> Mapping[str, int]:
         """See `RecordFile`."""
-        further = self.record._further_exported
+        record, file = self.record, self.record._file
+        if file is not None and not record.is_loaded("exported_program"):
+            return file.export_graph_ids
+        further = record._further_exported
         ids = {f"{EXPORTED}/{method}": id(program.graph) for method, program in further.items()}
         return ids if self.export_graph_id is None else {EXPORTED: self.export_graph_id, **ids}
 
@@ -183,7 +197,6 @@ def _as_arrays(content: Any) -> Any:
     """The same structure with numpy arrays in place of torch's tensors."""
     if content is None:
         return None
-    from etscope.etrecord._loading import bridge
     from etscope.formats.torch_archive import read_tensors
 
     return read_tensors(memoryview(bridge("tensors of an ETRecord").save_tensors(content)))

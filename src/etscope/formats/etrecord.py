@@ -110,6 +110,8 @@ def read_etrecord(source: PathLike | BytesLike | IO[bytes]) -> RecordFile:
     ETRecord or is a zip file that must not be trusted (see `zip_archive`).
     """
     if not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
+        if source.seekable():
+            source.seek(0)
         source = source.read()
     opened = open_source(source, "ETRecord")
     if bytes(opened.buffer[: len(_ZIP)]) != _ZIP:
