@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,3 +171,97 @@ def test_delegated_graphs_are_the_same() -> None:
     assert [(n.name, n.debug_handle) for n in ours] == [
         (n.name, n.meta.get("debug_handle")) for n in theirs
     ]
+
+
+# -- what we write, ExecuTorch reads
+
+
+def upstream_reads(path: Path) -> Any:
+    from executorch.devtools.etrecord import parse_etrecord
+
+    return parse_etrecord(str(path))
+
+
+def test_upstream_reads_our_records(tmp_path: Path) -> None:
+    import torch
+
+    from etscope.etrecord import generate_etrecord, parse_etrecord
+    from tests.unit.etrecord.small_models import lowered
+
+    net = lowered("encode", "forward")
+    path = tmp_path / "ours.etrecord"
+    extra = {"aten": net.exported["forward"]}
+    generate_etrecord(path, net.edge, net.bundled(), net.exported, extra)
+    theirs, ours = upstream_reads(path), parse_etrecord(path)
+    assert list(theirs.graph_map) == ["aten/forward"] == list(ours.graph_map or {})
+    assert set(theirs.edge_dialect_program) == {"encode", "forward"}
+    assert theirs.export_graph_id == ours.export_graph_id
+    for field in ("_debug_handle_map", "_delegate_map", "_instruction_id_to_num_outs_map"):
+        assert getattr(theirs, field) == getattr(ours, field)
+    (outputs,) = theirs._reference_outputs["forward"][0]
+    assert torch.equal(outputs, net.model(*net.inputs))
+    assert torch.equal(theirs.exported_program.module()(*net.inputs), outputs)
+    assert torch.equal(theirs._representative_inputs[0], ours._representative_inputs[0])
+
+
+def test_upstream_reads_a_record_of_one_method_of_another_name(tmp_path: Path) -> None:
+    from etscope.etrecord import generate_etrecord
+    from tests.unit.etrecord.small_models import lowered
+
+    net = lowered("encode")
+    generate_etrecord(tmp_path / "ours", net.edge, net.program, net.exported)
+    theirs = upstream_reads(tmp_path / "ours")
+    names = [node.name for node in net.edge.exported_program("encode").graph.nodes]
+    assert [node.name for node in theirs.edge_dialect_program.graph.nodes] == names
+    assert list(theirs._debug_handle_map) == ["encode"]
+
+
+def test_upstream_reads_branches_with_constants(tmp_path: Path) -> None:
+    import torch
+
+    from etscope.etrecord import generate_etrecord
+    from tests.unit.etrecord.small_models import Gate, lowered
+
+    net = lowered(model=Gate)
+    generate_etrecord(tmp_path / "ours", net.edge, net.program)
+    edge = upstream_reads(tmp_path / "ours").edge_dialect_program.module()
+    for inputs in (torch.ones(2, 4), -torch.ones(2, 4)):
+        torch.testing.assert_close(edge(inputs), net.model(inputs))
+
+
+@pytest.mark.parametrize("name", ["cnn_xnnpack", "cnn_xnnpack_lowered", "two_methods"])
+def test_upstream_reads_slim_and_copied_records(name: str, tmp_path: Path) -> None:
+    from etscope.etrecord import parse_etrecord, slim_etrecord
+
+    path = artifacts(name).etrecord
+    assert path is not None
+    slim_etrecord(path, tmp_path / "slim")
+    parse_etrecord(path).save(tmp_path / "copy")
+
+    def nodes(record: Any) -> list[str]:
+        edge = record.edge_dialect_program
+        programs = edge.values() if isinstance(edge, dict) else [edge]
+        return sorted(node.name for program in programs for node in program.graph.nodes)
+
+    expected = nodes(upstream_reads(path))
+    for file in ("slim", "copy"):
+        assert nodes(upstream_reads(tmp_path / file)) == expected
+
+
+def test_signatures_take_all_that_upstreams_take() -> None:
+    import inspect
+
+    import executorch.devtools.etrecord as upstream
+
+    import etscope.etrecord as ours
+
+    names = ("ETRecord", "generate_etrecord", "parse_etrecord")
+    pairs = [(getattr(ours, name), getattr(upstream, name)) for name in names]
+    pairs += [
+        (getattr(ours.ETRecord, method), getattr(upstream.ETRecord, method))
+        for method in dir(upstream.ETRecord)
+        if not method.startswith("_")
+    ]
+    for mine, theirs in pairs:
+        wanted = list(inspect.signature(theirs).parameters)
+        assert list(inspect.signature(mine).parameters)[: len(wanted)] == wanted

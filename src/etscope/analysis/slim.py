@@ -75,15 +75,15 @@ def slim_etrecord(
     The two may be the same path: the new file takes the old one's place when it is complete. One
     member is in memory at a time.
 
-    Raises `FormatError` for what is not a record, `UsageError` if the destination is the source's
-    own open file.
+    Raises `FormatError` for what is not a record, `UsageError` if the destination is the stream
+    that the source is.
     """
-    if source is destination:
+    is_path = isinstance(destination, (str, os.PathLike))
+    if source is destination and not is_path:
         raise UsageError("the slim record cannot be written into the stream it is read from")
     record = read_etrecord(source)
     members: list[SlimMember] = []
     write_archive(_parts(record, members), destination)
-    is_path = isinstance(destination, (str, os.PathLike))
     return SlimResult(
         before=len(record.archive.buffer),
         after=os.path.getsize(destination) if is_path else 0,  # type: ignore[arg-type]  # noqa: PTH202

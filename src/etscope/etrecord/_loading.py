@@ -21,7 +21,6 @@ from etscope.formats.etrecord import (
     SIBLINGS,
     RecordFile,
 )
-from etscope.formats.program_safety import check_program
 from etscope.optional import require
 
 
@@ -40,6 +39,8 @@ def load_program(file: RecordFile, name: str) -> Any:
     What torch would evaluate as code (names, symbolic sizes) is checked against a strict grammar
     first. Raises `FormatError` for what fails that, and for what torch cannot rebuild.
     """
+    from etscope.formats.program_safety import check_program
+
     programs = bridge("the ExportedProgram of a record")
     content = file.program_text(name)
     siblings = [file.sibling(name, suffix) for suffix in SIBLINGS]
