@@ -31,6 +31,8 @@ WITH_RECORD = (
     "program_outputs",
     "method_only",
     "cond",
+    "record_variants",
+    "empty_blocks",
     "wide",
 )
 WITHOUT_RECORD = (*WITH_RECORD, "forward_and_extra", "two_methods", "channels_last", "large_20k")
