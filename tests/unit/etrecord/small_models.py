@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from executorch.devtools.bundled_program.config import MethodTestCase, MethodTes
 from executorch.devtools.bundled_program.core import BundledProgram
 from executorch.exir import to_edge
 from torch import nn
+
+from etscope.etrecord import ETRecord, generate_etrecord, parse_etrecord
 
 
 class Net(nn.Module):
@@ -67,3 +70,11 @@ def lowered(*methods: str, model: type[nn.Module] = Net) -> Exported:
     edge = to_edge(exported)
     edge_copy = copy.deepcopy(edge)
     return Exported(module, inputs, exported, edge_copy, edge.to_executorch())
+
+
+def saved(path: Path, *methods: str, **extra: Any) -> ETRecord:
+    """A record of the small model, written and opened."""
+    net = lowered(*methods)
+    exported = net.exported if methods else net.exported["forward"]
+    generate_etrecord(path, net.edge, net.program, exported, **extra)
+    return parse_etrecord(path)

@@ -1,0 +1,12 @@
+"""What the tests of ETRecord share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "model.etrecord"
