@@ -117,10 +117,10 @@ def _shown(value: object) -> str:
 
 
 # Python needs some 64 bytes for what JSON says in three: without a limit, a small file takes all
-# memory. The records of the largest models hold about a tenth of these.
+# memory. Graphs have a value for every 20 to 30 characters, and less than a hundred for each node.
 MAX_TEXT = 1 << 30
 SMALL_TEXT = 8 << 20  # not worth counting
-MAX_VALUES = 30_000_000
+MAX_VALUES = 10_000_000
 
 
 def parse_json(data: str | bytes | memoryview) -> Any:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from etscope.errors import FormatError
+from etscope.errors import FormatError, reading
 from etscope.formats.exported_json import find_payloads, parse_json, without_payloads
 from etscope.formats.symexpr import check_expression
 from etscope.formats.torch_archive import FAKE_TENSOR, fake_tensors, read_tensors
@@ -42,17 +42,28 @@ def check_program(content: memoryview, siblings: Iterable[memoryview], *, strict
 
     Raises `FormatError` that names what is not allowed.
     """
-    for data in siblings:
-        _check_tensors(data, strict)
-    payloads = [bytes(content[run.start : run.end]) for run in find_payloads(content)]
-    weights = _check_json(parse_json(without_payloads(content)))
-    for encoded in (*payloads, *(text.encode() for text in weights)):
-        try:
-            data = memoryview(base64.b64decode(encoded, validate=True))
-        except ValueError:
-            continue  # a mark, or nothing that torch would take for weights
-        if strict or bytes(data[:2]) == b"PK" or FAKE_TENSOR in bytes(data):
+    with reading("ETRecord"):
+        for data in siblings:
             _check_tensors(data, strict)
+        if strict:  # nothing is cut out: which payloads are weights is told by their keys alone
+            for text in _check_json(parse_json(content)):
+                _check_tensors(_decoded(text.encode()), strict)
+            return
+        payloads = [bytes(content[run.start : run.end]) for run in find_payloads(content)]
+        weights = _check_json(parse_json(without_payloads(content)))
+        for encoded in (*payloads, *(text.encode() for text in weights)):
+            data = _decoded(encoded)
+            if bytes(data[:2]) == b"PK" or FAKE_TENSOR in bytes(data):
+                _check_tensors(data, strict)
+
+
+def _decoded(encoded: bytes) -> memoryview:
+    """What base64 stands for, decoded as torch does: other characters are passed over. Nothing for
+    what torch refuses."""
+    try:
+        return memoryview(base64.b64decode(encoded))
+    except ValueError:
+        return memoryview(b"")
 
 
 def _check_tensors(data: memoryview, strict: bool) -> None:

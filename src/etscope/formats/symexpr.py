@@ -69,6 +69,7 @@ class _Operand:
 class _Parser:
     def __init__(self, expression: str) -> None:
         self._text = expression
+        self._end = len(expression.rstrip())
         self._position = 0
         self._kind = ""
         self._token = ""
@@ -87,7 +88,7 @@ class _Parser:
         )
 
     def _advance(self) -> None:
-        if not self._text[self._position :].strip():
+        if self._position >= self._end:
             self._kind = self._token = ""
             return
         match = _TOKEN.match(self._text, self._position)

@@ -157,6 +157,25 @@ def test_a_slim_record_can_be_opened_and_saved_again(tmp_path: Path) -> None:
     assert graph_from_record(again, EDGE) == graph_from_record(slim, EDGE)
 
 
+@pytest.mark.parametrize("name", ["cnn_xnnpack_lowered", "transformer", "forward_and_extra"])
+def test_the_inspector_shows_the_same_table(name: str, tmp_path: Path) -> None:
+    from etscope.inspector import Inspector
+
+    artifact = artifacts(name)
+    assert artifact.etrecord is not None
+    slim_etrecord(artifact.etrecord, tmp_path / "slim")
+    full, slim = (
+        Inspector(
+            etdump_path=artifact.etdump,
+            etrecord=record,
+            debug_buffer_path=artifact.debug_buffer,
+        ).to_dataframe().drop(columns="debug_data")
+        for record in (artifact.etrecord, tmp_path / "slim")
+    )  # fmt: skip
+    assert full["stack_traces"].map(bool).any() and full["op_types"].map(bool).any()
+    assert full.to_json() == slim.to_json()
+
+
 @pytest.mark.slow
 def test_a_record_of_a_large_model_becomes_small(tmp_path: Path) -> None:
     path = artifacts("bert_base_xnnpack").etrecord

@@ -12,28 +12,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
 
-
 from etscope.errors import FormatError, RecordError, UsageError  # noqa: E402
 from etscope.etrecord import ETRecord, generate_etrecord, parse_etrecord  # noqa: E402
 from etscope.formats.etrecord import read_etrecord  # noqa: E402
 from etscope.model.exported_graph import graph_from_record  # noqa: E402
 from tests.etrecord_files import OLD_RELEASES, changed_program, members_of, old_record  # noqa: E402
-from tests.unit.etrecord.small_models import Gate, lowered  # noqa: E402
+from tests.unit.etrecord.small_models import Gate, lowered, saved  # noqa: E402
 
 EDGE = "edge_dialect_exported_program"
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "model.etrecord"
-
-
-def saved(path: Path, *methods: str, **extra: Any) -> ETRecord:
-    """A record of the small model, written and opened."""
-    net = lowered(*methods)
-    exported = net.exported if methods else net.exported["forward"]
-    generate_etrecord(path, net.edge, net.program, exported, **extra)
-    return parse_etrecord(path)
 
 
 def runs_as(program: Any, net: Any) -> bool:

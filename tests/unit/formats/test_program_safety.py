@@ -144,17 +144,24 @@ def test_code_in_a_program(make: Callable[[], dict[str, Any]]) -> None:
         check(make())
 
 
-@pytest.mark.parametrize("make", EVIL)
-@pytest.mark.parametrize("wrap", [lowered, branch, lambda inner: lowered(branch(lowered(inner)))])
+def deeper(inner: dict[str, Any]) -> dict[str, Any]:
+    return lowered(branch(lowered(inner)))
+
+
+NOT_IN_BRANCHES = (evil_range, evil_weight_name, evil_keyword)  # a branch is only a graph
+
+
+@pytest.mark.parametrize(
+    ("make", "wrap"),
+    [(make, wrap) for make in EVIL for wrap in (lowered, deeper)]
+    + [(make, branch) for make in EVIL if make not in NOT_IN_BRANCHES],
+)
 def test_code_in_programs_within_programs(
     make: Callable[[], dict[str, Any]], wrap: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> None:
     check(wrap(program(node("relu"))))
-    inner = make()
-    if wrap is branch and make in (evil_range, evil_weight_name, evil_keyword):
-        pytest.skip("a branch is a graph without these")
     with pytest.raises(FormatError):
-        check(wrap(inner))
+        check(wrap(make()))
 
 
 def test_an_escaped_key_is_the_same_key() -> None:
@@ -205,15 +212,26 @@ def test_code_in_weights_of_delegates(key: str, padding: int) -> None:
         check(lowered(lowered(inner, **{key: weights(CODE)})))
 
 
+@pytest.mark.parametrize("noise", ["!", "\n", "-", "é"])
+@pytest.mark.parametrize("padding", [0, MIN_PAYLOAD])
+def test_base64_with_other_characters_in_it(padding: int, noise: str) -> None:
+    text = base64.b64encode(fake_tensor_file(CODE, padding)).decode()
+    noisy = noise + text[:5] + noise + text[5:]
+    with pytest.raises(FormatError, match="symbolic size"):
+        check(lowered(program(node("relu")), original_state_dict=noisy))
+
+
 def test_pickles_are_read_for_releases_that_unpickle_freely() -> None:
     pickle = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00true\x85R."
     file = zip_bytes({"archive/data.pkl": pickle})
     check(program(node("relu")), file)  # torch.load refuses it by itself
     with pytest.raises(FormatError, match=r"os\.system"):
         check(program(node("relu")), file, strict=True)
-    weights = base64.b64encode(file).decode()
-    with pytest.raises(FormatError, match=r"os\.system"):
-        check(lowered(program(node("relu")), original_state_dict=weights), strict=True)
+    large = pickle + b"\0" * MIN_PAYLOAD
+    for weights in (file, pickle, large):
+        fields = {"original_state_dict": base64.b64encode(weights).decode()}
+        with pytest.raises(FormatError, match=r"os\.system"):
+            check(lowered(program(node("relu")), **fields), strict=True)
 
 
 def test_text_that_looks_like_json_is_only_text() -> None:
