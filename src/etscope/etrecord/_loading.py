@@ -42,13 +42,14 @@ def load_program(file: RecordFile, name: str) -> Any:
     from etscope.formats.program_safety import check_program
 
     programs = bridge("the ExportedProgram of a record")
-    content = file.program_text(name)
-    siblings = [file.sibling(name, suffix) for suffix in SIBLINGS]
+    # Copies: what torch gets is what was checked, whatever happens to the file meanwhile.
+    content = bytes(file.program_text(name))
+    siblings = [bytes(file.sibling(name, suffix)) for suffix in SIBLINGS]
     with reading("ETRecord", file.path, member=file.graph_members[name]):
-        check_program(content, siblings, strict=programs.UNPICKLES_FREELY)
-        return programs.deserialize_program(
-            programs.SerializedProgram(bytes(content), *map(bytes, siblings)), name
+        check_program(
+            memoryview(content), map(memoryview, siblings), strict=programs.UNPICKLES_FREELY
         )
+        return programs.deserialize_program(programs.SerializedProgram(content, *siblings), name)
 
 
 def field_of(graph: str) -> str:
