@@ -5,8 +5,9 @@ They are made on demand from the columns of the dump; see `etscope.analysis.bloc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ class PerfData:
     """Samples of one event, one value a run, in the Inspector's target time scale.
 
     All statistics are those of numpy: percentiles interpolate linearly, `std` is the population's.
+    Of no samples all but `sum` and `count` are NaN.
     """
 
     __slots__ = ("_raw", "values")
@@ -47,31 +49,34 @@ class PerfData:
 
     @property
     def p10(self) -> float:
-        return float(np.percentile(self.values, 10))
+        return self._percentile(10)
 
     @property
     def p50(self) -> float:
-        return float(np.percentile(self.values, 50))
+        return self._percentile(50)
 
     @property
     def p90(self) -> float:
-        return float(np.percentile(self.values, 90))
+        return self._percentile(90)
 
     @property
     def avg(self) -> float:
-        return float(np.mean(self.values))
+        return float(np.mean(self.values)) if self.count else math.nan
 
     @property
     def min(self) -> float:
-        return float(np.min(self.values))
+        return float(np.min(self.values)) if self.count else math.nan
 
     @property
     def max(self) -> float:
-        return float(np.max(self.values))
+        return float(np.max(self.values)) if self.count else math.nan
 
     @property
     def std(self) -> float:
-        return float(np.std(self.values))
+        return float(np.std(self.values)) if self.count else math.nan
+
+    def _percentile(self, percent: int) -> float:
+        return float(np.percentile(self.values, percent)) if self.count else math.nan
 
     @property
     def sum(self) -> float:
@@ -120,6 +125,10 @@ class Runs(Sequence[ProgramOutput]):
         """The values of the first run; none when no run has any."""
         return self._load(0) if self._count else []
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles hold the values: what loads them is bound to an open file."""
+        return Runs, (self._count, list(self).__getitem__)
+
 
 # Defaults of fields that lazy subclasses load: a factory leaves no class attribute behind.
 
@@ -141,16 +150,44 @@ class _Lazy:
 
     _LOADED: frozenset[str]
 
-    def __init__(self, load: Callable[[str], Any], **fields: Any) -> None:
-        """`load` gives the value of each attribute that is not among `fields`."""
+    def __init__(self, load: Callable[[str], Any] | None = None, **fields: Any) -> None:
+        """`load` gives the value of each attribute that is not among `fields`. It may be left out
+        when all are, as `dataclasses.replace` does."""
         self.__dict__.update(fields, _load=load)
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._LOADED:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            # Also asked for when a property failed with an AttributeError: raises that one again.
+            return object.__getattribute__(self, name)
         value = self.__dict__["_load"](name)
         setattr(self, name, value)
         return value
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles hold everything: what loads it is bound to open files."""
+        loaded = {name: getattr(self, name) for name in self._LOADED}
+        return {**self.__dict__, **loaded, "_load": None}
+
+
+def _same_fields(first: Any, second: Any) -> bool:
+    """Whether two dataclass instances are equal in each compared field, tensors by value."""
+    return all(
+        _same(getattr(first, item.name), getattr(second, item.name))
+        for item in fields(first)
+        if item.compare
+    )
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Equality that tensors and arrays have as a whole; NaN is like NaN."""
+    if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
+        pairs = zip(first, second, strict=False)
+        return len(first) == len(second) and all(_same(a, b) for a, b in pairs)
+    if hasattr(first, "shape") and hasattr(second, "shape"):
+        if first.shape != second.shape or first.dtype != second.dtype:
+            return False
+        return bool(((first == second) | ((first != first) & (second != second))).all())
+    return bool(first == second or (first != first and second != second))
 
 
 @dataclass
@@ -192,6 +229,9 @@ class Event:
     _start_time: list[int | float] | None = field(default_factory=_nothing)
     debug_data_runs: Runs = field(default_factory=_no_runs, compare=False, repr=False)
     occurrence: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return _same_fields(self, other) if isinstance(other, Event) else NotImplemented
 
     @property
     def instruction_id(self) -> int | None:
@@ -260,6 +300,9 @@ class EventBlock:
     run_outputs: Runs = field(default_factory=_no_runs, compare=False, repr=False)
     runs: Sequence[int] = field(default=(), compare=False, repr=False)
     method: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return _same_fields(self, other) if isinstance(other, EventBlock) else NotImplemented
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)
