@@ -46,6 +46,11 @@ class EventKey(NamedTuple):
     occurrence: int
 
     @property
+    def instruction(self) -> int | None:
+        """The instruction that it was logged for; None outside any, where the runtime writes 0."""
+        return None if self.chain_index == NO_CHAIN else self.instruction_id
+
+    @property
     def is_framework(self) -> bool:
         """Logged by the runtime for the method as a whole, outside any instruction."""
         return self.name in FRAMEWORK_EVENTS and self.chain_index == NO_CHAIN
@@ -101,7 +106,7 @@ class Block:
 
     @cached_property
     def ticks(self) -> npt.NDArray[np.int64]:
-        """Elapsed times, as `starts`. Raises `FormatError` for one that is negative."""
+        """Elapsed times, as `starts`. Raises `FormatError` for one that cannot be."""
         return self._by_key(_elapsed(self.dump, self._profile_rows))
 
     @cached_property
@@ -112,20 +117,21 @@ class Block:
         delegated: dict[int, list[int]] = {}
         for index in self.profiled:
             key = self.keys[index]
-            if key.instruction_id is None:
+            if key.instruction is None:
                 continue
             if key.delegate_id is not None:
-                delegated.setdefault(key.instruction_id, []).append(index)
+                delegated.setdefault(key.instruction, []).append(index)
             elif key.name == DELEGATE_CALL:
-                calls.setdefault(key.instruction_id, []).append(index)
+                calls.setdefault(key.instruction, []).append(index)
         return frozenset(
             instruction
             for instruction, inner in delegated.items()
-            if instruction in calls and not self._span_holds(calls[instruction], inner)
+            if instruction in calls and not self.span_holds(calls[instruction], inner)
         )
 
-    def _span_holds(self, outer: list[int], inner: list[int]) -> bool:
-        """Whether, in every run, all `inner` events lie between the ends of the `outer` ones."""
+    def span_holds(self, outer: list[int], inner: list[int]) -> bool:
+        """Whether, in every run, all `inner` events lie between the ends of the `outer` ones.
+        Both are indices into `keys`."""
         outer_end = (self.starts[outer] + self.ticks[outer]).max(axis=0)
         inner_end = (self.starts[inner] + self.ticks[inner]).max(axis=0)
         starts_inside = self.starts[outer].min(axis=0) <= self.starts[inner].min(axis=0)
@@ -263,12 +269,18 @@ def _elapsed(dump: ETDump, rows: Ints) -> npt.NDArray[np.int64]:
     if wrapped.any():
         broken = wrapped & ((start >= _UINT32) | (end >= _UINT32))
         if broken.any():
-            row = int(rows[broken][0])
-            raise FormatError(
-                f"event {row} of run {int(dump.run[row])} ends before it starts: "
-                f"{int(dump.start[row])} to {int(dump.end[row])}, "
-                "which is no 32-bit clock that wrapped",
-                path=dump.path,
+            raise _bad_times(
+                dump, int(rows[broken][0]), "ends before it starts, and is on no 32-bit clock"
             )
         elapsed[wrapped] += _UINT32
+    if (elapsed < 0).any():
+        raise _bad_times(dump, int(rows[elapsed < 0][0]), "takes longer than any clock runs")
     return elapsed
+
+
+def _bad_times(dump: ETDump, row: int, why: str) -> FormatError:
+    return FormatError(
+        f"event {row} of run {int(dump.run[row])} {why}: "
+        f"{int(dump.start[row])} to {int(dump.end[row])}",
+        path=dump.path,
+    )

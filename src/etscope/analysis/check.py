@@ -8,7 +8,7 @@ ran. A record of ExecuTorch has no such list; its maps and graphs are held again
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from etscope.analysis.blocks import Block
 from etscope.analysis.correlate import MethodSymbols
@@ -41,11 +41,11 @@ class Observed:
         events: dict[int, set[str]] = {}
         delegated: dict[int, set[int | str]] = {}
         for key in block.keys:
-            if key.instruction_id is not None and not key.is_framework and key.profile is not None:
+            if key.instruction is not None and key.profile is not None:
                 name = "" if key.delegate_id is not None else key.name
-                events.setdefault(key.instruction_id, set()).add(name)
+                events.setdefault(key.instruction, set()).add(name)
                 if key.delegate_id is not None:
-                    delegated.setdefault(key.instruction_id, set()).add(key.delegate_id)
+                    delegated.setdefault(key.instruction, set()).add(key.delegate_id)
         return cls(
             events={i: frozenset(names) for i, names in sorted(events.items())},
             delegated={i: frozenset(ids) for i, ids in delegated.items()},
@@ -58,6 +58,16 @@ class Observed:
             if name.startswith(KERNEL_PREFIX):
                 return name[len(KERNEL_PREFIX) :]
         return None
+
+    def joined(self, other: Observed) -> Observed | None:
+        """What both logged; None if an instruction ran different things, as in two methods."""
+        events = dict(self.events)
+        for instruction, names in other.events.items():
+            known = events.get(instruction, names)
+            if not (known - {""} <= names or names - {""} <= known):
+                return None
+            events[instruction] = known | names
+        return replace(self, events=events)
 
 
 def instruction_labels(method: pte.Method) -> tuple[str, ...]:
@@ -79,7 +89,7 @@ def _label(method: pte.Method, instruction: pte.Instruction) -> str:
 def differs_from_labels(observed: Observed, labels: Sequence[str]) -> str | None:
     """The first instruction of the dump that is another one in the program, as a sentence."""
     for instruction, names in observed.events.items():
-        if instruction >= len(labels):
+        if not 0 <= instruction < len(labels):
             return f"instruction {instruction} ran, but the method has only {len(labels)}"
         label = labels[instruction]
         expected = _CALL_EVENTS.get(label.partition(":")[0])

@@ -103,10 +103,11 @@ def is_operator(node: Node) -> bool:
 
 def attribute(key: EventKey, symbols: MethodSymbols) -> Attribution:
     """The attribution of an event of a run of `symbols.method`."""
-    if key.is_framework or key.instruction_id is None:
+    instruction = key.instruction
+    if instruction is None:
         return UNATTRIBUTED
-    handles = symbols.handles.get(key.instruction_id)
-    delegate = symbols.delegates.get(key.instruction_id)
+    handles = symbols.handles.get(instruction)
+    delegate = symbols.delegates.get(instruction)
     if handles is None and delegate is None:
         return UNATTRIBUTED
     backend = None if delegate is None else delegate.backend_id
@@ -120,7 +121,7 @@ def attribute(key: EventKey, symbols: MethodSymbols) -> Attribution:
             (handles,) if isinstance(handles, int) else () if handles is None else handles
         ),
         backend_id=backend,
-        num_outputs=symbols.num_outputs.get(key.instruction_id, 1),
+        num_outputs=symbols.num_outputs.get(instruction, 1),
     )
 
 

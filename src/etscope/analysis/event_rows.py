@@ -28,7 +28,7 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
     facts: dict[str, list[Any]] = {column.name: [] for column in _FACTS}
     for block in trace.blocks:
         attribution = trace.attribution(block)
-        method = trace.method_of(block) if trace.methods else None
+        method = trace.method_of(block)
         for index in block.profiled:
             key = block.keys[index]
             if key.profile is None:
@@ -63,7 +63,7 @@ def _fact(block: Block, method: str | None, index: int, found: Attribution) -> d
         "event_block": block.name,
         "method": method,
         "event": key.name,
-        "instruction_id": None if key.is_framework else key.instruction_id,
+        "instruction_id": key.instruction,
         "delegate_debug_identifier": None if key.delegate_id is None else str(key.delegate_id),
         "backend": found.backend_id,
         "debug_handles": [handles] if isinstance(handles, int) else list(handles or ()),

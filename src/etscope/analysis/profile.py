@@ -113,13 +113,15 @@ def method_profile(
     for block in blocks:
         where = place[offset : offset + len(block.runs)]
         offset += len(block.runs)
+        executions = _executions(block)
+        total[where] = block.ticks[executions].sum(axis=0)
         for index in block.profiled:
             key = block.keys[index]
             if key.is_framework:
-                if key.name == EXECUTE:
-                    total[where] += block.ticks[index]
                 continue
-            identity = (key.instruction_id, key.delegate_id, _role(key))
+            if key.instruction is None and not block.span_holds(executions, [index]):
+                continue  # logged around the method or beside it: no part of its time
+            identity = (key.instruction, key.delegate_id, _role(key))
             entry = columns.get(identity)
             if entry is None:
                 entry = columns[identity] = _Sum(key, len(runs))
@@ -137,7 +139,13 @@ def method_profile(
 
 def executes(block: Block) -> bool:
     """Whether the block's runs executed a method."""
-    return any(key.is_framework and key.name == EXECUTE for key in block.keys)
+    return bool(_executions(block))
+
+
+def _executions(block: Block) -> list[int]:
+    """The block's ``Method::execute`` events, as indices into its keys."""
+    keys = enumerate(block.keys)
+    return [index for index, key in keys if key.is_framework and key.name == EXECUTE]
 
 
 def load_ticks(blocks: Iterable[Block]) -> dict[str, Ticks]:
@@ -164,7 +172,7 @@ class _Sum:
         self.ticks[where] += block.ticks[index]
         self.calls[where] += 1
         if self.key.delegate_id is not None:
-            self.own_clock |= self.key.instruction_id in block.own_clock
+            self.own_clock |= self.key.instruction in block.own_clock
 
 
 def _role(key: EventKey) -> str:
@@ -176,7 +184,7 @@ def _role(key: EventKey) -> str:
 def _rows(sums: Iterable[_Sum], attribute: Attribute) -> Iterable[Row]:
     by_instruction: dict[int | None, list[_Sum]] = {}
     for entry in sums:
-        by_instruction.setdefault(entry.key.instruction_id, []).append(entry)
+        by_instruction.setdefault(entry.key.instruction, []).append(entry)
     ordered = sorted(by_instruction, key=lambda i: (i is None, i or 0))
     for instruction in ordered:
         yield from _instruction_rows(instruction, by_instruction[instruction], attribute)
@@ -236,7 +244,7 @@ def _row(
         name=entry.key.name if name is None else name,
         ticks=entry.ticks,
         calls=entry.calls,
-        instruction_id=entry.key.instruction_id,
+        instruction_id=entry.key.instruction,
         kernel_ticks=kernel_ticks,
         delegate_id=entry.key.delegate_id,
         attribution=attribute(entry.key),

@@ -42,16 +42,16 @@ def _add_block(builder: _Builder, trace: Trace, block: Block) -> None:
         track, note = _RUNTIME, None
         if key.delegate_id is not None:
             track = found.backend_id or "delegate"
-            if key.instruction_id in block.own_clock:
+            if key.instruction in block.own_clock:
                 note = _OWN_CLOCK
-                start = start + _shift(block, key.instruction_id)
+                start = start + _shift(block, key.instruction)
         end = start + block.ticks[index]
         builder.add(track, note, key.name, _args(trace, block, key, found), start, end)
 
 
 def _shift(block: Block, instruction: int | None) -> npt.NDArray[np.int64]:
     """From a delegate's own clock to the start of its call, for each run."""
-    of_instruction = [i for i in block.profiled if block.keys[i].instruction_id == instruction]
+    of_instruction = [i for i in block.profiled if block.keys[i].instruction == instruction]
     inner = [i for i in of_instruction if block.keys[i].delegate_id is not None]
     call = next(i for i in of_instruction if block.keys[i].name == DELEGATE_CALL)
     shift: npt.NDArray[np.int64] = block.starts[call] - block.starts[inner].min(axis=0)
@@ -62,10 +62,10 @@ def _args(trace: Trace, block: Block, key: EventKey, found: Attribution) -> dict
     """What a trace viewer shows with a slice."""
     args: dict[str, Any] = {}
     if key.is_framework:
-        method = trace.method_of(block) if trace.methods else None
+        method = trace.method_of(block)
         return {} if method is None else {"method": method}
-    if key.instruction_id is not None:
-        args["instruction_id"] = key.instruction_id
+    if key.instruction is not None:
+        args["instruction_id"] = key.instruction
     if key.delegate_id is not None:
         args["delegate_debug_identifier"] = key.delegate_id
     handles = found.debug_handles

@@ -90,20 +90,25 @@ class Trace:
 
     @cached_property
     def _methods_of_blocks(self) -> Mapping[int, str | None]:
-        """The method of each block by its index. Where several methods fit a block, the first
-        that has no block yet."""
-        chosen: dict[int, str | None] = {}
-        for index, block in enumerate(self.blocks):
-            fitting = [m for m in self.methods if self.disagreement(block, m) is None]
-            free = [m for m in fitting if m not in chosen.values()]
-            ran = executes(block)
-            chosen[index] = next(iter(free or fitting), None) if ran and fitting else None
-        return chosen
+        """The method of each block, by `id` of the block.
+
+        Where several methods fit the events of a block, the first that has no others yet. Blocks
+        of the same events (of several bundled inputs) are of one method: nothing tells them apart.
+        """
+        chosen: dict[tuple[EventKey, ...], str | None] = {}
+        for block in self.blocks:
+            if block.keys in chosen:
+                continue
+            methods = self.methods if executes(block) else ()
+            fitting = [m for m in methods if self.disagreement(block, m) is None]
+            taken = set(chosen.values())
+            free = [m for m in fitting if m not in taken]
+            chosen[block.keys] = next(iter(free or fitting), None)
+        return {id(block): chosen[block.keys] for block in self.blocks}
 
     def method_of(self, block: Block) -> str | None:
         """The method whose runs the block holds; None for loading, or when nothing tells."""
-        index = next(i for i, other in enumerate(self.blocks) if other is block)
-        return self._methods_of_blocks[index]
+        return self._methods_of_blocks[id(block)]
 
     def disagreement(self, block: Block, method: str) -> str | None:
         """What in the block shows that it did not run `method`; None when nothing does."""
@@ -120,8 +125,8 @@ class Trace:
         """Raise `MismatchError` if a run of the dump was of no method of the record or program."""
         if self.record is None and self.program is None:
             return
-        for index, block in enumerate(self.blocks):
-            if self._methods_of_blocks[index] is not None or not executes(block):
+        for block in self.blocks:
+            if self.method_of(block) is not None or not executes(block):
                 continue
             reasons = [f"{m}: {self.disagreement(block, m)}" for m in self.methods]
             other = "ETRecord" if self.record is not None else "program"
@@ -157,12 +162,13 @@ class Trace:
 
         def attribution(key: EventKey) -> Attribution:
             found = attribute(key, symbols)
-            if key.instruction_id is None or key.is_framework or key.delegate_id is not None:
+            instruction = key.instruction
+            if instruction is None or key.delegate_id is not None:
                 return found
-            if key.instruction_id in branches:
-                found = _with_node(found, branches[key.instruction_id])
-            if key.instruction_id < len(instructions):
-                found = _with_instruction(found, instructions[key.instruction_id])
+            if instruction in branches:
+                found = _with_node(found, branches[instruction])
+            if 0 <= instruction < len(instructions):
+                found = _with_instruction(found, instructions[instruction])
             return found
 
         return attribution
@@ -178,17 +184,23 @@ class Trace:
     def profiles(self) -> list[MethodProfile]:
         """The profile of each method that ran, in order of first appearance.
 
-        Without a record or program all runs are taken for one method's.
+        Runs of an unknown method are taken for one method's as long as no instruction ran
+        different things in them.
         """
-        by_method: dict[str | None, list[Block]] = {}
+        named: dict[str | None, list[Block]] = {}
         for block in self.blocks:
             if executes(block):
-                by_method.setdefault(self.method_of(block), []).append(block)
+                named.setdefault(self.method_of(block), []).append(block)
+        groups = [
+            (method, part)
+            for method, blocks in named.items()
+            for part in ([blocks] if method is not None else _without_contradiction(blocks))
+        ]
         # Loading is logged without the method's name: of one method it is that one's.
-        load = load_ticks(self.blocks) if len(by_method) == 1 else {}
+        load = load_ticks(self.blocks) if len(groups) == 1 else {}
         return [
             method_profile(blocks, self.attribution(blocks[0]), method, load)
-            for method, blocks in by_method.items()
+            for method, blocks in groups
         ]
 
     # -- values
@@ -248,6 +260,24 @@ class Trace:
                 count, total = found.get(key, (0, 0))
                 found[key] = (count + len(sizes), total + int(sizes.sum()))
         return found
+
+
+def _without_contradiction(blocks: Iterable[Block]) -> list[list[Block]]:
+    """The blocks in groups in which each instruction is the same."""
+    groups: list[list[Block]] = []
+    observed: list[Observed] = []
+    for block in blocks:
+        mine = Observed.of(block)
+        for index, other in enumerate(observed):
+            together = other.joined(mine)
+            if together is not None:
+                groups[index].append(block)
+                observed[index] = together
+                break
+        else:
+            groups.append([block])
+            observed.append(mine)
+    return groups
 
 
 def _with_node(found: Attribution, node: Node) -> Attribution:

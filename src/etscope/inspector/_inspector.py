@@ -144,7 +144,7 @@ class Inspector:
 
     def _block(self, block: Block) -> EventBlock:
         index = block.bundled_input_index
-        method = self.trace.method_of(block) if self.trace.methods else None
+        method = self.trace.method_of(block)
 
         def load(name: str) -> Any:
             if name == "events":
@@ -210,11 +210,16 @@ class Inspector:
         """What an event takes from the dump only when it is asked for."""
         key = block.keys[index]
         if name == "_start_time":
-            return None if key.profile is None else block.starts[index].tolist()
+            return None if key.profile is None else self._starts(block, key.profile)
         if name == "_delegate_debug_metadatas":
             return [] if key.profile is None else self.trace.metadata(block, key.profile)
         values = self._runs(block, key.debug)
         return values if name == "debug_data_runs" else values.first()
+
+    def _starts(self, block: Block, position: int) -> list[int]:
+        """Start times as they are in the dump: unsigned."""
+        starts: list[int] = self.trace.dump.start[block.column(position)].tolist()
+        return starts
 
     def _runs(self, block: Block, positions: tuple[int, ...]) -> Runs:
         count = len(block.runs) if positions else 0

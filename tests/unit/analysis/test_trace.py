@@ -1,0 +1,137 @@
+"""Traces of dumps written here: which method a run is of, and what is no instruction's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from etscope import Inspector
+from etscope.analysis.event_rows import event_rows
+from etscope.analysis.profile import MethodProfile
+from etscope.analysis.scale import Scale
+from etscope.analysis.trace import Trace
+from etscope.errors import FormatError, MismatchError
+from etscope.formats.etdump import ETDump, read_etdump
+from etscope.formats.etdump_writer import ETDumpWriter
+from etscope.formats.etrecord import read_etrecord
+from etscope.formats.pte import read_pte
+from etscope.units import TimeScale
+from tests.artifacts import artifacts
+
+NS = Scale(TimeScale.NS, TimeScale.NS)
+
+
+def written(*runs: Callable[[ETDumpWriter], None]) -> ETDump:
+    writer = ETDumpWriter()
+    for run in runs:
+        writer.create_event_block("Execute")
+        run(writer)
+        writer.log_profiling("Method::execute", 100, 200)
+    return read_etdump(writer.finish())
+
+
+def kernel(writer: ETDumpWriter, name: str, instruction: int = 0) -> None:
+    place = {"chain_index": 0, "instruction_id": instruction}
+    writer.log_profiling(f"native_call_{name}", 110, 120, **place)
+    writer.log_profiling("OPERATOR_CALL", 109, 121, **place)
+
+
+def delegate(writer: ETDumpWriter) -> None:
+    writer.log_profiling("DELEGATE_CALL", 110, 140, chain_index=0, instruction_id=0)
+
+
+def rows(profile: MethodProfile) -> list[tuple[int | None, str, int]]:
+    return [(row.instruction_id, row.name, int(row.ticks[0])) for row in profile.rows]
+
+
+def test_what_is_logged_outside_of_instructions_is_not_of_the_first() -> None:
+    def run(writer: ETDumpWriter) -> None:
+        kernel(writer, "add.out")
+        writer.log_profiling("inside", 150, 160)
+        writer.log_profiling("around", 0, 1000)
+
+    dump = written(run)
+    assert dump.instruction_id.tolist() == [0] * 5  # as the runtime writes it
+    trace = Trace(dump, record=read_etrecord(artifacts("cnn_portable").etrecord))
+    (profile,) = trace.profiles()
+
+    assert rows(profile) == [(0, "add.out", 12), (None, "inside", 10)]
+    assert profile.unaccounted.tolist() == [78]
+    table = event_rows(trace, NS)
+    assert list(table.values["instruction_id"]) == [0, 0, None, None, None]
+
+
+def test_runs_that_contradict_each_other_are_of_different_methods() -> None:
+    dump = written(
+        lambda w: kernel(w, "add.out"),
+        delegate,
+        lambda w: None,
+        lambda w: (kernel(w, "add.out"), kernel(w, "mul.out", 1)),  # type: ignore[arg-type,return-value]
+        lambda w: kernel(w, "sub.out"),
+    )
+    profiles = Trace(dump).profiles()
+
+    assert [profile.runs.tolist() for profile in profiles] == [[0, 2, 3], [1], [4]]
+    assert [[row.name for row in profile.rows] for profile in profiles] == [
+        ["add.out", "mul.out"],
+        ["DELEGATE_CALL"],
+        ["sub.out"],
+    ]
+
+
+def test_two_methods_are_told_apart_without_a_record() -> None:
+    files = artifacts("two_methods")
+    known = Trace(read_etdump(files.etdump), record=read_etrecord(files.etrecord)).profiles()
+    unknown = Trace(read_etdump(files.etdump)).profiles()
+
+    assert [p.runs.tolist() for p in unknown] == [p.runs.tolist() for p in known]
+    assert [rows(p) for p in unknown] == [rows(p) for p in known]
+
+
+def test_the_cases_of_a_bundled_program_are_of_one_method() -> None:
+    files = artifacts("two_methods")
+    program = read_pte(files.pte)
+    record = read_etrecord(files.etrecord)
+    writer = ETDumpWriter()
+    for case in (0, 1):
+        writer.set_bundled_input_index(case)
+        writer.create_event_block("Execute")
+        writer.log_profiling("Method::execute", 100, 200)  # which fits both methods
+    for explained in ({"program": program}, {"record": record}):
+        trace = Trace(read_etdump(writer.finish()), **explained)  # type: ignore[arg-type]
+
+        assert len(trace.methods) == 2
+        assert [trace.method_of(block) for block in trace.blocks] == [trace.methods[0]] * 2
+
+
+@pytest.mark.parametrize("instruction", [-2, -1000, 1000, 2**31 - 1])
+def test_an_instruction_that_the_program_lacks_is_a_mismatch(instruction: int) -> None:
+    trace = Trace(
+        written(lambda w: kernel(w, "add.out", instruction)),
+        program=read_pte(artifacts("cnn_portable").pte),
+    )
+
+    with pytest.raises(MismatchError, match=f"instruction {instruction} ran"):
+        trace.verify()
+
+
+def test_times_above_the_signed_range_are_as_they_were_written() -> None:
+    far = 2**63
+    writer = ETDumpWriter()
+    writer.create_event_block("Execute")
+    writer.log_profiling("Method::execute", far + 5, far + 25)
+    (block,) = Inspector(etdump_data=writer.finish(), target_time_scale="ns").event_blocks
+
+    assert block.events[0].start_time == [far + 5]
+    assert block.events[0].perf_data is not None
+    assert block.events[0].perf_data.raw == [20.0]
+
+
+def test_a_time_longer_than_any_clock_is_refused() -> None:
+    writer = ETDumpWriter()
+    writer.create_event_block("Execute")
+    writer.log_profiling("Method::execute", 0, 2**64 - 1)
+
+    with pytest.raises(FormatError, match="event 0 of run 0 takes longer than any clock runs"):
+        Trace(read_etdump(writer.finish())).profiles()
