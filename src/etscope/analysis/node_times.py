@@ -78,12 +78,14 @@ def node_times(linked: LinkedGraph, profile: MethodProfile) -> NodeTimes:
 
 def kernel_labels(trace: Trace, profiles: Sequence[MethodProfile]) -> Mapping[str, Sequence[str]]:
     """The instructions of each method: those of the record or program, else as the run named
-    them, "" where it ran none."""
+    them, "" where it ran none. Beyond the last that the record knows they are left out."""
     labels: dict[str, Sequence[str]] = {}
     for profile in profiles:
         ran = {row.instruction_id: row.name for row in profile.rows if row.depth == 0}
-        last = max((i for i in ran if i is not None), default=-1)
-        labels[profile.method or ""] = [ran.get(i, "") for i in range(last + 1)]
+        method = profile.method or ""
+        # A dump may hold any number as an instruction.
+        last = max(trace.symbols(method).handles, default=-1)
+        labels[method] = [ran.get(i, "") for i in range(last + 1)]
     return {**labels, **trace.labels}
 
 

@@ -71,7 +71,8 @@ def grouped_table(
         names = ", ".join((*GROUPINGS, "module"))
         raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {names}")
     groups, depth = groups[:limit], depth[:limit]
-    hidden = [row for row in heads if not any(row is r for _, rows in groups for r in rows)]
+    counted = {id(row) for _, rows in groups for row in rows}
+    hidden = [row for row in heads if id(row) not in counted]
     tail = [(row.name, [row]) for row in closing_rows(profile, hidden)]
     return _group_table(profile, scale, by, groups + tail, depth + [0] * len(tail), len(groups))
 

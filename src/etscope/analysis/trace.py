@@ -242,23 +242,24 @@ class Trace:
         """(run name, allocator) -> (number of allocations, bytes in all), over all runs."""
         from etscope.formats.etdump import EventKind
 
-        rows = np.flatnonzero(self.dump.kind == EventKind.ALLOCATION)
+        dump = self.dump
+        rows = np.flatnonzero(dump.kind == EventKind.ALLOCATION)
+        rows = rows[np.lexsort((dump.allocator_id[rows], dump.run[rows]))]
+        changes = np.diff(dump.run[rows], prepend=-1) | np.diff(dump.allocator_id[rows], prepend=0)
+        first = np.flatnonzero(changes)
         found: dict[tuple[str, str], tuple[int, int]] = {}
-        runs = self.dump.run[rows]
-        for run in np.unique(runs).tolist():
-            allocators = self.dump.run_allocators[run]
-            mine = rows[runs == run]
-            for identifier in np.unique(self.dump.allocator_id[mine]).tolist():
-                if not 1 <= identifier <= len(allocators):
-                    raise FormatError(
-                        f"an allocation of run {run} names allocator {identifier}, "
-                        f"but the run has {len(allocators)}",
-                        path=self.dump.path,
-                    )
-                sizes = self.dump.allocation_size[mine[self.dump.allocator_id[mine] == identifier]]
-                key = (self.dump.run_name_of(run), allocators[identifier - 1])
-                count, total = found.get(key, (0, 0))
-                found[key] = (count + len(sizes), total + int(sizes.sum()))
+        for mine in np.split(rows, first[1:]) if len(rows) else ():
+            run, identifier = int(dump.run[mine[0]]), int(dump.allocator_id[mine[0]])
+            allocators = dump.run_allocators[run]
+            if not 1 <= identifier <= len(allocators):
+                raise FormatError(
+                    f"an allocation of run {run} names allocator {identifier}, "
+                    f"but the run has {len(allocators)}",
+                    path=dump.path,
+                )
+            key = (dump.run_name_of(run), allocators[identifier - 1])
+            count, total = found.get(key, (0, 0))
+            found[key] = (count + len(mine), total + int(dump.allocation_size[mine].sum()))
         return found
 
 

@@ -33,7 +33,7 @@ Fields = Mapping[str, Sequence[str]]
 KEYS = ("name", "op", "module", "type", "file", "delegate", "handle", "id", "kind")
 
 _TOKEN = re.compile(r"""\s*(?:(?P<paren>[()])|(?P<word>(?:[^\s()"']|"[^"]*"|'[^']*')+))""")
-_RANGE = re.compile(r"(\d+)-(\d+)")
+_RANGE = re.compile(r"(\d{1,18})-(\d{1,18})")
 _DEEPEST = 100
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
 from etscope import Inspector
 from etscope.analysis.event_rows import event_rows
+from etscope.analysis.node_times import kernel_labels
 from etscope.analysis.profile import MethodProfile
 from etscope.analysis.scale import Scale
 from etscope.analysis.trace import Trace
@@ -135,3 +138,35 @@ def test_a_time_longer_than_any_clock_is_refused() -> None:
 
     with pytest.raises(FormatError, match="event 0 of run 0 takes longer than any clock runs"):
         Trace(read_etdump(writer.finish())).profiles()
+
+
+def test_allocations_are_counted_by_run_name_and_allocator() -> None:
+    writer = ETDumpWriter()
+    for name, sizes in (("Default", (1, 2)), ("Execute", (4, 8)), ("Execute", (16, 32))):
+        writer.create_event_block(name)
+        allocators = [writer.track_allocator("a"), writer.track_allocator("b")]
+        for allocator, size in zip((*allocators, allocators[0]), (*sizes, 64), strict=True):
+            writer.track_allocation(allocator, size)
+
+    assert Trace(read_etdump(writer.finish())).allocations() == {
+        ("Default", "a"): (2, 65),
+        ("Default", "b"): (1, 2),
+        ("Execute", "a"): (4, 148),
+        ("Execute", "b"): (2, 40),
+    }
+
+
+def test_labels_stop_at_the_last_instruction_that_the_record_knows() -> None:
+    record = read_etrecord(artifacts("cnn_portable").etrecord)
+    dump = written(
+        lambda w: (kernel(w, "add.out"), kernel(w, "add.out", 1_000_000))  # type: ignore[arg-type,return-value]
+    )
+    (profile,) = Trace(dump).profiles()
+    profile = replace(profile, method="forward")
+
+    class Unlabelled(Trace):
+        labels: ClassVar[dict[str, tuple[str, ...]]] = {}  # as in a record of ExecuTorch
+
+    labels = kernel_labels(Unlabelled(dump, record=record), [profile])
+    assert len(labels["forward"]) == max(Trace(dump, record=record).symbols("forward").handles) + 1
+    assert labels["forward"][0] == "add.out"
