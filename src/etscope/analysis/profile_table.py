@@ -80,7 +80,8 @@ def profile_table(
 ) -> Table:
     """One row an instruction, a delegate's events below its call, then what makes it add up.
 
-    sort: "time" (longest first), "run" (execution order), or the name of a statistic.
+    sort: "time" (longest first), "run" (execution order), or the name of a statistic, with "-" or
+    without: largest first.
     keep: which rows to show. limit: at most so many instructions. What is not shown is summed in
     one row, so that the shown `avg` of undivided rows always adds up to ``Method::execute``.
     """
@@ -114,12 +115,13 @@ def _trimmed(group: list[Row], keep: Callable[[Row], bool]) -> list[Row]:
 
 
 def _sorted(groups: list[list[Row]], scale: Scale, sort: str) -> list[list[Row]]:
+    sort = sort.removeprefix("-")
     if sort == "run":
         return groups
     if sort not in ("time", "avg", "calls", *_STATISTICS):
         raise UsageError(
             f"cannot sort by {sort!r}",
-            hint="sort by one of: time, run, calls, " + ", ".join(_STATISTICS),
+            hint="sort by one of: time, run, calls, avg, " + ", ".join(_STATISTICS),
         )
     if sort == "calls":
         measure: Callable[[Row], float] = lambda row: float(row.calls.sum())  # noqa: E731

@@ -57,7 +57,8 @@ def command(
         _table(profile, source_unit, by, select, sort, limit, unit)
         for profile in _chosen(trace.profiles(), method)
     ]
-    tables = _not_empty(tables, select)
+    if limit != 0:
+        tables = _not_empty(tables, select)
     if by is None:
         from etscope.analysis.profile_table import DEFAULT_COLUMNS
 

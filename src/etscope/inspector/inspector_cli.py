@@ -14,6 +14,7 @@ from etscope.inspector._compare import compare_results
 from etscope.inspector._inspector import Inspector
 from etscope.optional import available
 from etscope.units import TimeScale
+from etscope.views.output import open_output
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,7 +60,8 @@ def _run(options: argparse.Namespace) -> None:
     )
     inspector.print_data_tabular()
     if options.tsv_path:
-        inspector.save_data_to_tsv(options.tsv_path)
+        with open_output(options.tsv_path) as out:
+            inspector.save_data_to_tsv(out)
     if options.compare_results:
         _compare(inspector)
 

@@ -172,3 +172,16 @@ def test_force_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert code == 0
     assert "convolution.out" in out
+
+
+def test_largest_first_may_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = run(capsys, "inspect", cnn().etdump, "--sort", "p90", "--format", "csv")
+
+    assert run(capsys, "inspect", cnn().etdump, "--sort", "-p90", "--format", "csv") == plain
+
+
+def test_no_rows_of_what_is_selected_are_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "inspect", cnn().etdump, "-s", "relu*", "-n", "0", "-f", "csv")
+
+    assert code == 0
+    assert "not shown" in out
