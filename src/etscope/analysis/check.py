@@ -99,8 +99,8 @@ def differs_from_labels(observed: Observed, labels: Sequence[str]) -> str | None
         if expected is None and not names.isdisjoint(_CALL_EVENTS.values()):
             return f"instruction {instruction} ran {ran}, but is {label} in the method"
         kernel = observed.kernel(instruction)
-        # A kernel is logged by its function's name, which for other namespaces is not the op's.
-        if kernel is not None and label.startswith("aten::") and label[6:] != kernel:
+        namespace, _, operator = label.rpartition("::")
+        if kernel is not None and namespace in _NAMED_KERNELS and operator != kernel:
             return f"instruction {instruction} ran {ran}, but is {label} in the method"
     if not observed.has_jumps and not any(label == "jump_false" for label in labels):
         missing = [i for i in range(len(labels)) if i not in observed.events]
@@ -109,13 +109,22 @@ def differs_from_labels(observed: Observed, labels: Sequence[str]) -> str | None
     return None
 
 
+# Namespaces whose kernels are logged by the operator's name. A custom operator's kernel may be
+# logged by that of any function.
+_NAMED_KERNELS = frozenset({"aten", "dim_order_ops", "quantized_decomposed"})
+
+# Kernels that passes insert without a node of their own, by `stem`: the write-back of a buffer,
+# casts, changes of layout.
+_INSERTED = frozenset({"copy", "clone", "to", "to_dim_order", "clone_dim_order"})
+
+
 def differs_from_symbols(observed: Observed, symbols: MethodSymbols) -> str | None:
     """The first instruction that contradicts a record's maps and graph, as a sentence.
 
     One kernel that is another operator than its nodes contradicts nothing, since passes rename
     operators, nor does one that has no handle, since passes insert operators; more than
-    `_TOLERATED` do. Branches of control flow have no handles at all. A record without maps
-    contradicts nothing.
+    `_TOLERATED` do. Branches of control flow have no handles at all, and what is always inserted
+    (`_INSERTED`) does not count. A record without maps contradicts nothing.
     """
     if not symbols.has_maps:
         return None
@@ -124,7 +133,7 @@ def differs_from_symbols(observed: Observed, symbols: MethodSymbols) -> str | No
         difference = _delegate_differs(observed, symbols, instruction)
         if difference is not None:
             return difference
-    kernels = [i for i in observed.events if observed.kernel(i) is not None]
+    kernels = [i for i in observed.events if stem(observed.kernel(i) or "") not in ("", *_INSERTED)]
     unknown = [i for i in kernels if i not in symbols.handles]
     if not observed.has_jumps and len(unknown) > _TOLERATED * len(kernels):
         kernel = observed.kernel(unknown[0])
@@ -145,11 +154,13 @@ def _delegate_differs(observed: Observed, symbols: MethodSymbols, instruction: i
     names = observed.events[instruction]
     delegated = not names.isdisjoint({"DELEGATE_CALL", ""})
     delegate = symbols.delegates.get(instruction)
-    if delegated and delegate is None and instruction not in symbols.handles:
-        return f"instruction {instruction} ran a delegate, which the record does not have there"
+    known = delegate is not None or isinstance(symbols.handles.get(instruction), Sequence)
     if delegated:
-        return _convolutions_differ(observed, symbols, instruction)
-    if delegate is not None or isinstance(symbols.handles.get(instruction), Sequence):
+        # One in a branch has no handles, like all that is in there.
+        if known or (observed.has_jumps and instruction not in symbols.handles):
+            return None
+        return f"instruction {instruction} ran a delegate, which the record does not have there"
+    if known:
         backend = "a" if delegate is None else f"a {delegate.backend_id}"
         return (
             f"instruction {instruction} ran {_ran(names)}, but is {backend} delegate in the record"
@@ -157,27 +168,29 @@ def _delegate_differs(observed: Observed, symbols: MethodSymbols, instruction: i
     return None
 
 
-def _convolutions_differ(
-    observed: Observed, symbols: MethodSymbols, instruction: int
-) -> str | None:
-    """Convolutions that are on one side only: the one thing in a dump that tells two programs of a
-    single XNNPACK delegate apart. Each in the record logs an event at least, maybe as "Fully
-    Connected" (a pointwise one); how many it logs is XNNPACK's own business."""
-    delegate = symbols.delegates.get(instruction)
-    handles = symbols.handles.get(instruction)
-    logged = [str(name) for name in observed.delegated.get(instruction, ())]
-    nodes = symbols.nodes_of(handles) if isinstance(handles, Sequence) else ()
-    if delegate is None or not delegate.backend_id.startswith("Xnnpack") or not (logged and nodes):
-        return None
-    ran = sum(name.startswith("Convolution") for name in logged)
-    connected = sum(name.startswith("Fully Connected") for name in logged)
-    known = sum(stem(node.op) in ("convolution", "conv1d", "conv2d") for node in nodes)
-    if known <= ran + connected and (known or not ran):
-        return None
-    return (
-        f"instruction {instruction}: its {delegate.backend_id} delegate ran {ran} convolutions, "
-        f"but has {known} in the record"
-    )
+def doubt(observed: Observed, symbols: MethodSymbols) -> str | None:
+    """What makes it unlikely that these runs are of that method, as a sentence; not a proof.
+
+    All that a dump tells of a program of one XNNPACK delegate is how often it logged
+    "Convolution (…) #k". Each convolution of the record should be there, maybe as "Deconvolution"
+    or as "Fully Connected" (a pointwise one).
+    """
+    for instruction, names in observed.delegated.items():
+        delegate = symbols.delegates.get(instruction)
+        handles = symbols.handles.get(instruction)
+        nodes = symbols.nodes_of(handles) if isinstance(handles, Sequence) else ()
+        if delegate is None or not delegate.backend_id.startswith("Xnnpack") or not nodes:
+            continue
+        logged = [str(name) for name in names]
+        ran = sum(name.startswith(("Convolution", "Deconvolution")) for name in logged)
+        connected = sum(name.startswith("Fully Connected") for name in logged)
+        known = sum(stem(node.op).startswith("conv") for node in nodes)
+        if not ran <= known <= ran + connected:
+            return (
+                f"instruction {instruction}: its {delegate.backend_id} delegate ran {ran} "
+                f"convolutions, but has {known} in the record"
+            )
+    return None
 
 
 def _kernel_differs(observed: Observed, symbols: MethodSymbols, instruction: int) -> str | None:

@@ -44,6 +44,16 @@ def graph_name(record: RecordView, reference: str, method: str) -> str:
     )
 
 
+def graphs_after_passes(record: RecordView, method: str) -> tuple[str, ...]:
+    """The record's graphs of a method beside its edge and its exported program."""
+    known = (EDGE, EXPORTED)
+    return tuple(
+        name
+        for name in record.graph_names
+        if name.endswith(f"/{method}") and name.partition("/")[0] not in known
+    )
+
+
 def load_graph(record: RecordView, name: str) -> Graph:
     """The graph of that name in the record."""
     return graph_from_program_json(record.program_json(name), name)

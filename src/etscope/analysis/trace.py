@@ -21,12 +21,18 @@ from etscope.analysis.check import (
     Observed,
     differs_from_labels,
     differs_from_symbols,
+    doubt,
     instruction_labels,
 )
 from etscope.analysis.correlate import UNATTRIBUTED, Attribution, MethodSymbols, attribute
 from etscope.analysis.profile import MethodProfile, executes, load_ticks, method_profile
 from etscope.analysis.program import InstructionRecord, instructions
-from etscope.analysis.symbols import EDGE_GRAPH, method_symbols, record_methods
+from etscope.analysis.symbols import (
+    EDGE_GRAPH,
+    graphs_after_passes,
+    method_symbols,
+    record_methods,
+)
 from etscope.errors import EtscopeWarning, FormatError, MismatchError
 from etscope.formats.debug_buffer import DebugBuffer
 from etscope.formats.etdump import DebugValue, ETDump, TensorRef
@@ -102,8 +108,9 @@ class Trace:
             methods = self.methods if executes(block) else ()
             fitting = [m for m in methods if self.disagreement(block, m) is None]
             taken = set(chosen.values())
-            free = [m for m in fitting if m not in taken]
-            chosen[block.keys] = next(iter(free or fitting), None)
+            likely = [m for m in fitting if self.doubt(block, m) is None] or fitting
+            free = [m for m in likely if m not in taken]
+            chosen[block.keys] = next(iter(free or likely), None)
         return {id(block): chosen[block.keys] for block in self.blocks}
 
     def method_of(self, block: Block) -> str | None:
@@ -119,14 +126,31 @@ class Trace:
                 return difference
             if self.record.fingerprints is not None:
                 return None
-        return differs_from_symbols(observed, self.symbols(method))
+        difference = differs_from_symbols(observed, self.symbols(method))
+        if difference is None or self.record is None:
+            return difference
+        # Passes before lowering may have replaced operators: a record has the graph after them.
+        for name in graphs_after_passes(self.record, method):
+            if differs_from_symbols(observed, method_symbols(self.record, method, name)) is None:
+                return None
+        return difference
+
+    def doubt(self, block: Block, method: str) -> str | None:
+        """What makes it unlikely that the block ran `method`; None when nothing does."""
+        if self.record is None or self.record.fingerprints is not None:
+            return None
+        return doubt(Observed.of(block), self.symbols(method))
 
     def verify(self) -> None:
-        """Raise `MismatchError` if a run of the dump was of no method of the record or program."""
+        """Raise `MismatchError` if a run of the dump was of no method of the record or program;
+        warn where that is likely, but nothing proves it."""
         if self.record is None and self.program is None:
             return
         for block in self.blocks:
-            if self.method_of(block) is not None or not executes(block):
+            method = self.method_of(block)
+            if method is not None:
+                _warn_of(self.doubt(block, method))
+            if method is not None or not executes(block):
                 continue
             reasons = [f"{m}: {self.disagreement(block, m)}" for m in self.methods]
             other = "ETRecord" if self.record is not None else "program"
@@ -295,6 +319,15 @@ def _with_instruction(found: Attribution, instruction: InstructionRecord) -> Att
         bytes_written=instruction.bytes_written,
         stack=instruction.stack,
     )
+
+
+def _warn_of(doubt: str | None) -> None:
+    if doubt is not None:
+        warnings.warn(
+            f"this ETDump and this ETRecord may not belong together: {doubt}",
+            EtscopeWarning,
+            stacklevel=4,
+        )
 
 
 def warn_no_debug_buffer() -> None:
