@@ -202,6 +202,9 @@ def _instruction_rows(
             kind = "kernel" if entry.key.name.startswith(KERNEL_PREFIX) else "other"
             yield _row(kind, entry, attribute, name=_kernel_name(entry.key.name))
     else:
+        # What a kernel logs of its phases is a part of its own event.
+        own = [entry for entry in kernels if entry.key.name.startswith(KERNEL_PREFIX)]
+        kernels = own or kernels
         kind = _role(call.key)
         kernel_ticks = None
         if kernels:
@@ -219,6 +222,8 @@ def _instruction_rows(
         )
     if call is not None and delegated and not own_clock:
         rest = call.ticks - np.sum([entry.ticks for entry in delegated], axis=0)
+        if (rest < 0).any():  # they hold one another: nothing tells which to add up
+            return
         yield Row(
             kind="unaccounted",
             name="(rest of the delegate call)",

@@ -170,3 +170,26 @@ def test_labels_stop_at_the_last_instruction_that_the_record_knows() -> None:
     labels = kernel_labels(Unlabelled(dump, record=record), [profile])
     assert len(labels["forward"]) == max(Trace(dump, record=record).symbols("forward").handles) + 1
     assert labels["forward"][0] == "add.out"
+
+
+def test_phases_of_a_kernel_are_not_added_to_it() -> None:
+    def run(writer: ETDumpWriter) -> None:
+        writer.log_profiling("phase", 112, 118, chain_index=0, instruction_id=0)
+        kernel(writer, "add.out")
+
+    (profile,) = Trace(written(run)).profiles()
+
+    (row,) = profile.rows
+    assert (row.name, row.kernel_ticks.tolist()) == ("add.out", [10])  # type: ignore[union-attr]
+
+
+def test_delegated_events_that_hold_one_another_leave_no_negative_rest() -> None:
+    def run(writer: ETDumpWriter) -> None:
+        for name, start, end in (("graph", 111, 139), ("op", 115, 135)):
+            writer.log_profiling_delegate(name, start, end, chain_index=0, instruction_id=0)
+        delegate(writer)
+
+    (profile,) = Trace(written(run)).profiles()
+
+    assert [row.name for row in profile.rows] == ["DELEGATE_CALL", "graph", "op"]
+    assert profile.unaccounted.tolist() == [70]
