@@ -37,9 +37,10 @@ class TimeScale(Enum):
 
     @classmethod
     def of(cls, value: TimeScale | str) -> TimeScale:
-        """The scale named by `value`, a `TimeScale` or one of "ns us ms s cycles"."""
+        """The scale named by `value`: a `TimeScale`, upstream's too, or one of "ns us ms s
+        cycles"."""
         try:
-            return value if isinstance(value, cls) else cls(value)
+            return cls(value.value if isinstance(value, Enum) else value)
         except ValueError as error:
             names = ", ".join(scale.value for scale in cls)
             raise UsageError(f"unknown time scale {value!r}: expected one of {names}") from error

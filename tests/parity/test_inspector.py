@@ -92,6 +92,8 @@ def _compare(ours: Any, theirs: Any, *, skip: tuple[str, ...] = ()) -> None:
                 continue
             cells = our_frame[column][row], their_frame[column][row]
             assert _same(*cells), (column, row, mine.name, *cells)
+            if column in ("delegate_backend_name", "delegate_debug_identifier"):
+                assert (cells[0] is None) == (cells[1] is None), (column, row, mine.name, *cells)
 
 
 def _differs_on_purpose(ours: Any, theirs: Any) -> bool:

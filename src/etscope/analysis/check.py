@@ -92,7 +92,7 @@ def differs_from_labels(observed: Observed, labels: Sequence[str]) -> str | None
         if not 0 <= instruction < len(labels):
             return f"instruction {instruction} ran, but the method has only {len(labels)}"
         label = labels[instruction]
-        expected = _CALL_EVENTS.get(label.partition(":")[0])
+        expected = None if "::" in label else _CALL_EVENTS.get(label.partition(":")[0])
         ran = _ran(names)
         if expected is not None and names.isdisjoint({expected, ""}):
             return f"instruction {instruction} ran {ran}, but is a {label} in the method"

@@ -22,10 +22,16 @@ def user_line(stack_trace: str | None) -> SourceLine | None:
 
 def user_lines(frames: Sequence[SourceLine]) -> tuple[SourceLine, ...]:
     """The one line of a stack that a person looks for, or none: see `user_line`."""
-    for frame in reversed(frames):
+    written = [frame for frame in frames if not _is_generated(frame)]
+    for frame in reversed(written):
         if not any(part in frame.file for part in _FRAMEWORK):
             return (frame,)
-    return tuple(frames[-1:])
+    return tuple(written[-1:])
+
+
+def _is_generated(frame: SourceLine) -> bool:
+    """Code that torch made and ran, in no file: "<eval_with_key>.12", "<string>"."""
+    return frame.file.startswith("<")
 
 
 def lines_of(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:

@@ -67,7 +67,8 @@ class MethodProfile:
     """All runs of one method. `rows` are in run order, events of a delegate below its call.
 
     `runs` are indices in the dump; `total` is ``Method::execute`` of each run, in ticks. `load`
-    are the samples of the loading events that were logged, by name. `traced`: whether debug data
+    are the samples of the loading events that were logged, by name. `alternatives` are methods of
+    the same instructions, of which the runs may be as well. `traced`: whether debug data
     was logged, which takes time of its own.
     """
 
@@ -77,6 +78,7 @@ class MethodProfile:
     rows: tuple[Row, ...]
     load: Mapping[str, Ticks]
     traced: bool
+    alternatives: tuple[str, ...] = ()
 
     @property
     def unaccounted(self) -> Ticks:
@@ -92,6 +94,7 @@ def method_profile(
     attribute: Attribute,
     method: str | None = None,
     load: Mapping[str, Ticks] | None = None,
+    alternatives: tuple[str, ...] = (),
 ) -> MethodProfile:
     """The profile of the runs of `blocks`, which ran one method (other patterns of it included).
 
@@ -133,6 +136,7 @@ def method_profile(
         total=total,
         rows=tuple(rows),
         load=load or {},
+        alternatives=alternatives,
         traced=any(key.debug for block in blocks for key in block.keys),
     )
 

@@ -232,7 +232,8 @@ def _handles(attribution: Attribution) -> list[int]:
 def profile_title(profile: MethodProfile, scale: Scale) -> str:
     """The method, how often it ran, and how long a run took: the first, and those in between."""
     runs = len(profile.runs)
-    parts = [profile.method or "method", f"{runs} {'run' if runs == 1 else 'runs'}"]
+    name = " or ".join((profile.method or "method", *profile.alternatives))
+    parts = [name, f"{runs} {'run' if runs == 1 else 'runs'}"]
     samples = scale(profile.total)
     if LOAD_METHOD in profile.load:
         parts.append(f"load {_time(float(scale(profile.load[LOAD_METHOD]).mean()), scale)}")
@@ -252,6 +253,11 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> tuple[str, ...]:
         notes.append(
             "Some delegates log times on a clock of their own (cycles, or another start): these "
             "are shown in the dump's ticks as they are, without a share, and not added up."
+        )
+    if profile.alternatives:
+        notes.append(
+            f"Nothing in the dump tells runs of {profile.method} from those of "
+            f"{' or '.join(profile.alternatives)}: modules and lines are those of {profile.method}."
         )
     if profile.traced:
         notes.append(

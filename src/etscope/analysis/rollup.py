@@ -58,7 +58,8 @@ def grouped_table(
     "module" the innermost module that holds them all), never split by guess.
     """
     heads = [row for row in profile.rows if row.depth == 0]
-    shown = [row for row in heads if keep is None or keep(row)]
+    inner = {row.instruction_id for row in profile.rows if row.depth and keep and keep(row)}
+    shown = [row for row in heads if keep is None or keep(row) or row.instruction_id in inner]
     if by == "module":
         groups, depth = _module_tree(shown)
     elif by in GROUPINGS:
@@ -83,42 +84,31 @@ def _mean(rows: Sequence[Row]) -> float:
 
 def _module_tree(rows: Sequence[Row]) -> tuple[list[tuple[str, list[Row]]], list[int]]:
     """Modules with all rows of their sub-tree, a module before its children, longest first."""
-    members: dict[str, list[Row]] = {}
+    members: dict[tuple[str, ...], list[Row]] = {}
+    strays: list[Row] = []
     for row in rows:
         path = common_module(row.attribution.nodes)
         if path is None:
-            members.setdefault("(no module)", []).append(row)
+            strays.append(row)
             continue
-        parts = path.split(".") if path else []
+        parts = tuple(path.split(".")) if path else ()
         for length in range(len(parts) + 1):
-            members.setdefault(".".join(parts[:length]), []).append(row)
-
-    def children(path: str) -> list[str]:
-        prefix = path + "." if path else ""
-        found = [
-            other
-            for other in members
-            if other
-            and other != path
-            and other.startswith(prefix)
-            and "." not in other[len(prefix) :]
-            and other != "(no module)"
-        ]
-        return sorted(found, key=lambda other: _mean(members[other]), reverse=True)
+            members.setdefault(parts[:length], []).append(row)
+    children: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for parts in sorted(members, key=lambda parts: _mean(members[parts])):
+        if parts:
+            children.setdefault(parts[:-1], []).append(parts)
 
     groups: list[tuple[str, list[Row]]] = []
     depth: list[int] = []
-
-    def visit(path: str, level: int) -> None:
-        groups.append((path or "(root)", members[path]))
-        depth.append(level)
-        for child in children(path):
-            visit(child, level + 1)
-
-    if "" in members:
-        visit("", 0)
-    if "(no module)" in members:
-        groups.append(("(no module)", members["(no module)"]))
+    waiting: list[tuple[str, ...]] = [()] if () in members else []
+    while waiting:
+        parts = waiting.pop()
+        groups.append((".".join(parts) or "(root)", members[parts]))
+        depth.append(len(parts))
+        waiting.extend(children.get(parts, ()))  # the longest is taken first
+    if strays:
+        groups.append(("(no module)", strays))
         depth.append(0)
     return groups, depth
 
@@ -132,9 +122,11 @@ def _group_table(
     shown: int,
 ) -> Table:
     total = float(profile.total.mean())
-    values: dict[str, list[Any]] = {name: [] for name in (by, "events", "calls", "avg", "share")}
+    names = ("method", by, "events", "calls", "avg", "share")
+    values: dict[str, list[Any]] = {name: [] for name in names}
     for position, (name, rows) in enumerate(groups):
         mean = _mean(rows)
+        values["method"].append(profile.method)
         values[by].append(name)
         values["events"].append(len(rows) if position < shown else None)
         values["calls"].append(sum(float(row.calls.mean()) for row in rows))
@@ -142,6 +134,7 @@ def _group_table(
         values["share"].append(mean / total if total else None)
     return Table(
         columns=(
+            Column("method", priority=9),
             Column(by),
             Column("events", Kind.COUNT, title="instr.", priority=2),
             Column("calls", Kind.FLOAT, priority=3),

@@ -37,6 +37,7 @@ from etscope.errors import EtscopeWarning, FormatError, MismatchError
 from etscope.formats.debug_buffer import DebugBuffer
 from etscope.formats.etdump import DebugValue, ETDump, TensorRef
 from etscope.formats.etrecord import RecordView
+from etscope.formats.logged_values import logged_values
 from etscope.formats.pte import Program, read_pte
 from etscope.model.graph import Node
 
@@ -95,27 +96,34 @@ class Trace:
         return tuple(names)
 
     @cached_property
-    def _methods_of_blocks(self) -> Mapping[int, str | None]:
-        """The method of each block, by `id` of the block.
+    def _fitting(self) -> Mapping[tuple[EventKey, ...], tuple[str, ...]]:
+        """For each distinct sequence of events, the methods that it fits, the chosen one first:
+        one that no other sequence was taken for.
 
-        Where several methods fit the events of a block, the first that has no others yet. Blocks
-        of the same events (of several bundled inputs) are of one method: nothing tells them apart.
+        Blocks of the same events (of several bundled inputs) are of one method: nothing tells them
+        apart.
         """
-        chosen: dict[tuple[EventKey, ...], str | None] = {}
+        likely: dict[tuple[EventKey, ...], list[str]] = {}
         for block in self.blocks:
-            if block.keys in chosen:
-                continue
-            methods = self.methods if executes(block) else ()
-            fitting = [m for m in methods if self.disagreement(block, m) is None]
-            taken = set(chosen.values())
-            likely = [m for m in fitting if self.doubt(block, m) is None] or fitting
-            free = [m for m in likely if m not in taken]
-            chosen[block.keys] = next(iter(free or likely), None)
-        return {id(block): chosen[block.keys] for block in self.blocks}
+            if block.keys not in likely:
+                methods = self.methods if executes(block) else ()
+                agreeing = [m for m in methods if self.disagreement(block, m) is None]
+                without = [m for m in agreeing if self.doubt(block, m) is None]
+                likely[block.keys] = without or agreeing
+        fitting: dict[tuple[EventKey, ...], tuple[str, ...]] = {}
+        taken: set[str] = set()
+        for keys in sorted(likely, key=lambda keys: len(likely[keys])):  # those with a choice last
+            fitting[keys] = tuple(sorted(likely[keys], key=taken.__contains__))
+            taken.update(fitting[keys][:1])
+        return fitting
 
     def method_of(self, block: Block) -> str | None:
         """The method whose runs the block holds; None for loading, or when nothing tells."""
-        return self._methods_of_blocks[id(block)]
+        return next(iter(self._fitting[block.keys]), None)
+
+    def also_fitting(self, block: Block) -> tuple[str, ...]:
+        """Other methods that the block may be of as well: nothing in the dump tells them apart."""
+        return self._fitting[block.keys][1:]
 
     def disagreement(self, block: Block, method: str) -> str | None:
         """What in the block shows that it did not run `method`; None when nothing does."""
@@ -223,7 +231,13 @@ class Trace:
         # Loading is logged without the method's name: of one method it is that one's.
         load = load_ticks(self.blocks) if len(groups) == 1 else {}
         return [
-            method_profile(blocks, self.attribution(blocks[0]), method, load)
+            method_profile(
+                blocks,
+                self.attribution(blocks[0]),
+                method,
+                load,
+                self.also_fitting(blocks[0]),
+            )
             for method, blocks in groups
         ]
 
@@ -245,6 +259,18 @@ class Trace:
         if isinstance(value, tuple):
             return [self._inflate(item) for item in value]
         return value
+
+    def check_debug_buffer(self) -> None:
+        """Raise `FormatError` if the dump refers to bytes that its debug buffer does not have."""
+        if self.debug_buffer is None:
+            return
+        needed = logged_values(self.dump).buffer_size
+        if self.debug_buffer.size < needed:
+            raise FormatError(
+                f"this debug buffer has {self.debug_buffer.size} bytes, but the ETDump refers to "
+                f"{needed}: it is of another run, or cut off",
+                path=self.debug_buffer.path,
+            )
 
     @property
     def refers_to_tensors(self) -> bool:

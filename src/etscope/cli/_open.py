@@ -10,10 +10,13 @@ import click
 if TYPE_CHECKING:
     from etscope.analysis.trace import Trace
 
-__all__ = ["SOURCE_UNITS", "open_trace", "trace_options"]
+__all__ = ["FILE", "SOURCE_UNITS", "open_trace", "trace_options"]
 
 SOURCE_UNITS = ("ns", "us", "ms", "s", "cycles")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+# A path that the shell completes. Whether it is there, and a file, the readers find out and say.
+FILE = click.Path()
 
 
 def trace_options(function: _Function) -> _Function:
@@ -27,10 +30,14 @@ def trace_options(function: _Function) -> _Function:
             help="Unit of the runtime's clock.",
         ),
         click.option("--force", is_flag=True, help="Go on though files do not belong together."),
-        click.option("--program", "-p", metavar="PTE", help="The .pte file that ran."),
-        click.option("--debug-buffer", "-b", metavar="BIN", help="The file of logged tensors."),
-        click.option("--etrecord", "-r", metavar="ETRECORD", help="The ETRecord of the export."),
-        click.argument("dump"),
+        click.option("--program", "-p", type=FILE, metavar="PTE", help="The .pte file that ran."),
+        click.option(
+            "--debug-buffer", "-b", type=FILE, metavar="BIN", help="The file of logged tensors."
+        ),
+        click.option(
+            "--etrecord", "-r", type=FILE, metavar="ETRECORD", help="The ETRecord of the export."
+        ),
+        click.argument("dump", type=FILE),
     ):
         function = decorator(function)
     return function
@@ -57,6 +64,7 @@ def open_trace(
         debug_buffer=None if debug_buffer is None else DebugBuffer.open(debug_buffer),
         program=None if program is None else read_pte(program),
     )
+    trace.check_debug_buffer()
     if not force:
         trace.verify()
     return trace

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from etscope.cli._open import SOURCE_UNITS, open_trace
+from etscope.cli._open import FILE, SOURCE_UNITS, open_trace
 from etscope.cli._options import output_options, table_options
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Look into the graphs of an ETRecord.")
-@click.argument("record")
+@click.argument("record", type=FILE)
 @click.argument("name", required=False)
 @click.option("--select", "-s", metavar="SELECTOR", help="Show what matches: 'op:conv* and …'.")
 @click.option("--tree", is_flag=True, help="Show the modules of the graph as a tree.")
 @click.option("--node", metavar="NODE", help="Show all that is known of one node.")
-@click.option("--dump", "-d", metavar="DUMP", help="The ETDump of a run, for times.")
-@click.option("--program", "-p", metavar="PTE", help="The .pte file that ran.")
+@click.option("--dump", "-d", type=FILE, metavar="DUMP", help="The ETDump of a run, for times.")
+@click.option("--program", "-p", type=FILE, metavar="PTE", help="The .pte file that ran.")
 @click.option(
     "--source-unit",
     type=click.Choice(SOURCE_UNITS),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from etscope.cli._open import FILE
 from etscope.cli._options import output_options
 from etscope.errors import EtscopeError
 
@@ -17,7 +18,7 @@ _ROWS = 30
 
 
 @click.command(short_help="Tell what an ETDump, ETRecord, .pte or .bpte file holds.")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
 @click.option(
     "--limit",
     "-n",

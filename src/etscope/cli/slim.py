@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from etscope.cli._open import FILE
+
 
 @click.command(short_help="Shrink an ETRecord to what attribution needs.")
-@click.argument("record", metavar="IN")
+@click.argument("record", metavar="IN", type=FILE)
 @click.argument("output", metavar="OUT", type=click.Path(dir_okay=False, path_type=Path))
 def command(record: str, output: Path) -> None:
     """Write the ETRecord IN to OUT without weights, delegates' data and the program.

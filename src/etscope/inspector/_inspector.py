@@ -24,6 +24,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.etrecord import as_record
 from etscope.formats.debug_buffer import DebugBuffer
 from etscope.formats.etdump import read_etdump
+from etscope.formats.etrecord import EDGE, EXPORTED
 from etscope.formats.pte import read_pte
 from etscope.formats.source import PathLike
 from etscope.formats.vgf import parse_vgf_neural_statistics_delegate_metadata
@@ -111,7 +112,6 @@ class Inspector:
         debug_buffer_path = buffer_path if debug_buffer_path is None else debug_buffer_path
         self._delegate_metadata_parser = delegate_metadata_parser
         self._delegate_time_scale_converter = delegate_time_scale_converter
-        self._enable_module_hierarchy = enable_module_hierarchy
         self._etrecord = etrecord
         dump = read_etdump(etdump_data if etdump_path is None else etdump_path)  # type: ignore[arg-type]
         self.trace = Trace(
@@ -369,14 +369,16 @@ class Inspector:
         from etscope.etrecord import as_etrecord
 
         record = as_etrecord(self._etrecord)
-        if graph is None:
+        if graph in (None, EDGE_GRAPH, EDGE):
             return record.edge_dialect_program
-        programs: Mapping[str, Any] = record.graph_map or {}
+        programs: dict[str, Any] = dict(record.graph_map or {})
+        if record.exported_program is not None:
+            programs[EXPORTED] = record.exported_program
         if graph in programs:
             return programs[graph]
         raise MissingDataError(
             f"the record has no graph {graph!r}",
-            hint="its graphs are: " + (", ".join(programs) or "the edge program alone"),
+            hint="its graphs are: " + ", ".join((EDGE_GRAPH, *programs)),
         )
 
     @property

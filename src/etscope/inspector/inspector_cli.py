@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from etscope.errors import EtscopeError
+from etscope.errors import EtscopeError, MissingDataError
 from etscope.inspector._compare import compare_results
 from etscope.inspector._inspector import Inspector
 from etscope.optional import available
@@ -71,7 +71,15 @@ def _compare(inspector: Inspector) -> None:
     for block in inspector.event_blocks:
         if block.name != "Execute":
             continue
-        results = compare_results(block.reference_output or [], block.run_output or [], plot=plot)
+        if block.reference_output is None:
+            raise MissingDataError(
+                "there are no reference outputs for the runs of this dump",
+                hint="the ETRecord has to be of a bundled program, and the dump has to say which "
+                "case ran (bundled_input_index), as only C++ runners can write it"
+                if block.bundled_input_index is None
+                else "make the ETRecord with the bundled program",
+            )
+        results = compare_results(block.reference_output, block.run_output or [], plot=plot)
         for metric, values in results.items():
             print(metric)
             for index, value in enumerate(values):

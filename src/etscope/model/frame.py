@@ -58,16 +58,25 @@ def events_frame(events: Sequence[Event], units: str) -> pd.DataFrame:
     columns.update((name + units, values) for name, values in statistics.items())
     columns.update(
         op_types=[_op_types(event.op_types) for event in events],
-        delegate_debug_identifier=[event.delegate_debug_identifier for event in events],
+        delegate_debug_identifier=_with_none([e.delegate_debug_identifier for e in events]),
         stack_traces=[event.stack_traces for event in events],
         module_hierarchy=[event.module_hierarchy for event in events],
         is_delegated_op=[event.is_delegated_op for event in events],
-        delegate_backend_name=[event.delegate_backend_name for event in events],
+        delegate_backend_name=_with_none([event.delegate_backend_name for event in events]),
         debug_data=[event.debug_data for event in events],
         start_time=[event.start_time for event in events],
     )
     table: pd.DataFrame = pandas.DataFrame(columns)
     return table
+
+
+def _with_none(values: list[Any]) -> Any:
+    """The values as a column in which None stays None, as upstream has it, and is not made NaN."""
+    if None not in values:
+        return values
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return require("pandas", wanted_by="to_dataframe").Series(column, dtype=object)
 
 
 def event_row(event: Event, units: str) -> dict[str, Any]:

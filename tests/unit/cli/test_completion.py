@@ -56,3 +56,21 @@ def test_verbs_are_completed() -> None:
 def test_options_and_choices_are_completed() -> None:
     assert "--debug" in completed("etscope --", 1)
     assert completed("etscope completion f", 2) == ["fish"]
+
+
+@pytest.mark.parametrize("words", ["etscope inspect ru", "etscope inspect --etrecord mo"])
+def test_files_are_left_to_the_shell(words: str) -> None:
+    child = subprocess.run(
+        [sys.executable, "-m", "etscope"],
+        env={
+            **os.environ,
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+            "_ETSCOPE_COMPLETE": "bash_complete",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert child.stdout.startswith("file,")

@@ -185,3 +185,34 @@ def test_no_rows_of_what_is_selected_are_no_error(capsys: pytest.CaptureFixture[
 
     assert code == 0
     assert "not shown" in out
+
+
+def test_roll_ups_of_several_methods_say_whose_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = artifacts("two_methods")
+
+    _, out, _ = run(
+        capsys, "inspect", files.etdump, "-r", files.etrecord, "--by", "op", "-f", "jsonl"
+    )
+
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert {row["method"] for row in rows} == {"encode", "decode"}
+
+
+def test_a_delegate_stands_for_what_was_selected_inside_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = artifacts("cnn_xnnpack")
+
+    code, out, _ = run(capsys, "inspect", files.etdump, "--by", "type", "-s", "Softmax*")
+
+    assert code == 0
+    assert "delegate" in out
+
+
+def test_a_debug_buffer_of_another_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "inspect", cnn().etdump, "-b", artifacts("cnn_portable").pte)
+
+    assert code == 3
+    assert "the ETDump refers to" in err

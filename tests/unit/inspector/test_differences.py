@@ -409,3 +409,52 @@ def test_events_can_be_made_by_hand() -> None:
     assert event.to_dataframe()["p50"].tolist() == [1.5]
     assert event.asdict()["raw"] == [[1.0, 2.0]]
     assert event.instruction_id == 3
+
+
+# --- found by use --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["deconvolution", "written_state", "replaced_operators"])
+def test_a_record_whose_graph_is_not_what_runs_is_still_its_own(name: str) -> None:
+    files = artifacts(name)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        inspector = Inspector(
+            etdump_path=files.etdump, etrecord=files.etrecord, debug_buffer_path=files.debug_buffer
+        )
+
+    assert [block.method for block in blocks(inspector)] == ["forward"]
+
+
+def test_methods_that_nothing_tells_apart_are_not_told_apart() -> None:
+    files = artifacts("forward_and_extra")
+    # Each method is one delegate call, and a program says no more of it than that.
+    trace = Inspector(etdump_path=files.folder / "timing.etdp", program=files.pte).trace
+
+    assert {trace.method_of(block) for block in trace.blocks[1:]} == {"forward", "extra"}
+    for profile in trace.profiles():
+        assert {profile.method, *profile.alternatives} == {"forward", "extra"}
+
+
+def test_absent_names_are_none_and_not_nan() -> None:
+    frame = open_artifact("transformer").to_dataframe()
+
+    for column in ("delegate_backend_name", "delegate_debug_identifier"):
+        values = list(frame[column])
+        assert None in values
+        assert not any(isinstance(value, float) for value in values)
+
+
+def test_upstreams_time_scale_and_graph_names_are_taken() -> None:
+    upstream = pytest.importorskip("executorch.devtools.inspector")
+    files = artifacts("cnn_portable")
+
+    inspector = Inspector(
+        etdump_path=files.folder / "timing.etdp",
+        etrecord=files.etrecord,
+        target_time_scale=upstream.TimeScale.US,
+    )
+
+    assert inspector.event_blocks[0].target_time_scale is TimeScale.US
+    assert inspector.get_exported_program("exported_program") is not None

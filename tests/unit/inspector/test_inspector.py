@@ -175,7 +175,7 @@ def test_the_seeds_command_line(
 
 def test_the_seeds_command_line_ends_with_a_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert inspector_cli(["--etdump_path", "/nowhere.etdp"]) == 2
-    dump = str(artifacts("cnn_portable").etdump)
+    dump = str(artifacts("cnn_portable").etdump_timing)
     assert inspector_cli(["--etdump_path", dump, "--tsv_path", "/nowhere/x.tsv"]) == 2
     assert "ETDump file not found" in capsys.readouterr().err
     assert inspector_cli(["--etdump_path", __file__]) == 3
