@@ -73,7 +73,7 @@ def test_parts_can_be_replaced() -> None:
 
 def test_an_attribute_error_of_a_metadata_parser_is_told() -> None:
     inspector = Inspector(
-        etdump_path=artifacts("cnn_xnnpack").etdump,
+        etdump_path=artifacts("cnn_xnnpack").etdump_timing,
         delegate_metadata_parser=lambda metadata: metadata.no_such_thing,
     )
     event = next(e for block in inspector.event_blocks for e in block if e.is_delegated_op)
