@@ -15,7 +15,7 @@ from etscope.analysis.blocks import EventKey
 from etscope.analysis.places import lines_of, user_lines
 from etscope.model.graph import Graph, Node, SourceLine
 
-# What upstream keeps out of its operator graph (upstream.md: 1.21).
+# What upstream folds into other nodes when it makes its operator graph (debug_format/et_schema.py).
 _FOLDED_OPS = frozenset({"getitem", "alloc"})
 
 
