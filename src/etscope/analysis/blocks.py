@@ -20,7 +20,7 @@ from etscope.formats.etdump import ETDump, EventKind
 
 Ints = npt.NDArray[np.int64]
 
-# Names of events that the runtime logs for itself, not for an instruction (method.cpp, program.cpp).
+# What the runtime logs for itself, not for an instruction (method.cpp, program.cpp).
 FRAMEWORK_EVENTS = frozenset({"Method::init", "Program::load_method", "Method::execute"})
 DELEGATE_CALL = "DELEGATE_CALL"
 # The chain index of what is logged outside any instruction.
