@@ -54,13 +54,17 @@ UNAVAILABLE = _Unavailable()
 
 @dataclass(frozen=True)
 class Trace:
-    """A dump, and with it as much as was given of: debug buffer, record, program."""
+    """A dump, and with it as much as was given of: debug buffer, record, program.
+
+    `forced`: take the runs for the record's though they contradict it, as a person insists.
+    """
 
     dump: ETDump
     record: RecordView | None = None
     debug_buffer: DebugBuffer | None = None
     program: Program | None = None
     reference_graph: str = EDGE_GRAPH
+    forced: bool = False
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -108,6 +112,8 @@ class Trace:
             if block.keys not in likely:
                 methods = self.methods if executes(block) else ()
                 agreeing = [m for m in methods if self.disagreement(block, m) is None]
+                if self.forced:
+                    agreeing = agreeing or list(methods)
                 without = [m for m in agreeing if self.doubt(block, m) is None]
                 likely[block.keys] = without or agreeing
         fitting: dict[tuple[EventKey, ...], tuple[str, ...]] = {}

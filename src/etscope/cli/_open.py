@@ -63,6 +63,7 @@ def open_trace(
         record=None if etrecord is None else read_etrecord(etrecord),
         debug_buffer=None if debug_buffer is None else DebugBuffer.open(debug_buffer),
         program=None if program is None else read_pte(program),
+        forced=force,
     )
     trace.check_debug_buffer()
     if not force:

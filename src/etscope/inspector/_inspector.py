@@ -120,6 +120,7 @@ class Inspector:
             debug_buffer=None if debug_buffer_path is None else DebugBuffer.open(debug_buffer_path),
             program=None if program is None else read_pte(program),
             reference_graph=reference_graph_name,
+            forced=not verify,
         )
         if verify:
             self.trace.verify()

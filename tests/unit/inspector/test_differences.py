@@ -362,7 +362,9 @@ def test_a_foreign_record_is_refused_and_the_first_difference_named() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         forced = Inspector(etdump_path=dump, etrecord=record, verify=False)
-    assert all(block.method is None for block in forced.event_blocks)
+    (block,) = blocks(forced)
+    assert block.method == "forward"
+    assert any(event.op_types for event in block)
 
 
 # --- arguments -----------------------------------------------------------------------------------
