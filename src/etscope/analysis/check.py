@@ -196,7 +196,7 @@ def doubt(observed: Observed, symbols: MethodSymbols) -> str | None:
 def _kernel_differs(observed: Observed, symbols: MethodSymbols, instruction: int) -> str | None:
     kernel = observed.kernel(instruction)
     handles = symbols.handles[instruction]
-    nodes = symbols.nodes_of((handles,) if isinstance(handles, int) else handles)
+    nodes = symbols.nodes_of(handles)
     if kernel is None or not nodes or stem(kernel) in {stem(node.op) for node in nodes}:
         return None
     shown = ", ".join(dict.fromkeys(node.op for node in nodes))

@@ -7,7 +7,7 @@ a delegate its `delegate_map`) -> nodes of a graph with one of these handles.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,6 +17,17 @@ from etscope.model.graph import Graph, Node, SourceLine
 
 # What upstream folds into other nodes when it makes its operator graph (debug_format/et_schema.py).
 _FOLDED_OPS = frozenset({"getitem", "alloc"})
+
+
+# As a record has them: an int for a kernel, a list for a delegate call; None where it has none.
+Handles = int | Sequence[int] | None
+
+
+def handle_list(handles: Handles) -> list[int]:
+    """The handles as a list, whichever way a record has them."""
+    if handles is None:
+        return []
+    return [handles] if isinstance(handles, int) else list(handles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +62,11 @@ class MethodSymbols:
                 table.setdefault(node.debug_handle, []).append(node)
         return {handle: tuple(nodes) for handle, nodes in table.items()}
 
-    def nodes_of(self, handles: Iterable[int]) -> tuple[Node, ...]:
+    def nodes_of(self, handles: Handles) -> tuple[Node, ...]:
         """The nodes with one of `handles`, in the order of the handles, each once."""
         found = {
             id(node): node
-            for handle in dict.fromkeys(handles)
+            for handle in dict.fromkeys(handle_list(handles))
             for node in self.nodes_by_handle.get(handle, ())
         }
         return tuple(found.values())
@@ -70,7 +81,7 @@ class Attribution:
     and the stack trace stored with the instruction, innermost last.
     """
 
-    debug_handles: int | Sequence[int] | None = None
+    debug_handles: Handles = None
     nodes: tuple[Node, ...] = ()
     backend_id: str | None = None
     num_outputs: int = 1
@@ -117,9 +128,7 @@ def attribute(key: EventKey, symbols: MethodSymbols) -> Attribution:
         backend = None
     return Attribution(
         debug_handles=handles,
-        nodes=symbols.nodes_of(
-            (handles,) if isinstance(handles, int) else () if handles is None else handles
-        ),
+        nodes=symbols.nodes_of(handles),
         backend_id=backend,
         num_outputs=symbols.num_outputs.get(instruction, 1),
     )

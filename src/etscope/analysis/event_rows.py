@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.blocks import Block
-from etscope.analysis.correlate import Attribution
+from etscope.analysis.correlate import Attribution, handle_list
 from etscope.analysis.places import common_module
 from etscope.analysis.scale import Scale
 from etscope.analysis.trace import Trace
@@ -58,7 +58,6 @@ _FACTS = (
 
 def _fact(block: Block, method: str | None, index: int, found: Attribution) -> dict[str, Any]:
     key = block.keys[index]
-    handles = found.debug_handles
     return {
         "event_block": block.name,
         "method": method,
@@ -66,7 +65,7 @@ def _fact(block: Block, method: str | None, index: int, found: Attribution) -> d
         "instruction_id": key.instruction,
         "delegate_debug_identifier": None if key.delegate_id is None else str(key.delegate_id),
         "backend": found.backend_id,
-        "debug_handles": [handles] if isinstance(handles, int) else list(handles or ()),
+        "debug_handles": handle_list(found.debug_handles),
         "op_types": found.op_types,
         "module": common_module(found.nodes),
         "sources": [str(line) for line in found.lines],

@@ -101,7 +101,7 @@ class LinkedGraph:
         table: dict[int, Nodes] = {}
         alike: dict[tuple[int, ...], list[int]] = {}  # by `id` of the nodes
         for instruction, handles in sorted(self.symbols.handles.items()):
-            nodes = self.symbols.nodes_of((handles,) if isinstance(handles, int) else handles)
+            nodes = self.symbols.nodes_of(handles)
             label = self.labels[instruction] if 0 <= instruction < len(self.labels) else ""
             named = tuple(node for node in nodes if label and stem(node.op) == stem(label))
             table[instruction] = named or nodes

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from etscope.analysis.correlate import Attribution
+from etscope.analysis.correlate import handle_list
 from etscope.analysis.places import common_module, module_type, short_lines
 from etscope.analysis.profile import EXECUTE, LOAD_METHOD, MethodProfile, Row, Ticks
 from etscope.analysis.scale import Scale
@@ -16,17 +15,18 @@ from etscope.errors import UsageError
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_duration
 
-# Statistics over the runs in which an instruction ran; `avg` alone is over all runs, so that the
-# column adds up to the method's.
-_STATISTICS: dict[str, Callable[[npt.NDArray[np.float64]], float]] = {
-    "p10": lambda samples: float(np.percentile(samples, 10)),
-    "p50": lambda samples: float(np.percentile(samples, 50)),
-    "p90": lambda samples: float(np.percentile(samples, 90)),
-    "min": lambda samples: float(samples.min()),
-    "max": lambda samples: float(samples.max()),
-    "std": lambda samples: float(samples.std()),
-    "first": lambda samples: float(samples[0]),
-}
+_STATISTICS = ("p10", "p50", "p90", "min", "max", "std", "first")
+
+
+def _statistics(row: Row, scale: Scale) -> dict[str, float | None]:
+    """Statistics over the runs in which the row ran, None if in none. `avg` alone is over all
+    runs, so that its column adds up to the method's."""
+    samples = scale(row.ticks[row.ran])
+    if not len(samples):
+        return dict.fromkeys(_STATISTICS)
+    p10, p50, p90 = np.percentile(samples, (10, 50, 90)).tolist()
+    values = (p10, p50, p90, samples.min(), samples.max(), samples.std(), samples[0])
+    return dict(zip(_STATISTICS, map(float, values), strict=True))
 
 
 def columns(unit: str) -> tuple[Column, ...]:
@@ -138,8 +138,8 @@ def _sorted(groups: list[list[Row]], scale: Scale, sort: str) -> list[list[Row]]
 
 
 def _statistic(name: str, row: Row, scale: Scale) -> float:
-    ran = row.ran
-    return _STATISTICS[name](scale(row.ticks[ran])) if ran.any() else float("nan")
+    value = _statistics(row, scale)[name]
+    return float("nan") if value is None else value
 
 
 def closing_rows(profile: MethodProfile, hidden: Sequence[Row]) -> list[Row]:
@@ -187,14 +187,12 @@ def _table(profile: MethodProfile, rows: list[Row], tail: list[Row], scale: Scal
 
 
 def _measures(row: Row, scale: Scale) -> dict[str, Any]:
-    ran = row.ran
-    samples = scale(row.ticks[ran])
     kernel = None if row.kernel_ticks is None else float(scale(row.kernel_ticks).mean())
     return {
         "calls": float(row.calls.mean()),
         "avg": float(scale(row.ticks).mean()),
         "kernel": kernel,
-        **{name: (f(samples) if len(samples) else None) for name, f in _STATISTICS.items()},
+        **_statistics(row, scale),
     }
 
 
@@ -218,15 +216,8 @@ def _identity(row: Row) -> dict[str, Any]:
         "bytes_written": attribution.bytes_written,
         "backend": attribution.backend_id,
         "delegate_debug_identifier": row.delegate_id,
-        "debug_handles": _handles(attribution),
+        "debug_handles": handle_list(attribution.debug_handles),
     }
-
-
-def _handles(attribution: Attribution) -> list[int]:
-    handles = attribution.debug_handles
-    if handles is None:
-        return []
-    return [handles] if isinstance(handles, int) else list(handles)
 
 
 def profile_title(profile: MethodProfile, scale: Scale) -> str:

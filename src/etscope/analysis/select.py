@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from etscope.analysis.correlate import handle_list
 from etscope.analysis.places import lines_of, module_path, module_type
 from etscope.analysis.profile import Row
 from etscope.model.graph import Node
@@ -13,7 +14,6 @@ from etscope.model.selector import Fields
 def fields_of_row(row: Row) -> Fields:
     """A row of a profile: its own names, and all that its nodes say."""
     found = row.attribution
-    handles = found.debug_handles
     backends = [found.backend_id or "delegate"] if row.kind in ("delegate", "delegated") else []
     return {
         **_fields_of_nodes(found.nodes),
@@ -21,7 +21,7 @@ def fields_of_row(row: Row) -> Fields:
         "op": [row.name, *found.op_types],
         "file": [str(line) for line in found.lines],
         "delegate": backends,
-        "handle": _texts([handles] if isinstance(handles, int) else handles or ()),
+        "handle": _texts(handle_list(found.debug_handles)),
         "id": _texts([] if row.instruction_id is None else [row.instruction_id]),
         "kind": [row.kind],
     }

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.blocks import DELEGATE_CALL, Block, EventKey
-from etscope.analysis.correlate import Attribution
+from etscope.analysis.correlate import Attribution, handle_list
 from etscope.analysis.places import common_module
 from etscope.analysis.trace import Trace
 from etscope.model.timeline import Timeline, Track
@@ -68,10 +68,8 @@ def _args(trace: Trace, block: Block, key: EventKey, found: Attribution) -> dict
         args["instruction_id"] = key.instruction
     if key.delegate_id is not None:
         args["delegate_debug_identifier"] = key.delegate_id
-    handles = found.debug_handles
-    if handles is not None:
-        listed = [handles] if isinstance(handles, int) else handles
-        args["debug_handle"] = ", ".join(map(str, listed))
+    if found.debug_handles is not None:
+        args["debug_handle"] = ", ".join(map(str, handle_list(found.debug_handles)))
     if found.op_types:
         args["op_types"] = ", ".join(dict.fromkeys(found.op_types))
     module = common_module(found.nodes)

@@ -100,9 +100,14 @@ class Trace:
         return tuple(names)
 
     @cached_property
-    def _fitting(self) -> Mapping[tuple[EventKey, ...], tuple[str, ...]]:
-        """For each distinct sequence of events, the methods that it fits, the chosen one first:
-        one that no other sequence was taken for.
+    def _observed(self) -> Mapping[int, Observed]:
+        """What each block logged of its instructions, by `id` of the block."""
+        return {id(block): Observed.of(block) for block in self.blocks}
+
+    @cached_property
+    def _fitting(self) -> Mapping[int, tuple[str, ...]]:
+        """For each block, by its `id`, the methods that it fits, the chosen one first: one that no
+        block of other events was taken for.
 
         Blocks of the same events (of several bundled inputs) are of one method: nothing tells them
         apart.
@@ -121,19 +126,19 @@ class Trace:
         for keys in sorted(likely, key=lambda keys: len(likely[keys])):  # those with a choice last
             fitting[keys] = tuple(sorted(likely[keys], key=taken.__contains__))
             taken.update(fitting[keys][:1])
-        return fitting
+        return {id(block): fitting[block.keys] for block in self.blocks}
 
     def method_of(self, block: Block) -> str | None:
         """The method whose runs the block holds; None for loading, or when nothing tells."""
-        return next(iter(self._fitting[block.keys]), None)
+        return next(iter(self._fitting[id(block)]), None)
 
     def also_fitting(self, block: Block) -> tuple[str, ...]:
         """Other methods that the block may be of as well: nothing in the dump tells them apart."""
-        return self._fitting[block.keys][1:]
+        return self._fitting[id(block)][1:]
 
     def disagreement(self, block: Block, method: str) -> str | None:
         """What in the block shows that it did not run `method`; None when nothing does."""
-        observed = Observed.of(block)
+        observed = self._observed[id(block)]
         if method in self.labels:
             difference = differs_from_labels(observed, self.labels[method])
             if difference is not None or self.record is None:
@@ -153,7 +158,7 @@ class Trace:
         """What makes it unlikely that the block ran `method`; None when nothing does."""
         if self.record is None or self.record.fingerprints is not None:
             return None
-        return doubt(Observed.of(block), self.symbols(method))
+        return doubt(self._observed[id(block)], self.symbols(method))
 
     def verify(self) -> None:
         """Raise `MismatchError` if a run of the dump was of no method of the record or program;

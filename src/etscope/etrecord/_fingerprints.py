@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 from etscope.analysis.check import instruction_labels
 from etscope.formats.fingerprints import Fingerprints, MethodFingerprint
-from etscope.formats.pte import read_pte
+from etscope.formats.pte import program_fingerprint, read_pte
 
 
 def program_fingerprints(buffer: bytes, graph_hashes: Mapping[str, str]) -> Fingerprints:
     """Of a .pte file, with the SHA-256 of each method's graph."""
     return Fingerprints(
-        hashlib.sha256(buffer).hexdigest(),
+        program_fingerprint(buffer),
         len(buffer),
         {
             method.name: MethodFingerprint(

@@ -128,19 +128,6 @@ class Inspector:
             warn_no_debug_buffer()
         self.event_blocks: list[EventBlock] = [self._block(block) for block in self.trace.blocks]
 
-    @classmethod
-    def from_trace(cls, trace: Trace) -> Inspector:
-        """An Inspector over what is open already, in default time scales."""
-        inspector = cls.__new__(cls)
-        inspector.trace = trace
-        inspector._source_time_scale, inspector._target_time_scale = TimeScale.NS, TimeScale.MS
-        inspector._factor = scale_factor(TimeScale.NS, TimeScale.MS)
-        inspector._delegate_metadata_parser = None
-        inspector._delegate_time_scale_converter = None
-        inspector._etrecord = trace.record
-        inspector.event_blocks = [inspector._block(block) for block in trace.blocks]
-        return inspector
-
     # -- from the engine's columns to upstream's objects
 
     def _block(self, block: Block) -> EventBlock:

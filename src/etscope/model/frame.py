@@ -104,7 +104,7 @@ def _op_types(op_types: list[str]) -> list[str] | str:
 
 
 def _statistics(perf_data: Sequence[PerfData | None]) -> dict[str, Any]:
-    """Columns of p10 … max; None where an event has no samples."""
+    """Columns of p10 … max; NaN where an event has no samples."""
     result = {name: np.full(len(perf_data), np.nan) for name in STATISTICS}
     lengths = np.array([perf.count if perf else 0 for perf in perf_data])
     for length in np.unique(lengths[lengths > 0]):
