@@ -26,6 +26,7 @@ import numpy as np
 from etscope.errors import EtscopeError
 from etscope.formats.debug_buffer import DebugBuffer
 from etscope.formats.etdump import ETDump, TensorRef, read_etdump
+from tests.attacks.mutations import cut_out, truncate
 
 SECONDS = 20  # of CPU for one case; they take some milliseconds
 _INTERESTING = (0, 1, 2, 3, 4, 8, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
@@ -46,15 +47,6 @@ def mutated(seed: int, index: int, dumps: Sequence[bytes]) -> bytes:
 def _flip(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
     for _ in range(rng.choice((1, 1, 2, 16))):
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-
-
-def _truncate(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
-    del data[rng.randrange(len(data)) :]
-
-
-def _cut_out(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
-    start = rng.randrange(len(data))
-    del data[start : start + rng.choice((1, 4, 8, 100))]
 
 
 def _number(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
@@ -96,8 +88,8 @@ def _splice(rng: random.Random, data: bytearray, dumps: Sequence[bytes]) -> None
 
 _MUTATIONS: tuple[Callable[[random.Random, bytearray, Sequence[bytes]], None], ...] = (
     _flip,
-    _truncate,
-    _cut_out,
+    truncate,
+    cut_out,
     _number,
     _reference,
     _same_reference,

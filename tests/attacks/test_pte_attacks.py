@@ -24,6 +24,7 @@ from etscope.formats.identify import identify
 from etscope.formats.pte import Program, read_pte
 from etscope.formats.pte_schema import JumpFalseCall, KernelCall, MoveCall, TensorValue
 from tests.artifacts import artifacts
+from tests.attacks.mutations import cut_out, truncate
 from tests.unit.formats.handmade import (
     Number,
     build,
@@ -50,15 +51,6 @@ Mutation = Callable[[random.Random, bytearray, Sequence[bytes]], None]
 def flip(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
     for _ in range(rng.choice((1, 2, 8, 64))):
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-
-
-def truncate(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
-    del data[rng.randrange(len(data)) :]
-
-
-def cut_out(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
-    start = rng.randrange(len(data))
-    del data[start : start + rng.choice((1, 4, 8, 100))]
 
 
 def number(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:

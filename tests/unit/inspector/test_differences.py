@@ -24,16 +24,7 @@ from etscope.errors import (
 )
 from etscope.formats.etdump_writer import ETDumpWriter
 from tests.artifacts import artifacts
-
-
-def open_artifact(name: str, **options: Any) -> Inspector:
-    files = artifacts(name)
-    return Inspector(
-        etdump_path=files.etdump,
-        etrecord=files.etrecord,
-        debug_buffer_path=files.debug_buffer,
-        **options,
-    )
+from tests.unit.inspector.opening import open_artifact
 
 
 def blocks(inspector: Inspector, name: str = "Execute") -> list[EventBlock]:

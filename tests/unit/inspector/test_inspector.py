@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,16 +14,7 @@ from etscope.formats.etdump_writer import ETDumpWriter
 from etscope.inspector import compare_results
 from etscope.inspector.inspector_cli import main as inspector_cli
 from tests.artifacts import artifacts
-
-
-def open_artifact(name: str, **options: Any) -> Inspector:
-    files = artifacts(name)
-    return Inspector(
-        etdump_path=files.etdump,
-        etrecord=files.etrecord,
-        debug_buffer_path=files.debug_buffer,
-        **options,
-    )
+from tests.unit.inspector.opening import open_artifact
 
 
 def test_get_op_list_groups_events_by_op_type() -> None:
