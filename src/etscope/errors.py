@@ -149,10 +149,23 @@ class MissingDependencyError(EtscopeError, ImportError):
 
 
 class RuntimeFailure(EtscopeError, RuntimeError):
-    """The ExecuTorch runtime or a device failed; the message carries its own log."""
+    """The ExecuTorch runtime or a device failed.
+
+    `log` is what it said itself, without lines that say nothing of the failure; "" if it died
+    without a word.
+    """
 
     slug = "runtime-failure"
     exit_code = 5
+
+    def __init__(self, message: str, *, log: str = "", hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.log = log
+
+    def __str__(self) -> str:
+        log = "".join(f"\n  | {line}" for line in self.log.splitlines())
+        text = f"{self.message}{log}"
+        return text if self.hint is None else f"{text}\n  hint: {self.hint}"
 
 
 def _low_level() -> tuple[type[Exception], ...]:

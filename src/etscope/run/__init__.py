@@ -1,0 +1,1 @@
+"""Run a program on the ExecuTorch runtime, and get its ETDump, debug buffer and outputs."""
