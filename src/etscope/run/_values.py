@@ -49,9 +49,10 @@ def dim_order_of(array: npt.NDArray[Any]) -> tuple[int, ...]:
 
 def in_dim_order(array: npt.NDArray[Any], dim_order: tuple[int, ...]) -> npt.NDArray[Any]:
     """The same values, dense in memory in that order of dimensions; no copy if they are already."""
-    laid_out = np.ascontiguousarray(array.transpose(dim_order))
-    # ascontiguousarray makes a scalar one-dimensional
-    return laid_out.reshape([array.shape[d] for d in dim_order]).transpose(np.argsort(dim_order))
+    sizes = [array.shape[d] for d in dim_order]  # ascontiguousarray makes a scalar a vector of one
+    dense = np.ascontiguousarray(array.transpose(dim_order)).reshape(sizes)
+    view: npt.NDArray[Any] = dense.transpose(np.argsort(np.asarray(dim_order, dtype=np.intp)))
+    return view
 
 
 def describe_value(value: Any, file: Path, dim_order: tuple[int, ...] | None = None) -> Any:
