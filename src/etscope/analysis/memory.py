@@ -7,7 +7,7 @@ views do, count once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -195,20 +195,26 @@ def debug_buffer_bytes(program: Program, method: str) -> int:
     the method's outputs, each tensor aligned to 64 bytes; the first may need 63 bytes more. An
     instruction counts once: runs through a loop need more, and branches less.
     """
-    found = program.method(method)
-    logged: list[int] = []
-    for instruction, record in zip(
-        found.instructions, instructions(program, method).records, strict=True
-    ):
-        logged.extend(_logged(found, instruction, record.outputs))
-    logged.extend(found.outputs)
+    values = program.method(method).values
     sizes = (
         tensor.nbytes or 0
-        for index in logged
-        for tensor in [found.values[index]]
+        for _, index in logged_values(program, method)
+        for tensor in [values[index]]
         if isinstance(tensor, TensorValue)
     )
     return sum(-(-size // _DEBUG_ALIGNMENT) * _DEBUG_ALIGNMENT for size in sizes)
+
+
+def logged_values(program: Program, method: str) -> Iterator[tuple[str, int]]:
+    """(by what, index of the value) of all that one run logs when all intermediate outputs are
+    recorded; the first is an instruction ("3 aten::add.out") or "the method's outputs"."""
+    found = program.method(method)
+    records = instructions(program, method).records
+    for number, (instruction, record) in enumerate(zip(found.instructions, records, strict=True)):
+        for index in _logged(found, instruction, record.outputs):
+            yield f"{number} {record.label}", index
+    for index in found.outputs:
+        yield "the method's outputs", index
 
 
 def _logged(method: Method, instruction: Instruction, outputs: tuple[int, ...]) -> Iterable[int]:

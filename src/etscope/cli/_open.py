@@ -30,7 +30,9 @@ def trace_options(function: _Function) -> _Function:
             help="Unit of the runtime's clock.",
         ),
         click.option("--force", is_flag=True, help="Go on though files do not belong together."),
-        click.option("--program", "-p", type=FILE, metavar="PTE", help="The .pte file that ran."),
+        click.option(
+            "--program", "-p", type=FILE, metavar="PTE", help="The .pte or .bpte that ran."
+        ),
         click.option(
             "--debug-buffer", "-b", type=FILE, metavar="BIN", help="The file of logged tensors."
         ),
@@ -56,13 +58,13 @@ def open_trace(
     from etscope.formats.debug_buffer import DebugBuffer
     from etscope.formats.etdump import read_etdump
     from etscope.formats.etrecord import read_etrecord
-    from etscope.formats.pte import read_pte
+    from etscope.formats.program_file import read_program_file
 
     trace = Trace(
         dump=read_etdump(dump),
         record=None if etrecord is None else read_etrecord(etrecord),
         debug_buffer=None if debug_buffer is None else DebugBuffer.open(debug_buffer),
-        program=None if program is None else read_pte(program),
+        program=None if program is None else read_program_file(program)[0],
         forced=force,
     )
     trace.check_debug_buffer()

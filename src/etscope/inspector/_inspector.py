@@ -22,10 +22,12 @@ from etscope.analysis.trace import (
 )
 from etscope.errors import MissingDataError, UsageError
 from etscope.etrecord import as_record
+from etscope.formats.bundled import BundledFile
 from etscope.formats.debug_buffer import DebugBuffer
 from etscope.formats.etdump import read_etdump
 from etscope.formats.etrecord import EDGE, EXPORTED
-from etscope.formats.pte import read_pte
+from etscope.formats.program_file import read_program_file
+from etscope.formats.pte import Program
 from etscope.formats.source import PathLike
 from etscope.formats.vgf import parse_vgf_neural_statistics_delegate_metadata
 from etscope.model.events import (
@@ -81,7 +83,7 @@ class Inspector:
         reference_graph_name: str = EDGE_GRAPH,
         *,
         buffer_path: PathLike | None = None,
-        program: PathLike | bytes | None = None,
+        program: PathLike | bytes | Program | BundledFile | None = None,
         verify: bool = True,
     ) -> None:
         """Open a dump and whatever explains it.
@@ -96,7 +98,8 @@ class Inspector:
             events inside delegates, whose clock may be another one.
         enable_module_hierarchy: accepted for upstream's callers; modules are always there.
         reference_graph_name: the record's graph that events are linked to.
-        program: the .pte that ran, as a path or bytes: gives operators without a record.
+        program: the .pte or .bpte that ran, as a path, as bytes, or opened: gives operators
+            without a record, and a bundled program the outputs that its cases expect.
         verify: refuse a record or program that the dump is not of.
 
         Raises `UsageError` for arguments that do not fit together, `FormatError` for a bad file,
@@ -114,11 +117,12 @@ class Inspector:
         self._delegate_time_scale_converter = delegate_time_scale_converter
         self._etrecord = etrecord
         dump = read_etdump(etdump_data if etdump_path is None else etdump_path)  # type: ignore[arg-type]
+        opened, self._bundle = _opened_program(program)
         self.trace = Trace(
             dump=dump,
             record=None if etrecord is None else as_record(etrecord),
             debug_buffer=None if debug_buffer_path is None else DebugBuffer.open(debug_buffer_path),
-            program=None if program is None else read_pte(program),
+            program=opened,
             reference_graph=reference_graph_name,
             forced=not verify,
         )
@@ -214,10 +218,16 @@ class Inspector:
         return Runs(count, lambda run: _outputs(self.trace.values(block, run, positions)))
 
     def _reference(self, method: str | None, index: int) -> ProgramOutput | None:
-        if method is None or index < 0 or self.trace.record is None:
+        """The outputs to expect of a test case: by the record, or by the bundled program."""
+        if method is None or index < 0:
             return None
-        cases = (self.trace.record.reference_outputs() or {}).get(method)
-        if cases is None or index >= len(cases):
+        record, cases = self.trace.record, None
+        if record is not None:
+            cases = (record.reference_outputs() or {}).get(method)
+        if cases is None and self._bundle is not None:
+            suites = {suite.method: suite.cases for suite in self._bundle.suites}
+            cases = [case.expected_outputs for case in suites.get(method, ())]
+        if cases is None or index >= len(cases) or not cases[index]:
             return None
         return _outputs(list(cases[index]))
 
@@ -376,6 +386,14 @@ class Inspector:
         if record is None:
             return None
         return {name: load_graph(record, name) for name in record.graph_names}
+
+
+def _opened_program(program: Any) -> tuple[Program | None, BundledFile | None]:
+    if program is None or isinstance(program, Program):
+        return program, None
+    if isinstance(program, BundledFile):
+        return program.program(), program
+    return read_program_file(program)
 
 
 def _converted(

@@ -1,0 +1,143 @@
+"""Executes a job on the runtime inside the `executorch` package, in this very process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+import torch
+
+from etscope.bridge.tensors import tensor_from_numpy
+from etscope.errors import MissingDependencyError, UsageError
+from etscope.formats.pte import read_pte
+
+try:
+    # The bindings alone. `executorch.runtime` adds seconds of imports that nothing here needs.
+    from executorch.extension.pybindings import _C
+except ImportError as error:
+    raise MissingDependencyError(
+        f"the ExecuTorch runtime cannot be loaded: {error}",
+        hint="running a program needs the Python package of ExecuTorch 1.5 or later: "
+        "pip install 'etscope[torch]'",
+    ) from error
+
+# Namespace of operators -> the library in the executorch package that has their kernels.
+_KERNELS = {
+    "quantized_decomposed": "kernels/quantized/**/*quantized_ops_aot_lib.*",
+    "llama": "extension/llm/custom_ops/**/*custom_ops_aot_lib.*",
+    "preprocess": "extension/llm/custom_ops/**/*custom_ops_aot_lib.*",
+}
+
+
+def torch_values(values: Sequence[Any]) -> list[Any]:
+    """Numpy arrays as torch tensors, the rest as it is."""
+    return [tensor_from_numpy(v) if isinstance(v, np.ndarray) else v for v in values]
+
+
+def numpy_value(value: Any) -> Any:
+    """A torch tensor as a numpy array of its own memory, the rest as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    bits = _BITS.get(value.dtype)
+    if bits is not None:
+        import ml_dtypes
+
+        return numpy_value(value.view(bits[0])).view(getattr(ml_dtypes, bits[1]))
+    return np.array(value.detach().numpy(), order="K")
+
+
+_BITS = {
+    torch.bfloat16: (torch.int16, "bfloat16"),
+    torch.float8_e5m2: (torch.uint8, "float8_e5m2"),
+    torch.float8_e4m3fn: (torch.uint8, "float8_e4m3fn"),
+    torch.float8_e5m2fnuz: (torch.uint8, "float8_e5m2fnuz"),
+    torch.float8_e4m3fnuz: (torch.uint8, "float8_e4m3fnuz"),
+}
+
+
+def execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[str, Any]:
+    """Execute `job` (`etscope.run._job.Job`) and return its result as `result.json` has it, with
+    numpy arrays for the descriptions of outputs. The two files are written if named."""
+    _load_libraries(job)
+    if job.threads is not None:
+        _C._unsafe_reset_threadpool(job.threads)
+    begin = perf_counter_ns()
+    program = _C._load_program(
+        str(job.program),
+        enable_etdump=etdump is not None,
+        debug_buffer_size=0 if debug_buffer is None else job.debug_buffer_size,
+        data_path=None if job.data is None else str(job.data),
+    )
+    load_ns = perf_counter_ns() - begin
+    methods: dict[str, Any] = {}
+    calls = [_execute_call(program, methods, call) for call in job.calls]
+    if etdump is not None:
+        buffer = None if debug_buffer is None else str(debug_buffer)
+        program.write_etdump_result_to_file(str(etdump), buffer)
+    return {
+        "runner": "python",
+        "executorch": metadata.version("executorch"),
+        "threads": _C._threadpool_get_thread_count(),
+        "load_ns": load_ns,
+        "calls": calls,
+    }
+
+
+def _execute_call(program: Any, methods: dict[str, Any], call: Any) -> dict[str, Any]:
+    load_ns = 0
+    if call.method not in methods:
+        begin = perf_counter_ns()
+        methods[call.method] = program.load_method(call.method)
+        load_ns = perf_counter_ns() - begin
+    method, inputs = methods[call.method], torch_values(call.inputs)
+    warmup_ns, _ = _timed(method, inputs, call.warmup)
+    samples_ns, outputs = _timed(method, inputs, call.iterations)
+    return {
+        "load_ns": load_ns,
+        "warmup_ns": warmup_ns,
+        "samples_ns": samples_ns,
+        "outputs": [numpy_value(value) for value in outputs],
+    }
+
+
+def _timed(method: Any, inputs: list[Any], count: int) -> tuple[list[int], list[Any]]:
+    """The wall time of each of `count` executions, in ns, and the outputs of the last.
+
+    Outputs are not cloned: they are views of the method's memory until its next execution.
+    """
+    times = [0] * count
+    outputs: list[Any] = []
+    for index in range(count):
+        begin = perf_counter_ns()
+        outputs = method(inputs, clone_outputs=False)
+        times[index] = perf_counter_ns() - begin
+    return times, outputs
+
+
+def _load_libraries(job: Any) -> None:
+    """Load what registers the kernels and backends that the bindings lack."""
+    for library in job.libraries:
+        _load_library(library)
+    known = {name.partition("::")[0] for name in _C._get_operator_names()}
+    used = {
+        operator.name.partition("::")[0]
+        for method in read_pte(job.program).methods
+        for operator in method.operators
+    }
+    spec = find_spec("executorch")
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
+    for pattern in sorted({_KERNELS[name] for name in used - known if name in _KERNELS}):
+        for library in (path for folder in folders for path in folder.glob(pattern)):
+            _load_library(library)
+
+
+def _load_library(library: Path) -> None:
+    try:
+        torch.ops.load_library(str(library))
+    except OSError as error:
+        raise UsageError(f"cannot load the library {library}: {error}") from error

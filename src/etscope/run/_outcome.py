@@ -1,0 +1,264 @@
+"""What a run leaves: outputs, latency, an ETDump and a debug buffer, to look at or to keep."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from etscope.analysis.verification import Verification, compare_outputs
+from etscope.errors import MissingDataError, UsageError
+from etscope.formats.pte import program_fingerprint
+from etscope.formats.replacing import replacing
+from etscope.formats.source import PathLike
+from etscope.formats.tensor_files import write_tensor_file
+from etscope.model.table import Table
+from etscope.optional import available
+from etscope.run._execute import Executed
+from etscope.run._job import JobCall
+from etscope.run._latency import Latency, latency_of, latency_table
+from etscope.run._program import Opened
+
+if TYPE_CHECKING:
+    from etscope.inspector import Inspector
+
+LATENCY, PROFILE, VALUES = "latency", "profile", "values"
+_TRACED = {LATENCY: None, PROFILE: "times", VALUES: "values"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallRun:
+    """What was called: the method, its flat inputs (numpy), and the bundled test case or None."""
+
+    method: str
+    inputs: tuple[Any, ...]
+    case: int | None
+
+    @classmethod
+    def of(cls, call: JobCall) -> CallRun:
+        case = call.bundled_input_index
+        return cls(call.method, call.inputs, None if case < 0 else case)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a run left. Its files are in a temporary folder until they are saved, and go with it.
+
+    calls: what was executed, in order. passes: the separate runs by name: "latency" (untraced),
+    "profile" (times) and "values".
+    """
+
+    opened: Opened
+    calls: tuple[CallRun, ...]
+    passes: Mapping[str, Executed]
+    folder: TemporaryDirectory[str]
+
+    # -- outputs
+
+    @cached_property
+    def call_outputs(self) -> list[list[Any]]:
+        """The outputs of each call's last execution, flat: torch tensors when torch is installed,
+        else numpy arrays; numbers as they are."""
+        if available("torch") is None:
+            return [list(outputs) for outputs in self.arrays]
+        from etscope.bridge.tensors import torch_values
+
+        return [torch_values(outputs) for outputs in self.arrays]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The outputs of the only call; see `call_outputs`."""
+        if len(self.calls) != 1:
+            raise UsageError(
+                f"this run made {len(self.calls)} calls", hint="call_outputs has those of each"
+            )
+        return self.call_outputs[0]
+
+    @property
+    def arrays(self) -> list[tuple[Any, ...]]:
+        """As `call_outputs`, with numpy arrays whatever is installed."""
+        return [call.outputs for call in self._first.result.calls]
+
+    # -- times
+
+    @property
+    def latencies(self) -> list[Latency]:
+        """Of each pass and call, the untraced ones first."""
+        return [
+            latency_of(call.method, call.case, done.result.load_ns, result, _TRACED[name])
+            for name, done in self.passes.items()
+            for call, result in zip(self.calls, done.result.calls, strict=True)
+        ]
+
+    @property
+    def latency(self) -> Latency:
+        """Of the first call; untraced, unless `separate=False` made no such run."""
+        return self.latencies[0]
+
+    def latency_table(self) -> Table:
+        """One row for each of `latencies`."""
+        return latency_table(self.latencies)
+
+    # -- traces
+
+    @property
+    def etdump_path(self) -> Path:
+        """The ETDump: the one with values when there is one, else the one with times."""
+        return self._dump(self._last)
+
+    @property
+    def profile_path(self) -> Path:
+        """The ETDump whose times are the truest: of the run that recorded times only, if any."""
+        return self._dump(self.passes.get(PROFILE, self._last))
+
+    @property
+    def debug_buffer_path(self) -> Path | None:
+        """The debug buffer that goes with `etdump_path`; None when no tensor was recorded."""
+        return self._last.debug_buffer
+
+    def inspector(self, **options: Any) -> Inspector:
+        """An `Inspector` of `etdump_path`, with the debug buffer, the record and the program.
+
+        options: further arguments of `Inspector`; `etdump_path=run.profile_path` looks at the
+        times of the run that recorded no values.
+        """
+        from etscope.inspector import Inspector
+
+        path = options.pop("etdump_path", self.etdump_path)
+        debug_buffer = self.debug_buffer_path if path == self.etdump_path else None
+        known: dict[str, Any] = {"debug_buffer_path": debug_buffer, "etrecord": self.opened.record}
+        if self.opened.bundle is not None:
+            known["program"] = self.opened.bundle
+        elif self.opened.record is None:
+            known["program"] = self.opened.program
+        return Inspector(path, **{**known, **options})
+
+    # -- expected outputs
+
+    def verify(self, rtol: float = 1e-5, atol: float = 1e-8) -> Verification:
+        """Compare the outputs of bundled test cases with the expected ones.
+
+        An element passes when |output - expected| <= atol + rtol * |expected|. Raises
+        `MissingDataError` when no call was of a test case that has expected outputs.
+        """
+        bundle = self.opened.bundle
+        checks = []
+        for call, outputs in zip(self.calls, self.arrays, strict=True):
+            if bundle is None or call.case is None:
+                continue
+            expected = bundle.suite(call.method).cases[call.case].expected_outputs
+            if expected:
+                compared = compare_outputs(expected, outputs, rtol=rtol, atol=atol)
+                checks.append((call.method, call.case, tuple(compared)))
+        if not checks:
+            raise MissingDataError(
+                "nothing was run that has expected outputs",
+                hint="run a bundled program (.bpte) whose test cases have some",
+            )
+        return Verification(tuple(checks), rtol=rtol, atol=atol)
+
+    # -- to keep
+
+    def save_etdump(self, path: PathLike) -> None:
+        """Write the ETDump of `etdump_path` to a file."""
+        _copy(self.etdump_path, path)
+
+    def save_debug_buffer(self, path: PathLike) -> None:
+        """Write the debug buffer to a file; `MissingDataError` when there is none."""
+        if self.debug_buffer_path is None:
+            raise MissingDataError(
+                "no tensor was recorded, so there is no debug buffer",
+                hint="debug_level='intermediate_outputs' (--debug-level) records them",
+            )
+        _copy(self.debug_buffer_path, path)
+
+    def save_outputs(self, path: PathLike) -> None:
+        """Write the outputs to a .npz or .safetensors file: "output_0" and so on, and with
+        several calls "0/output_0"."""
+        named = {
+            f"{call}/output_{index}" if len(self.calls) > 1 else f"output_{index}": value
+            for call, outputs in enumerate(self.arrays)
+            for index, value in enumerate(outputs)
+            if value is not None
+        }
+        write_tensor_file(path, list(named.values()), list(named))
+
+    def save(self, folder: PathLike) -> list[Path]:
+        """Write all files into a folder, which is made if needed; their paths.
+
+        run.etdp (times), and with a debug level values.etdp with debug.bin; outputs.npz (or
+        .safetensors for types that numpy's files cannot hold); run.json: what ran, and how long.
+        """
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        files = [target / "run.etdp"]
+        _copy(self.profile_path, files[0])
+        if self.etdump_path != self.profile_path:
+            files.append(target / "values.etdp")
+            _copy(self.etdump_path, files[-1])
+        if self.debug_buffer_path is not None:
+            files.append(target / "debug.bin")
+            _copy(self.debug_buffer_path, files[-1])
+        files.append(target / self._outputs_name())
+        self.save_outputs(files[-1])
+        files.append(target / "run.json")
+        with replacing(files[-1]) as out:
+            out.write(json.dumps(self.facts(), indent=1).encode() + b"\n")
+        return files
+
+    def facts(self) -> dict[str, Any]:
+        """What ran, on what, and how long it took: plain values for JSON. Times are in ns."""
+        first = self._first
+        path = self.opened.path
+        return {
+            "program": None if path is None else str(path),
+            "program_sha256": program_fingerprint(self.opened.program.source.buffer),
+            "runner": first.result.runner,
+            "executorch": first.result.executorch,
+            "threads": first.result.threads,
+            "debug_level": self._last.job.debug_level,
+            "latencies": [
+                {
+                    "traced": latency.traced,
+                    "method": latency.method,
+                    "case": latency.case,
+                    "load_ns": latency.load_ns,
+                    "first_ns": latency.first_ns,
+                    "samples_ns": latency.samples_ns.tolist(),
+                }
+                for latency in self.latencies
+            ],
+        }
+
+    # -- inside
+
+    @property
+    def _first(self) -> Executed:
+        return next(iter(self.passes.values()))
+
+    @property
+    def _last(self) -> Executed:
+        return list(self.passes.values())[-1]
+
+    def _dump(self, done: Executed) -> Path:
+        if done.etdump is None:
+            raise MissingDataError("nothing was traced in this run")
+        return done.etdump
+
+    def _outputs_name(self) -> str:
+        plain = all(
+            getattr(value, "dtype", None) is None or value.dtype.kind != "V"
+            for outputs in self.arrays
+            for value in outputs
+        )
+        return "outputs.npz" if plain else "outputs.safetensors"
+
+
+def _copy(source: Path, target: PathLike) -> None:
+    with source.open("rb") as data, replacing(target) as out:
+        shutil.copyfileobj(data, out, 1 << 20)

@@ -1,0 +1,90 @@
+"""A runner in a process of its own: started, waited for, and its end told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from etscope.errors import RuntimeFailure
+from etscope.run._explain import DEBUG_BUFFER_FULL, explained, relevant
+
+LOG = "log.txt"
+
+
+class DebugBufferFull(Exception):
+    """The runtime had more to log than its debug buffer holds."""
+
+    def __init__(self, log: str) -> None:
+        super().__init__(log)
+        self.log = log
+
+
+def run_process(
+    command: Sequence[str | os.PathLike[str]],
+    folder: Path,
+    timeout: float | None,
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Run a runner to its end; its exit code. What it says on stderr goes to a file in `folder`.
+
+    Raises `RuntimeFailure` when it was ended by a signal, or after `timeout` seconds, and
+    `DebugBufferFull` when that was the reason.
+    """
+    log_path = folder / LOG
+    with log_path.open("wb") as log:
+        child = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+        try:
+            code = child.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeFailure(
+                f"the run did not end within {timeout:g} s and was stopped",
+                log=relevant(read_log(folder)),
+                hint="allow more time, or run fewer iterations",
+            ) from error
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+    if code < 0:
+        raise _killed(-code, read_log(folder))
+    return code
+
+
+def read_log(folder: Path) -> str:
+    """All that the runner said."""
+    path = folder / LOG
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def failure(what: str, log: str) -> RuntimeFailure:
+    """The error of a runtime that failed in an orderly way; `what` is its own last word."""
+    found = explained(log)
+    if found is None:
+        return RuntimeFailure(what, log=relevant(log))
+    return RuntimeFailure(found[0], log=relevant(log), hint=found[1])
+
+
+def _killed(number: int, log: str) -> Exception:
+    if DEBUG_BUFFER_FULL in log:
+        return DebugBufferFull(relevant(log))
+    name = signal.Signals(number).name
+    found = explained(log)
+    if found is not None:
+        return RuntimeFailure(found[0], log=relevant(log), hint=found[1])
+    hints = {
+        "SIGKILL": "the system may have run out of memory",
+        "SIGSEGV": "the runtime, a kernel or a backend is broken, or the program is",
+    }
+    return RuntimeFailure(
+        f"the runtime's process died of {name}", log=relevant(log), hint=hints.get(name)
+    )

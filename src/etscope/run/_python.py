@@ -1,0 +1,174 @@
+"""The Python runner: a job on the runtime of the `executorch` package, in a child process or in
+this one.
+
+The child is told its job in a folder, as JSON, and answers there: its result, or the error of
+etscope that it raised.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import etscope
+from etscope import errors
+from etscope.errors import EtscopeError, RuntimeFailure
+from etscope.run._job import DEBUG_BUFFER, ETDUMP, NONE, RESULT, Job, JobCall
+from etscope.run._process import LOG, failure, read_log, run_process
+from etscope.run._values import describe_value, value_of
+
+JOB = "job.json"
+FAILURE = "failure.json"
+_FAILED = 5
+
+
+def python_missing() -> str | None:
+    """Why the Python runner cannot be had; None when it can."""
+    absent = [name for name in ("torch", "executorch") if find_spec(name) is None]
+    return f"{' and '.join(absent)} is not installed" if absent else None
+
+
+def run_in_child(job: Job, folder: Path, timeout: float | None) -> None:
+    """Execute a job in a new process; see `etscope.run._job` for what it leaves in `folder`."""
+    (folder / JOB).write_text(json.dumps(_job_as_json(job, folder)))
+    command = [sys.executable, "-m", "etscope.run._child", folder]
+    code = run_process(command, folder, timeout, environment=_environment())
+    if code == 0:
+        return
+    path = folder / FAILURE
+    log = read_log(folder)
+    if not path.exists():
+        raise failure(f"the process of the runtime ended with exit code {code}", log)
+    told = json.loads(path.read_text())
+    kind = getattr(errors, told["class"])
+    if kind is RuntimeFailure:
+        raise failure(told["message"], log)
+    raise kind(told["message"], hint=told["hint"])
+
+
+def run_here(job: Job, folder: Path) -> None:
+    """Execute a job in this process. When the runtime aborts, this process ends."""
+    with _log_kept(folder):
+        try:
+            _execute(job, folder)
+        except EtscopeError:
+            raise
+        except Exception as error:
+            sys.stderr.flush()
+            raise failure(_innermost(error), read_log(folder)) from error
+
+
+def main(folder: Path) -> int:
+    """What the child does."""
+    try:
+        _execute(_job_of_json(json.loads((folder / JOB).read_text()), folder), folder)
+    except EtscopeError as error:
+        _tell(folder, type(error).__name__, error.message, error.hint)
+        return _FAILED
+    except Exception as error:
+        _tell(folder, RuntimeFailure.__name__, _innermost(error), None)
+        return _FAILED
+    return 0
+
+
+def _execute(job: Job, folder: Path) -> None:
+    from etscope.bridge.runtime import execute
+
+    result = execute(
+        job,
+        folder / ETDUMP if job.trace else None,
+        None if job.debug_level == NONE else folder / DEBUG_BUFFER,
+    )
+    for number, call in enumerate(result["calls"]):
+        call["outputs"] = [
+            describe_value(value, folder / f"output-{number}-{index}.raw")
+            for index, value in enumerate(call["outputs"])
+        ]
+    (folder / RESULT).write_text(json.dumps(result))
+
+
+def _tell(folder: Path, kind: str, message: str, hint: str | None) -> None:
+    (folder / FAILURE).write_text(json.dumps({"class": kind, "message": message, "hint": hint}))
+
+
+def _innermost(error: BaseException) -> str:
+    return str(error).strip() or type(error).__name__
+
+
+# -- a job as JSON
+
+
+def _job_as_json(job: Job, folder: Path) -> dict[str, Any]:
+    return {
+        "program": str(job.program),
+        "data": None if job.data is None else str(job.data),
+        "trace": job.trace,
+        "debug_level": job.debug_level,
+        "debug_buffer_size": job.debug_buffer_size,
+        "threads": job.threads,
+        "libraries": [str(library) for library in job.libraries],
+        "calls": [
+            {
+                "method": call.method,
+                "iterations": call.iterations,
+                "warmup": call.warmup,
+                "inputs": [
+                    describe_value(value, folder / f"input-{number}-{index}.raw")
+                    for index, value in enumerate(call.inputs)
+                ],
+            }
+            for number, call in enumerate(job.calls)
+        ],
+    }
+
+
+def _job_of_json(content: Any, folder: Path) -> Job:
+    return Job(
+        program=Path(content["program"]),
+        data=None if content["data"] is None else Path(content["data"]),
+        trace=content["trace"],
+        debug_level=content["debug_level"],
+        debug_buffer_size=content["debug_buffer_size"],
+        threads=content["threads"],
+        libraries=tuple(map(Path, content["libraries"])),
+        calls=tuple(
+            JobCall(
+                method=call["method"],
+                inputs=tuple(value_of(one, folder) for one in call["inputs"]),
+                iterations=call["iterations"],
+                warmup=call["warmup"],
+            )
+            for call in content["calls"]
+        ),
+    )
+
+
+# -- the surroundings of the runtime
+
+
+def _environment() -> dict[str, str]:
+    """The variables with which a child finds this etscope, wherever it was imported from."""
+    home = str(Path(etscope.__file__).parents[1])
+    paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+@contextmanager
+def _log_kept(folder: Path) -> Iterator[None]:
+    """Send what is written to stderr, by C++ too, to the log in `folder`."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with (folder / LOG).open("wb") as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
