@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-import numpy as np
 import torch
 
-from etscope.bridge.tensors import tensor_from_numpy
+from etscope.bridge.tensors import numpy_value, torch_values
 from etscope.errors import MissingDependencyError, UsageError
 from etscope.formats.pte import read_pte
 
@@ -31,32 +29,6 @@ _KERNELS = {
     "quantized_decomposed": "kernels/quantized/**/*quantized_ops_aot_lib.*",
     "llama": "extension/llm/custom_ops/**/*custom_ops_aot_lib.*",
     "preprocess": "extension/llm/custom_ops/**/*custom_ops_aot_lib.*",
-}
-
-
-def torch_values(values: Sequence[Any]) -> list[Any]:
-    """Numpy arrays as torch tensors, the rest as it is."""
-    return [tensor_from_numpy(v) if isinstance(v, np.ndarray) else v for v in values]
-
-
-def numpy_value(value: Any) -> Any:
-    """A torch tensor as a numpy array of its own memory, the rest as it is."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    bits = _BITS.get(value.dtype)
-    if bits is not None:
-        import ml_dtypes
-
-        return numpy_value(value.view(bits[0])).view(getattr(ml_dtypes, bits[1]))
-    return np.array(value.detach().numpy(), order="K")
-
-
-_BITS = {
-    torch.bfloat16: (torch.int16, "bfloat16"),
-    torch.float8_e5m2: (torch.uint8, "float8_e5m2"),
-    torch.float8_e4m3fn: (torch.uint8, "float8_e4m3fn"),
-    torch.float8_e5m2fnuz: (torch.uint8, "float8_e5m2fnuz"),
-    torch.float8_e4m3fnuz: (torch.uint8, "float8_e4m3fnuz"),
 }
 
 

@@ -1,7 +1,8 @@
-"""numpy arrays to torch tensors."""
+"""numpy arrays to torch tensors, and back."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,3 +26,29 @@ def tensor_from_numpy(array: npt.NDArray[Any]) -> torch.Tensor:
         return tensor_from_numpy(array.view(bits[0])).view(bits[1])
     # "K" keeps the order of dimensions, so a channels-last tensor stays one.
     return torch.from_numpy(array.copy(order="K"))
+
+
+def numpy_from_tensor(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """An array with the tensor's values, shape, strides and dtype; it may share the memory."""
+    import ml_dtypes
+
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    name = str(plain.dtype).removeprefix("torch.")
+    if name in _AS_BITS:
+        bits = torch.int16 if plain.element_size() == 2 else torch.uint8
+        array: npt.NDArray[Any] = plain.view(bits).numpy()
+        return array.view(getattr(ml_dtypes, name))
+    array = plain.numpy()
+    return array
+
+
+def torch_values(values: Sequence[Any]) -> list[Any]:
+    """Numpy arrays as torch tensors, the rest as it is."""
+    return [tensor_from_numpy(v) if isinstance(v, np.ndarray) else v for v in values]
+
+
+def numpy_value(value: Any) -> Any:
+    """A torch tensor as a numpy array of its own memory, the rest as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return np.array(numpy_from_tensor(value), order="K")

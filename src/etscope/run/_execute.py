@@ -1,4 +1,4 @@
-"""One job on the chosen runner, with a debug buffer that is large enough, and its files read back."""
+"""One job on the chosen runner, with a debug buffer that is large enough."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 from etscope.analysis.memory import debug_buffer_bytes
 from etscope.errors import MissingDependencyError, RuntimeFailure, UsageError
-from etscope.formats.etdump import ETDump
 from etscope.formats.pte import Program
 from etscope.run import _native, _python
 from etscope.run._dumps import finish_dump, trim_debug_buffer
@@ -129,7 +128,7 @@ def _run_native(job: Job, folder: Path, timeout: float | None) -> None:
 
 
 def _with_debug_buffer(job: Job, folder: Path, how: How) -> None:
-    """Execute with a debug buffer of the job's size, then larger ones as long as it is too small."""
+    """Execute with a debug buffer of the job's size; as long as it is too small, a larger one."""
     _check_size(job)
     try:
         _start(job, folder, how)

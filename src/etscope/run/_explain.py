@@ -53,12 +53,10 @@ def explained(log: str) -> tuple[str, str | None] | None:
 
 def _no_backend(names: list[str]) -> tuple[str, str]:
     listed = ", ".join(names)
-    providers = [
-        f"{name} is in {_PROVIDERS.get(name, 'a runtime that links it')}" for name in names
-    ]
+    providers = [f"{name}: {_PROVIDERS.get(name, 'a runtime that links it')}" for name in names]
     return (
         f"the program needs the backend {listed}, which this runtime does not have",
-        "; ".join(providers) + "; or lower the model for a backend that is here",
+        "what provides it: " + "; ".join(providers) + "; or lower the model for another backend",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -132,10 +133,8 @@ def _of_manager(manager: Any) -> Opened:
     from etscope.bridge.programs import program_buffer
 
     record = None
-    try:
+    with contextlib.suppress(RuntimeError, AttributeError):  # without generate_etrecord=True
         record = as_record(manager.get_etrecord())
-    except (RuntimeError, AttributeError):
-        pass  # it was lowered without generate_etrecord=True
     opened = Opened(read_pte(program_buffer(manager)), record=record)
     if opened.external_weights:
         raise UsageError(

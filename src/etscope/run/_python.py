@@ -37,7 +37,7 @@ def python_missing() -> str | None:
 def run_in_child(job: Job, folder: Path, timeout: float | None) -> None:
     """Execute a job in a new process; see `etscope.run._job` for what it leaves in `folder`."""
     (folder / JOB).write_text(json.dumps(_job_as_json(job, folder)))
-    command = [sys.executable, "-m", "etscope.run._child", folder]
+    command: list[str | Path] = [sys.executable, "-m", "etscope.run._child", folder]
     code = run_process(command, folder, timeout, environment=_environment())
     if code == 0:
         return

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.symbols import record_input_names
 from etscope.errors import MissingDataError, MissingFileError, UsageError
 from etscope.formats.bundled import BundledFile
 from etscope.formats.source import PathLike
+from etscope.model.input_names import record_input_names
 from etscope.run._execute import AUTO, NATIVE, Executed, How, chosen_runner, execute
 from etscope.run._inputs import method_inputs
 from etscope.run._job import (
