@@ -16,6 +16,7 @@ _EXTRAS: dict[str, str | None] = {
     "pandas": None,
     "perfetto": "perfetto",
     "pyarrow": "parquet",
+    "safetensors": "safetensors",
     "torch": "torch",
 }
 
