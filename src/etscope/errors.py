@@ -7,6 +7,8 @@
     |  +- MissingFileError (FileNotFoundError)            a path that is not there
     |  +- CyclesError (RuntimeError)                      cycles on one side of a conversion
     |  +- RecordError (RuntimeError)                      an ETRecord cannot take what it is given
+    |  +- BundleError (RuntimeError, AssertionError)      test cases that do not fit a program
+    +- ExportFailure (RuntimeError)              exit 2   a model that cannot be exported
     +- FormatError (ValueError, RuntimeError)    exit 3   a file says something it must not
     |  +- VersionError                                    a file of a version we do not read
     +- MismatchError (ValueError)                exit 3   files that do not belong together
@@ -27,9 +29,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 __all__ = [
+    "BundleError",
     "CyclesError",
     "EtscopeError",
     "EtscopeWarning",
+    "ExportFailure",
     "FormatError",
     "MismatchError",
     "MissingDataError",
@@ -85,6 +89,19 @@ class RecordError(UsageError, RuntimeError):
     """An ETRecord cannot be made of what it is given."""
 
     slug = "record"
+
+
+class BundleError(UsageError, RuntimeError, AssertionError):
+    """A bundled program cannot be made of what it is given."""
+
+    slug = "bundle"
+
+
+class ExportFailure(EtscopeError, RuntimeError):
+    """torch or ExecuTorch cannot export this model; the message has their reason."""
+
+    slug = "export-failure"
+    exit_code = 2
 
 
 class FormatError(EtscopeError, ValueError, RuntimeError):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy.typing as npt
 
 from etscope.errors import FormatError, MissingDataError, VersionError, reading
+from etscope.formats import bundled_schema as schema
 from etscope.formats.dense_tensor import checked_dim_order, dense_view
 from etscope.formats.flatbuffer import INT8, INT64, UINT32, FlatBuffer, Span, Table
 from etscope.formats.identify import describe
@@ -85,67 +86,107 @@ def read_bundled(data_or_path: BytesLike | PathLike) -> BundledFile:
     """
     source = open_source(data_or_path, KIND)
     with reading(KIND, source.path):
-        _check_identifier(source.buffer)
-        buffer = FlatBuffer(source.buffer)
-        root = buffer.root()
+        root = _root(source)
         return BundledFile(
             version=root.integer(0, UINT32),
-            suites=tuple(_read_suite(buffer, suite) for suite in root.tables(1)),
+            suites=tuple(_suite(one) for one in _read_suites(source, root)),
             program_span=root.blob(2),
             source=source,
         )
 
 
-def _check_identifier(buffer: memoryview) -> None:
-    identifier = bytes(buffer[4:8])
+def read_bundled_schema(data_or_path: BytesLike | PathLike) -> schema.BundledProgram:
+    """The same as the file has it: types and orders of dimensions by number, bytes as views of the
+    file. Raises as `read_bundled` does."""
+    source = open_source(data_or_path, KIND)
+    with reading(KIND, source.path):
+        root = _root(source)
+        program = root.blob(2)
+        return schema.BundledProgram(
+            version=root.integer(0, UINT32),
+            method_test_suites=_read_suites(source, root),
+            program=source.buffer[program.offset : program.offset + program.size],
+        )
+
+
+def _root(source: Source) -> Table:
+    identifier = bytes(source.buffer[4:8])
     if identifier == IDENTIFIER:
-        return
+        return FlatBuffer(source.buffer).root()
     if identifier[:2] == b"BP" and identifier[2:].isalnum():
         raise VersionError(
             f"a bundled program of the schema {identifier.decode()}; "
             f"etscope reads {IDENTIFIER.decode()}",
             offset=4,
         )
-    raise FormatError(f"not a {KIND} (.bpte): {describe(buffer)}")
+    raise FormatError(f"not a {KIND} (.bpte): {describe(source.buffer)}")
 
 
-def _read_suite(buffer: FlatBuffer, table: Table) -> Suite:
+def _suite(found: schema.BundledMethodTestSuite) -> Suite:
     return Suite(
-        method=table.string(0) or "",
+        method=found.method_name,
         cases=tuple(
             Case(
-                inputs=tuple(_read_value(buffer, value) for value in case.tables(0)),
-                expected_outputs=tuple(_read_value(buffer, value) for value in case.tables(1)),
+                inputs=tuple(_case_value(value) for value in case.inputs),
+                expected_outputs=tuple(_case_value(value) for value in case.expected_outputs),
             )
-            for case in table.tables(1)
+            for case in found.test_cases
         ),
     )
 
 
-def _read_value(buffer: FlatBuffer, table: Table) -> CaseValue:
+def _case_value(value: schema.Value) -> CaseValue:
+    match value.val:
+        case schema.Tensor(kind, sizes, data, dim_order):
+            return dense_view(memoryview(data), kind, sizes, dim_order)
+        case schema.Int(number):
+            return number
+        case schema.Bool(flag):
+            return flag
+        case schema.Double(real):
+            return real
+
+
+def _read_suites(source: Source, root: Table) -> list[schema.BundledMethodTestSuite]:
+    return [
+        schema.BundledMethodTestSuite(
+            method_name=suite.string(0) or "",
+            test_cases=[
+                schema.BundledMethodTestCase(
+                    inputs=[_read_value(source, value) for value in case.tables(0)],
+                    expected_outputs=[_read_value(source, value) for value in case.tables(1)],
+                )
+                for case in suite.tables(1)
+            ],
+        )
+        for suite in root.tables(1)
+    ]
+
+
+def _read_value(source: Source, table: Table) -> schema.Value:
     # Members of the schema's union ValueUnion, by number.
     match table.union(0):
         case (1, Table() as tensor):
-            return _read_tensor(buffer, tensor)
+            return schema.Value(_read_tensor(source, tensor))
         case (2, Table() as number):
-            return number.integer(0, INT64)
+            return schema.Value(schema.Int(number.integer(0, INT64)))
         case (3, Table() as flag):
-            return flag.flag(0)
+            return schema.Value(schema.Bool(flag.flag(0)))
         case (4, Table() as number):
-            return number.double(0)
+            return schema.Value(schema.Double(number.double(0)))
         case (kind, _):
             raise FormatError(f"unknown kind of value {kind}", offset=table.position)
 
 
-def _read_tensor(buffer: FlatBuffer, table: Table) -> npt.NDArray[Any]:
+def _read_tensor(source: Source, table: Table) -> schema.Tensor:
     sizes: tuple[int, ...] = table.numbers(1, "i")
     if sizes and min(sizes) < 0:
         raise FormatError(f"a tensor of size {list(sizes)}", offset=table.position)
     dim_order: tuple[int, ...] = table.numbers(3, "B")
     data = table.blob(2)
-    return dense_view(
-        buffer.view[data.offset : data.offset + data.size],
-        scalar_type(table.integer(0, INT8), offset=table.position),
-        sizes,
-        checked_dim_order(dim_order, len(sizes), offset=table.position),
+    return schema.Tensor(
+        scalar_type=scalar_type(table.integer(0, INT8), offset=table.position),
+        sizes=list(sizes),
+        data=source.buffer[data.offset : data.offset + data.size],
+        dim_order=list(checked_dim_order(dim_order, len(sizes), offset=table.position)),
     )

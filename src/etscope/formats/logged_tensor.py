@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.errors import UsageError
+from etscope.formats.dense_tensor import as_numpy
 from etscope.formats.scalar_type import ScalarType, scalar_type_of
 
 
@@ -25,7 +25,7 @@ def tensor_storage(value: Any) -> tuple[ScalarType, npt.NDArray[Any], npt.NDArra
     A tensor whose elements lie densely in another order than that of its sizes (channels-last, a
     transpose) keeps its strides; any other comes back contiguous.
     """
-    array = _as_numpy(value)
+    array = as_numpy(value)
     kind = scalar_type_of(array.dtype)
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
     # Outermost in memory first; dimensions of equal stride stay in order.
@@ -34,17 +34,3 @@ def tensor_storage(value: Any) -> tuple[ScalarType, npt.NDArray[Any], npt.NDArra
     if not stored.flags.c_contiguous:
         array = stored = np.ascontiguousarray(array).reshape(array.shape)
     return kind, array, stored.reshape(-1).view(np.uint8)
-
-
-def _as_numpy(value: Any) -> npt.NDArray[Any]:
-    if hasattr(value, "detach"):  # a torch tensor; torch itself is not needed for what follows
-        value = value.detach().cpu()
-        kind = scalar_type_of(str(value.dtype).removeprefix("torch."))
-        if kind.numpy_dtype.isbuiltin != 1:  # numpy does not know the type, only its bits
-            empty = value.new_empty(0)
-            bits = empty.short() if kind.itemsize == 2 else empty.char()
-            return np.asarray(value.view(bits.dtype)).view(kind.numpy_dtype)
-    array: npt.NDArray[Any] = np.asarray(value)
-    if array.dtype.hasobject:
-        raise UsageError(f"cannot log a tensor of dtype {array.dtype}")
-    return array
