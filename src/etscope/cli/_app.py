@@ -41,6 +41,7 @@ class CommandSpec(NamedTuple):
 
 
 COMMANDS: dict[str, CommandSpec] = {
+    "run": CommandSpec("etscope.cli.run", "Run a program on the runtime: times, outputs, values."),
     "inspect": CommandSpec("etscope.cli.inspect", "Show what ran and how long it took."),
     "convert": CommandSpec(
         "etscope.cli.convert", "Export the events: Perfetto, Chrome, speedscope, Parquet, CSV…"

@@ -33,11 +33,8 @@ def write_tables(
 
     path = "-" if output is None else str(output)
     chosen = format or format_of(path, TABLE_VIEWS, default="table")
-    people = chosen in ("table", "md")
-    shown = columns or (default if people else None)
-    tables = [table if shown is None else table.select(shown) for table in tables]
-    if columns is not None:  # what was asked for is shown, however narrow the terminal
-        tables = [_all_kept(table) for table in tables]
+    people = for_people(format, output)
+    tables = select_columns(tables, columns, default if people else None)
     if not people:
         tables = [joined(tables)]
     with open_output(path, binary=TABLE_VIEWS[chosen].binary) as out:
@@ -45,6 +42,24 @@ def write_tables(
             if position:
                 out.write("\n")
             write_table(table, chosen, out, color=_COLOR[color])
+
+
+def select_columns(
+    tables: Sequence[Table], columns: Sequence[str] | None, default: Sequence[str] | None
+) -> list[Table]:
+    """The tables with the columns that were asked for, or else those of `default` (None: all)."""
+    shown = columns or default
+    chosen = [table if shown is None else table.select(shown) for table in tables]
+    # What was asked for is shown, however narrow the terminal.
+    return chosen if columns is None else [_all_kept(table) for table in chosen]
+
+
+def for_people(format: str | None, output: Path | None) -> bool:
+    """Whether the output is for people, who get several tables, or for programs."""
+    from etscope.views import TABLE_VIEWS, format_of
+
+    path = "-" if output is None else str(output)
+    return (format or format_of(path, TABLE_VIEWS, default="table")) in ("table", "md")
 
 
 def write_reports(

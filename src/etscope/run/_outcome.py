@@ -11,8 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from etscope.analysis.trace import Trace
 from etscope.analysis.verification import Verification, compare_outputs
 from etscope.errors import MissingDataError, UsageError
+from etscope.formats.etdump import read_etdump
 from etscope.formats.pte import program_fingerprint
 from etscope.formats.replacing import replacing
 from etscope.formats.source import PathLike
@@ -117,9 +119,23 @@ class Run:
         return self._dump(self.passes.get(PROFILE, self._last))
 
     @property
+    def is_traced(self) -> bool:
+        """Whether there is an ETDump at all."""
+        return self._last.etdump is not None
+
+    @property
     def debug_buffer_path(self) -> Path | None:
         """The debug buffer that goes with `etdump_path`; None when no tensor was recorded."""
         return self._last.debug_buffer
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The runs whose times are the truest, with the record and the program."""
+        return Trace(
+            dump=read_etdump(self.profile_path),
+            record=self.opened.record,
+            program=self.opened.program,
+        )
 
     def inspector(self, **options: Any) -> Inspector:
         """An `Inspector` of `etdump_path`, with the debug buffer, the record and the program.
@@ -167,6 +183,10 @@ class Run:
     def save_etdump(self, path: PathLike) -> None:
         """Write the ETDump of `etdump_path` to a file."""
         _copy(self.etdump_path, path)
+
+    def save_profile(self, path: PathLike) -> None:
+        """Write the ETDump of `profile_path` to a file."""
+        _copy(self.profile_path, path)
 
     def save_debug_buffer(self, path: PathLike) -> None:
         """Write the debug buffer to a file; `MissingDataError` when there is none."""

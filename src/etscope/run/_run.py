@@ -52,6 +52,7 @@ def run(
     data: PathLike | None = None,
     testset_index: int | None = None,
     seed: int = 0,
+    trace: bool = True,
     debug_level: str = NONE,
     debug_buffer_size: int | None = None,
     grow: bool = True,
@@ -83,6 +84,7 @@ def run(
     etrecord: the record of the export, for the Inspector and the names of the inputs.
     data: the program's external weights (.ptd).
     testset_index: of a bundled program, the only test case to run; all by default.
+    trace: False measures the latency and records nothing.
     debug_level: "none", "program_outputs" or "intermediate_outputs".
     debug_buffer_size: bytes. By default what the memory plan needs. `grow`: when it is too small,
         run again with a larger one. The file ends where the last tensor does, whatever the size.
@@ -108,6 +110,8 @@ def run(
     _check_words(debug_level, profiling_level)
     if traced_iterations < 1:
         raise UsageError("at least one iteration must be traced")
+    if not trace and (debug_level != NONE or allocations or not separate):
+        raise UsageError("values and allocations are recorded in traced runs only")
     if not isolate and runner == NATIVE:
         raise UsageError("the native runner is always a process of its own")
     wanted = _wanted_calls(inputs, Call(method, None, iterations, warmup, testset_index))
@@ -130,7 +134,10 @@ def run(
         delegate_filters=tuple(_listed(delegate_filters)),
         allocations=allocations,
     )
-    jobs = _jobs(base, traced, traced_iterations) if separate else _one_job(traced)
+    if not trace:
+        jobs = {LATENCY: base}
+    else:
+        jobs = _jobs(base, traced, traced_iterations) if separate else _one_job(traced)
     how = How(
         runner=chosen_runner(runner, list(jobs.values()), opened.program),
         isolate=isolate,

@@ -1,0 +1,303 @@
+"""What the verbs that run a program are told about it, and the run that they make."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from etscope.cli._open import FILE
+
+if TYPE_CHECKING:
+    from etscope.model.table import Table
+    from etscope.run import Run
+
+__all__ = ["RunOptions", "run_options"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+EVENTS, LATENCY, VERIFICATION = "events", "latency", "verification"
+SHOWN = (EVENTS, LATENCY, VERIFICATION)
+DEBUG_LEVELS = ("none", "program_outputs", "intermediate_outputs")
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The options that `run_options` adds, by their names."""
+
+    method: str | None
+    inputs: str | None
+    testset_index: int | None
+    seed: int
+    iterations: int
+    warmup: int
+    threads: int | None
+    debug_level: str
+    traced_iterations: int
+    debug_buffer_size: int | None
+    grow: bool
+    separate: bool
+    profiling_level: str
+    delegate_filter: tuple[str, ...]
+    allocations: bool
+    library: tuple[str, ...]
+    runner: str
+    timeout: float | None
+    rtol: float
+    atol: float
+    show: tuple[str, ...]
+    etdump_out: Path | None
+    profile_out: Path | None
+    debug_buffer_out: Path | None
+    outputs_out: Path | None
+    save: Path | None
+
+    def run(self, program: Any, **more: Any) -> Run:
+        """Run the program as the options say; `more` goes to `etscope.run.run`."""
+        from etscope.run import run
+
+        return run(
+            program,
+            self.inputs,
+            method=self.method,
+            iterations=self.iterations,
+            warmup=self.warmup,
+            testset_index=self.testset_index,
+            seed=self.seed,
+            trace=self.traces,
+            debug_level=self.debug_level,
+            debug_buffer_size=self.debug_buffer_size,
+            grow=self.grow,
+            traced_iterations=self.traced_iterations,
+            separate=self.separate,
+            profiling_level=self.profiling_level,
+            delegate_filters=self.delegate_filter,
+            allocations=self.allocations,
+            threads=self.threads,
+            libraries=self.library,
+            runner=self.runner,
+            timeout=self.timeout,
+            **more,
+        )
+
+    @property
+    def traces(self) -> bool:
+        """Whether anything is asked for that a trace is needed for."""
+        files = (self.etdump_out, self.profile_out, self.debug_buffer_out, self.save)
+        return not self.show or EVENTS in self.show or any(files)
+
+    def check(self, people: bool) -> None:
+        """Raise `UsageError` for options that contradict each other, before anything runs."""
+        from etscope.errors import UsageError
+
+        if self.debug_buffer_out is not None and self.debug_level == "none":
+            raise UsageError(
+                "--debug-buffer-out needs values to write",
+                hint="add --debug-level intermediate_outputs (or program_outputs)",
+            )
+        if len(self.show) > 1 and not people:
+            raise UsageError(
+                "this format takes one table",
+                hint="--show events, or latency, or verification; several go with table and md",
+            )
+
+    def shown(self, run: Run, events: Callable[[], Sequence[Table]], people: bool) -> list[Table]:
+        """The tables to show: those that were asked for, else all to people and the events to
+        programs. `events` makes the tables of what ran."""
+        from etscope.errors import MissingDataError
+
+        asked = self.show or (SHOWN if people else (EVENTS,))
+        tables: list[Table] = []
+        if LATENCY in asked:
+            tables.append(run.latency_table())
+        if EVENTS in asked:
+            tables += events()
+        if VERIFICATION in asked:
+            try:
+                tables.append(self.verification(run).table())
+            except MissingDataError:
+                if self.show:
+                    raise
+        return tables
+
+    def verification(self, run: Run) -> Any:
+        return run.verify(self.rtol, self.atol)
+
+    def write_files(self, run: Run) -> None:
+        """Write the files that were asked for, and name them on stderr."""
+        written = list(run.save(self.save)) if self.save is not None else []
+        for path, write in (
+            (self.profile_out, run.save_profile),
+            (self.etdump_out, run.save_etdump),
+            (self.debug_buffer_out, run.save_debug_buffer),
+            (self.outputs_out, run.save_outputs),
+        ):
+            if path is not None:
+                write(path)
+                written.append(path)
+        for path in written:
+            click.echo(f"wrote {path}", err=True)
+
+    def exit_code(self, run: Run) -> int:
+        """1 when outputs of bundled test cases are not as expected."""
+        from etscope.errors import MissingDataError
+
+        try:
+            return 0 if self.verification(run).passed else 1
+        except MissingDataError:
+            return 0
+
+
+def _shown(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in (value or "").split(",") if name.strip())
+    if unknown := [name for name in names if name not in SHOWN]:
+        raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(SHOWN)}")
+    return names
+
+
+_PLACE = click.Path(dir_okay=False, path_type=Path)
+
+_OPTIONS = (
+    click.option("--method", "-m", metavar="NAME", help="Method to run. Default: forward."),
+    click.option(
+        "--inputs",
+        "-i",
+        type=FILE,
+        metavar="FILE",
+        help="Inputs: .pt, .npz, .npy or .safetensors. Default: a bundled program's cases, else "
+        "numbers made of --seed.",
+    ),
+    click.option(
+        "--testset-index", type=click.IntRange(min=0), metavar="K", help="Run this test case only."
+    ),
+    click.option("--seed", type=int, default=0, show_default=True, help="Of generated inputs."),
+    click.option(
+        "--iterations",
+        type=click.IntRange(min=1),
+        default=10,
+        show_default=True,
+        help="Executions that count.",
+    ),
+    click.option(
+        "--warmup",
+        type=click.IntRange(min=0),
+        default=1,
+        show_default=True,
+        help="Executions before them that do not.",
+    ),
+    click.option(
+        "--threads", type=click.IntRange(min=1), metavar="N", help="Of the runtime's thread pool."
+    ),
+    click.option(
+        "--debug-level",
+        type=click.Choice(DEBUG_LEVELS),
+        default="none",
+        show_default=True,
+        help="Which values to record, in a run of its own.",
+    ),
+    click.option(
+        "--traced-iterations",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Executions that record values.",
+    ),
+    click.option(
+        "--debug-buffer-size",
+        type=click.IntRange(min=1),
+        metavar="BYTES",
+        help="Default: what the memory plan needs.",
+    ),
+    click.option(
+        "--grow/--no-grow",
+        default=True,
+        show_default=True,
+        help="Run again with a larger debug buffer if it was too small.",
+    ),
+    click.option(
+        "--separate/--no-separate",
+        default=True,
+        show_default=True,
+        help="Measure latency, times and values in runs of their own.",
+    ),
+    click.option(
+        "--profiling-level",
+        type=click.Choice(("all", "method")),
+        default="all",
+        show_default=True,
+        help="Time each event, or whole methods only.",
+    ),
+    click.option(
+        "--delegate-filter",
+        multiple=True,
+        metavar="REGEX",
+        help="Of values inside delegates, record those of a matching name. Repeatable.",
+    ),
+    click.option("--allocations", is_flag=True, help="Record what allocators hand out."),
+    click.option(
+        "--library",
+        multiple=True,
+        type=FILE,
+        metavar="SO",
+        help="Load a library of operators or backends first. Repeatable.",
+    ),
+    click.option(
+        "--runner",
+        type=click.Choice(("auto", "python", "native")),
+        default="auto",
+        show_default=True,
+        help="auto: python, unless only native can do it.",
+    ),
+    click.option("--timeout", type=float, metavar="SECONDS", help="Of each run."),
+    click.option(
+        "--rtol", type=float, default=1e-5, show_default=True, help="Of expected outputs."
+    ),
+    click.option(
+        "--atol", type=float, default=1e-8, show_default=True, help="Of expected outputs."
+    ),
+    click.option(
+        "--show",
+        callback=_shown,
+        metavar="WHAT,…",
+        help="events, latency, verification. Default: all that there is; in forms for programs "
+        "the events.",
+    ),
+    click.option("--etdump-out", type=_PLACE, metavar="FILE", help="Write the ETDump, with the "
+                 "values if a debug level is set."),
+    click.option("--profile-out", type=_PLACE, metavar="FILE", help="Write the ETDump that has "
+                 "times only."),
+    click.option(
+        "--debug-buffer-out", type=_PLACE, metavar="FILE", help="Write the debug buffer."
+    ),
+    click.option(
+        "--outputs-out", type=_PLACE, metavar="FILE", help="Write outputs: .npz, .safetensors."
+    ),
+    click.option(
+        "--save",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Write all files of the run, and run.json, into DIR.",
+    ),
+)  # fmt: skip
+
+
+def run_options(function: _Function) -> _Function:
+    """Add the options of a run; the function gets them as one parameter, `options`."""
+    names = [field.name for field in fields(RunOptions)]
+
+    @functools.wraps(function)
+    def gathered(**values: Any) -> Any:
+        options = RunOptions(**{name: values.pop(name) for name in names})
+        return function(options=options, **values)
+
+    decorated: Any = gathered
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    result: _Function = decorated
+    return result

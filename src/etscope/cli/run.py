@@ -1,0 +1,67 @@
+"""`etscope run`: run a program on the ExecuTorch runtime, and see what it did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from etscope.cli._open import FILE
+from etscope.cli._options import output_options, table_options
+from etscope.cli._profiles import GROUPINGS, default_columns, profile_tables
+from etscope.cli._run_options import RunOptions, run_options
+
+if TYPE_CHECKING:
+    from etscope.model.table import Table
+
+
+@click.command(short_help="Run a program on the runtime: times, outputs, values.")
+@click.argument("program", type=FILE)
+@run_options
+@click.option("--data", type=FILE, metavar="PTD", help="The program's external weights.")
+@click.option("--etrecord", "-r", type=FILE, metavar="ETRECORD", help="The ETRecord of the export.")
+@click.option("--force", is_flag=True, help="Go on though program and record do not match.")
+@click.option("--by", type=click.Choice(GROUPINGS), help="Roll the instructions up.")
+@click.option("--select", "-s", metavar="SELECTOR", help="Show what matches: 'op:conv* and …'.")
+@table_options
+@output_options
+def command(
+    program: str,
+    options: RunOptions,
+    data: str | None,
+    etrecord: str | None,
+    force: bool,
+    by: str | None,
+    select: str | None,
+    columns: tuple[str, ...] | None,
+    sort: str | None,
+    limit: int | None,
+    unit: str | None,
+    format: str | None,
+    output: Path | None,
+    color: str,
+) -> int:
+    """Run PROGRAM, a .pte, a .bpte or an ETRecord that holds its program, and show how long it
+    and each of its instructions took.
+
+    Latency is measured without tracing; times of instructions, and values, in runs of their own.
+    The test cases of a .bpte are verified: exit code 1 when an output is not as expected.
+    """
+    from etscope.cli._output import for_people, select_columns, write_tables
+    from etscope.cli._progress import progress
+
+    people = for_people(format, output)
+    options.check(people)
+    with progress(f"running {program}"):
+        run = options.run(program, data=data, etrecord=etrecord)
+    if run.is_traced and not force:
+        run.trace.verify()
+    options.write_files(run)
+
+    def events() -> list[Table]:
+        tables = profile_tables(run.trace, by=by, select=select, sort=sort, limit=limit, unit=unit)
+        return select_columns(tables, columns, default_columns(by) if people else None)
+
+    write_tables(options.shown(run, events, people), None, None, format, output, color)
+    return options.exit_code(run)
