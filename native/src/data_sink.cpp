@@ -1,0 +1,47 @@
+#include "data_sink.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "failure.h"
+
+namespace etscope {
+
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr std::array<uint8_t, kAlignment> kPadding = {};
+
+} // namespace
+
+DebugFile::DebugFile(const std::string& path, size_t limit) : file_(path), limit_(limit) {}
+
+executorch::runtime::Result<size_t> DebugFile::write(const void* data, size_t size) {
+  const size_t padding = (kAlignment - used_ % kAlignment) % kAlignment;
+  const size_t offset = used_ + padding;
+  used_ = offset + size;
+  const bool fits = limit_ == 0 || used_ <= limit_;
+  if (fits && write_error_ == 0 &&
+      !(file_.try_write(kPadding.data(), padding) && file_.try_write(data, size))) {
+    write_error_ = errno;
+  }
+  return offset;
+}
+
+void DebugFile::finish() {
+  if (limit_ != 0 && used_ > limit_) {
+    throw Failure(
+        kDebugBufferFull,
+        "the debug buffer is full: " + std::to_string(used_) +
+            " bytes were to be logged, --debug-buffer-size is " + std::to_string(limit_));
+  }
+  if (write_error_ != 0) {
+    throw Failure(
+        kBadInput, "cannot write " + file_.path() + ": " + std::strerror(write_error_));
+  }
+  file_.commit();
+}
+
+} // namespace etscope

@@ -1,0 +1,38 @@
+// Where logged tensors go.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <executorch/devtools/etdump/data_sinks/data_sink_base.h>
+
+#include "output_file.h"
+
+namespace etscope {
+
+/// A file in which each tensor starts on a boundary of 64 bytes.
+///
+/// The runtime aborts when a sink refuses a tensor, so this one never does: what no longer fits is
+/// counted, and `finish` throws.
+class DebugFile : public executorch::etdump::DataSinkBase {
+ public:
+  /// limit: bytes the file may have; 0: no limit.
+  DebugFile(const std::string& path, size_t limit);
+
+  executorch::runtime::Result<size_t> write(const void* data, size_t size) override;
+
+  size_t get_used_bytes() const override {
+    return used_;
+  }
+
+  /// Names the file, or throws when it is not whole.
+  void finish();
+
+ private:
+  OutputFile file_;
+  const size_t limit_;
+  size_t used_ = 0;
+  int write_error_ = 0;
+};
+
+} // namespace etscope

@@ -1,0 +1,24 @@
+#include "failure.h"
+
+#include <iostream>
+
+namespace etscope {
+
+using executorch::runtime::Error;
+
+std::string describe(Error error) {
+  return std::string(executorch::runtime::to_string(error)) + " (" +
+      std::to_string(static_cast<unsigned>(error)) + ")";
+}
+
+void check(Error error, const std::string& doing) {
+  if (error != Error::Ok) {
+    throw Failure(kRuntimeFailed, doing + " failed with " + describe(error));
+  }
+}
+
+void say(const std::string& message) {
+  std::cerr << "etscope-runner: " << message << std::endl;
+}
+
+} // namespace etscope

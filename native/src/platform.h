@@ -1,0 +1,26 @@
+// What the runtime asks of the platform: where its log goes, what it does before it gives up, and
+// its threads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace etscope {
+
+/// Must come before anything else of the runtime.
+void init_runtime();
+
+/// What the process is at, for the message when the runtime ends it: "executing 'forward'".
+void set_activity(const std::string& activity);
+
+/// Gives the runtime's pool that many threads, before anything uses it.
+void set_threads(uint32_t threads);
+
+/// The size of the pool; nothing when there is no pool.
+std::optional<size_t> thread_count();
+
+/// Loads a library for what it registers.
+void load_library(const std::string& path);
+
+} // namespace etscope
