@@ -13,6 +13,7 @@ from etscope._version import __version__
 
 if TYPE_CHECKING:
     from etscope import inspector
+    from etscope.bundled_program import BundledProgram
     from etscope.etrecord import ETRecord, generate_etrecord, parse_etrecord
     from etscope.inspector import (
         Event,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BundledProgram",
     "ETRecord",
     "Event",
     "EventBlock",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BundledProgram": "etscope.bundled_program",
     "ETRecord": "etscope.etrecord",
     "Event": "etscope.inspector",
     "EventBlock": "etscope.inspector",

@@ -1,11 +1,14 @@
 """What a record takes from a bundled program: expected outputs and inputs of its test cases.
 
-ExecuTorch's `BundledProgram` is known by its attributes: importing it would load all its tools.
+`BundledProgram`s, ExecuTorch's and ours, are known by their attributes: importing ExecuTorch's
+would load all its tools.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from etscope.errors import RecordError, UsageError
 
@@ -34,7 +37,7 @@ def bundled_outputs(bundle: Any) -> dict[str, list[Any]]:
                 raise UsageError(
                     f"Missing at least one set of expected outputs for method {suite.method_name}."
                 )
-        outputs[suite.method_name] = [case.expected_outputs for case in suite.test_cases]
+        outputs[suite.method_name] = [_tensors(case.expected_outputs) for case in suite.test_cases]
     return outputs
 
 
@@ -49,4 +52,13 @@ def bundled_inputs(bundle: Any) -> Any:
             f"The '{suite.method_name}' method is defined, but no corresponding input test cases "
             "are provided."
         )
-    return suite.test_cases[0].inputs
+    return _tensors(suite.test_cases[0].inputs)
+
+
+def _tensors(values: list[Any]) -> list[Any]:
+    """The values with arrays as tensors of torch: a record saves no others."""
+    if not any(isinstance(value, np.ndarray) for value in values):
+        return values
+    from etscope.bridge.tensors import tensor_from_numpy
+
+    return [tensor_from_numpy(v) if isinstance(v, np.ndarray) else v for v in values]

@@ -1,0 +1,72 @@
+"""Test cases of a method: upstream's `executorch.devtools.bundled_program.config`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.bundled_program._flatten import flat_leaves
+from etscope.errors import BundleError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "ConfigValue",
+    "DataContainer",
+    "MethodInputType",
+    "MethodOutputType",
+    "MethodTestCase",
+    "MethodTestSuite",
+]
+
+# A value of a case: a tensor of torch, an array, or a number.
+ConfigValue: TypeAlias = Union["torch.Tensor", npt.NDArray[Any], int, bool, float]
+MethodInputType: TypeAlias = Sequence[ConfigValue]
+MethodOutputType: TypeAlias = Sequence[Union["torch.Tensor", npt.NDArray[Any]]]
+# What values may be nested in.
+DataContainer: TypeAlias = list[Any] | tuple[Any, ...] | dict[Any, Any]
+
+
+class MethodTestCase:
+    """Inputs for one execution of a method, and the outputs to expect.
+
+    `inputs` and `expected_outputs` are flat lists of tensors (torch's, or arrays), ints, bools and
+    floats, in the order in which `torch.export` flattens nested ones. Without expected outputs, a
+    case can be run but not verified.
+
+    Raises `BundleError` for values of another type.
+    """
+
+    def __init__(
+        self, inputs: MethodInputType, expected_outputs: MethodOutputType | None = None
+    ) -> None:
+        self.inputs: list[ConfigValue] = _checked(inputs, "input")
+        self.expected_outputs: list[ConfigValue] = []
+        if expected_outputs is not None:
+            self.expected_outputs = _checked(expected_outputs, "expected output")
+
+
+@dataclass
+class MethodTestSuite:
+    """All test cases of a method."""
+
+    method_name: str
+    test_cases: Sequence[MethodTestCase]
+
+
+def _checked(tree: Any, role: str) -> list[ConfigValue]:
+    leaves = flat_leaves(tree)
+    for index, leaf in enumerate(leaves):
+        is_number = isinstance(leaf, (int, float, np.bool_, np.integer, np.floating))
+        if not is_number and not hasattr(leaf, "__array__"):
+            raise BundleError(
+                f"{role} {index} is of type {type(leaf).__name__}",
+                hint="a test case holds tensors, ints, bools and floats, "
+                "nested in lists, tuples and dicts",
+            )
+    return leaves

@@ -1,0 +1,29 @@
+"""What a .bpte file holds: upstream's `executorch.devtools.bundled_program.schema`."""
+
+from __future__ import annotations
+
+from etscope.formats.bundled_schema import (
+    Bool,
+    BundledMethodTestCase,
+    BundledMethodTestSuite,
+    BundledProgram,
+    Double,
+    Int,
+    Tensor,
+    Value,
+    ValueUnion,
+)
+from etscope.formats.scalar_type import ScalarType
+
+__all__ = [
+    "Bool",
+    "BundledMethodTestCase",
+    "BundledMethodTestSuite",
+    "BundledProgram",
+    "Double",
+    "Int",
+    "ScalarType",
+    "Tensor",
+    "Value",
+    "ValueUnion",
+]

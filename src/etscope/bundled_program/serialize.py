@@ -1,0 +1,92 @@
+"""To bytes and back: upstream's `executorch.devtools.bundled_program.serialize`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from etscope.bundled_program import schema
+from etscope.bundled_program.core import BundledProgram
+from etscope.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
+from etscope.errors import BundleError
+from etscope.formats.bundled import read_bundled_schema
+from etscope.formats.bundled_writer import bundled_parts
+from etscope.formats.source import BytesLike, PathLike
+
+__all__ = [
+    "BUNDLED_PROGRAM_SCHEMA_VERSION",
+    "deserialize_from_flatbuffer_to_bundled_program",
+    "serialize_from_bundled_program_to_flatbuffer",
+]
+
+
+def serialize_from_bundled_program_to_flatbuffer(bundled_program: Any) -> bytes:
+    """The bytes of a .bpte file, of a `BundledProgram` (also one of upstream's) or of its schema.
+
+    Raises `BundleError` for test cases that do not fit the program (they may have changed since
+    the `BundledProgram` was made), and for what a file has no place for.
+    """
+    if isinstance(bundled_program, BundledProgram):
+        return bundled_program.to_bytes()
+    found = bundled_program
+    if hasattr(found, "serialize_to_schema"):
+        found = found.serialize_to_schema()
+    try:
+        suites = [_suite(suite) for suite in found.method_test_suites]
+        program, version = found.program, found.version
+    except (AttributeError, TypeError, ValueError) as error:
+        raise BundleError(
+            f"a {type(bundled_program).__name__} is not a bundled program ({error})",
+            hint="give a BundledProgram",
+        ) from error
+    return b"".join(bundled_parts(suites, program, version))
+
+
+def deserialize_from_flatbuffer_to_bundled_program(
+    flatbuffer: BytesLike | PathLike,
+) -> schema.BundledProgram:
+    """The content of a .bpte file (its bytes, or its path) as plain values: not a `BundledProgram`
+    but `schema.BundledProgram`, as upstream has it.
+
+    `etscope.formats.bundled.read_bundled` gives arrays instead, and copies nothing. Raises
+    `FormatError` for what is not a bundled program or is damaged.
+    """
+    found = read_bundled_schema(flatbuffer)
+    found.program = bytes(found.program)
+    for suite in found.method_test_suites:
+        for case in suite.test_cases:
+            for value in (*case.inputs, *case.expected_outputs):
+                if isinstance(value.val, schema.Tensor):
+                    value.val.data = bytes(value.val.data)
+    return found
+
+
+def _suite(suite: Any) -> schema.BundledMethodTestSuite:
+    """The suite in our own classes. Upstream's have the same attributes."""
+    return schema.BundledMethodTestSuite(
+        method_name=suite.method_name,
+        test_cases=[
+            schema.BundledMethodTestCase(
+                inputs=[_value(value) for value in case.inputs],
+                expected_outputs=[_value(value) for value in case.expected_outputs],
+            )
+            for case in suite.test_cases
+        ],
+    )
+
+
+def _value(value: Any) -> schema.Value:
+    found = value.val
+    if hasattr(found, "int_val"):
+        return schema.Value(schema.Int(found.int_val))
+    if hasattr(found, "bool_val"):
+        return schema.Value(schema.Bool(found.bool_val))
+    if hasattr(found, "double_val"):
+        return schema.Value(schema.Double(found.double_val))
+    return schema.Value(
+        schema.Tensor(
+            scalar_type=schema.ScalarType(found.scalar_type),
+            sizes=list(found.sizes),
+            data=found.data,
+            dim_order=list(found.dim_order),
+        )
+    )
