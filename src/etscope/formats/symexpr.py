@@ -29,10 +29,10 @@ _TOKEN = re.compile(
     r"|(?P<operator>\*\*|//|==|!=|<=|>=|[-+*/%<>&|~(),]))"
 )
 # Names of symbols in torch: a kind (size, unbacked, float, index...) and a number.
-_SYMBOL = re.compile(r"[a-z]{1,8}[0-9]{1,20}")
+SYMBOL = re.compile(r"[a-z]{1,8}[0-9]{1,20}")
 _CONSTANTS = frozenset({"True", "False", "oo", "int_oo", "nan", "zoo"})
 # What torch.utils._sympy (2.1 to 2.13) and sympy print for sizes and guards.
-_FUNCTIONS = frozenset(
+FUNCTIONS = frozenset(
     {
         *("Max", "Min", "Mod", "PythonMod", "FloorDiv", "CleanDiv", "CeilDiv", "IntTrueDiv"),
         *("FloatTrueDiv", "TrueDiv", "FloatPow", "PowByNatural", "LShift", "RShift"),
@@ -138,13 +138,13 @@ class _Parser:
         self._advance()
         if kind == "number":
             return _Operand(number=int(token) if token.isdigit() else None)
-        if token in _FUNCTIONS:
+        if token in FUNCTIONS:
             if self._token != "(":
                 raise self._error("a function without arguments")
             return _Operand(degree=self._list(nesting).degree)
         if token in _CONSTANTS:
             return _Operand()
-        if _SYMBOL.fullmatch(token):
+        if SYMBOL.fullmatch(token):
             return _Operand(is_symbol=True)
         raise self._error(f"unknown name {token!r}")
 

@@ -1,0 +1,64 @@
+"""What an exception of torch or of a user's code means, in few words."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+_LIMIT = 600
+# Packages whose lines say nothing to the author of a model.
+_FOREIGN = ("torch", "torchao", "executorch", "torchgen", "sympy", "numpy", "etscope")
+_PLACES = tuple(f"/{package}/" for package in _FOREIGN)
+
+
+def innermost(error: BaseException, limit: int = _LIMIT) -> str:
+    """The error that the others came of: its type and the beginning of its message."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.rstrip() for line in str(error).strip().splitlines()]
+    text = "\n  ".join(line for line in lines if line)
+    shown = text if len(text) <= limit else text[:limit].rstrip() + " …"
+    return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
+
+
+def own_frame(error: BaseException) -> str:
+    """The innermost line of the model's own code on the way to the error, after a line break; ""
+    when there is none."""
+    frames = own_frames(error)
+    return f"\n  at {frames[-1]}" if frames else ""
+
+
+def own_frames(error: BaseException) -> list[str]:
+    """Lines of code on the way to the error that are of no library, outermost first."""
+    found: list[str] = []
+    for frame in _frames(error):
+        if frame.filename.startswith("<") or _is_foreign(frame.filename):
+            continue
+        code = f": {frame.line}" if frame.line else ""
+        text = f"{frame.filename}:{frame.lineno} in {frame.name}{code}"
+        if text not in found:
+            found.append(text)
+    return found
+
+
+def _frames(error: BaseException | None) -> Iterator[traceback.FrameSummary]:
+    """Of the error and of what it came of. Dynamo keeps the model's frames in `real_stack`."""
+    seen: set[int] = set()
+    chain: list[BaseException] = []
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    for one in chain:
+        yield from traceback.extract_tb(one.__traceback__)
+        yield from getattr(one, "real_stack", None) or ()
+
+
+def _is_foreign(filename: str) -> bool:
+    path = Path(filename).as_posix()
+    library = Path(sys.base_prefix, "lib").as_posix()
+    if "/site-packages/" in path:
+        return any(f"/site-packages{place}" in path for place in _PLACES)
+    return "/src/etscope/" in path or path.startswith(f"{library}/python")

@@ -1,0 +1,148 @@
+"""What a user names as a model: a Python attribute or a .pt2 file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etscope.errors import FormatError, UsageError
+from etscope.export._found import found_model, inputs_of_file
+from etscope.export._user_code import attribute, import_target
+from etscope.formats.identify import describe
+from etscope.formats.pt2 import is_pt2
+from etscope.formats.source import PathLike, open_source
+from etscope.optional import require
+
+if TYPE_CHECKING:
+    from etscope.export._exported import Exported
+
+FACTORY_HINT = """write a function that makes the model, and name it:
+    # factory.py
+    def make():
+        model = MyModel()
+        model.load_state_dict(torch.load("weights.pt", weights_only=True))
+        return model, (torch.randn(1, 3, 224, 224),)
+  and give factory.py:make"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A model that was found, ready for `export`.
+
+    spec: how it was named.
+    name: a short name, good for a folder.
+    model: a `torch.nn.Module`, an `ExportedProgram`, or a dict of those by method.
+    inputs: its example inputs in any form that `export` takes; None if there are none.
+    """
+
+    spec: str
+    name: str
+    model: Any
+    inputs: Any = None
+    dynamic_shapes: Any = None
+
+    def export(
+        self,
+        *,
+        backend: str = "portable",
+        quantize: bool = False,
+        strict: bool | None = None,
+        calibration: Sequence[Any] | None = None,
+    ) -> Exported:
+        """Export it; see `etscope.export.export`."""
+        from etscope.export._export import export
+
+        return export(
+            self.model,
+            self.inputs,
+            backend=backend,
+            quantize=quantize,
+            dynamic_shapes=self.dynamic_shapes,
+            strict=strict,
+            calibration=calibration,
+        )
+
+    def read_inputs(self, path: PathLike) -> Any:
+        """Example inputs for this model in a file of tensors (.npz, .npy, .safetensors, .pt).
+
+        Named tensors are matched with the parameters of the module's `forward`; else they are
+        taken in the file's order. Raises `UsageError` for a file that keeps none.
+        """
+        from etscope.formats.tensor_files import read_tensor_file
+
+        return inputs_of_file(self.model, read_tensor_file(path))
+
+
+def load_model(spec: str, *, inputs: PathLike | None = None, seed: int | None = 0) -> Source:
+    """Find the model that `spec` names.
+
+    "package.module:attribute" is imported with the current folder on `sys.path`, and
+    "path/to/file.py:attribute" with the file's. The attribute is a `torch.nn.Module` or a class of
+    one, an `ExportedProgram` or a dict of those by method, or a function without arguments that
+    gives one of these, or `(module, example_inputs)` or `(module, example_inputs,
+    dynamic_shapes)`. An object with `get_eager_model` and `get_example_inputs` will do as well.
+
+    "file.pt2" is what `torch.export.save` wrote. Nothing of it is run.
+
+    Args:
+        inputs: a file of example inputs, instead of those that come with the model.
+        seed: for torch's random numbers, before the user's code makes the model; None leaves them.
+
+    Raises `UsageError` for what cannot be found or does not give a model (with the user's own
+    lines if they raise), and `FormatError` for a .pt2 file that is damaged, or not safe to load.
+    """
+    require("torch", wanted_by="export")
+    target, colon, path = spec.rpartition(":")
+    if not colon or Path(spec).is_file():
+        source = _from_file(spec)
+    else:
+        source = _from_python(spec, target, path, seed)
+    return source if inputs is None else replace(source, inputs=source.read_inputs(inputs))
+
+
+def _from_python(spec: str, target: str, path: str, seed: int | None) -> Source:
+    if not target or not path:
+        raise UsageError(f"no model is named by {spec!r}", hint="give file.py:attribute")
+    if seed is not None:
+        require("torch", wanted_by="export").manual_seed(seed)
+    found = found_model(attribute(import_target(target), path, spec), spec)
+    return Source(spec, path.rpartition(".")[2].strip("_") or "model", *found)
+
+
+def _from_file(spec: str) -> Source:
+    path = Path(spec)
+    if not path.is_file() and (path.suffix == "" or path.suffix[1:].isidentifier()):
+        _fail_without_attribute(path)
+    if path.suffix == ".py":
+        _fail_without_attribute(path)
+    source = open_source(path, "model")
+    if not is_pt2(source.buffer):
+        _fail_not_pt2(path, source.buffer)
+    from etscope.bridge.pt2 import load_pt2
+
+    return Source(spec, path.stem, load_pt2(source.buffer, spec))
+
+
+def _fail_without_attribute(path: Path) -> None:
+    if path.suffix == ".py" or (not path.exists() and path.suffix not in (".pt2", ".pt")):
+        raise UsageError(
+            f"{path} does not tell what the model is",
+            hint=f"name a class or function in it: {path}:make_model",
+        )
+
+
+def _fail_not_pt2(path: Path, data: memoryview) -> None:
+    if path.suffix in (".pt", ".pth", ".pkl", ".bin", ".ckpt", ".safetensors") or bytes(
+        data[:2]
+    ) in (b"\x80\x02", b"\x80\x04"):
+        raise UsageError(
+            f"{path} holds weights or a pickled module, which is loaded by running what it says",
+            hint=FACTORY_HINT,
+        )
+    raise FormatError(
+        f"not a file of torch.export.save (.pt2): {describe(data)}",
+        path=path,
+        hint="give a .pt2 file, package.module:attribute or file.py:attribute",
+    )
