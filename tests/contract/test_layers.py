@@ -21,6 +21,7 @@ RANKS: dict[str, float] = {
     "etrecord": 5,
     "bundled_program": 5,
     "inspector": 6,
+    "export": 7,
     "run": 7,
     "web": 7,
     "etdb": 7,
@@ -29,7 +30,7 @@ RANKS: dict[str, float] = {
     "__main__": 9,
     "": 9,  # etscope/__init__.py: the face, which names everything and loads nothing
 }
-APPLICATIONS = {"run", "web", "etdb", "lab"}
+APPLICATIONS = {"export", "run", "web", "etdb", "lab"}
 ALLOWED_BETWEEN_APPLICATIONS = {("lab", "run"), ("lab", "web")}
 HEAVY = {"torch", "executorch"}
 
