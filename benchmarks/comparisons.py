@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.running import large_debug_buffer, overhead
 from benchmarks.side import Cost, measured, process
 from tests.artifacts import Artifact, artifacts
 
@@ -65,6 +66,15 @@ def comparisons() -> dict[str, Comparison | Limit]:
                 repeats=3,
             ),
             ours=lambda: _cold_start(["-m", "etscope", "inspect"], "--etrecord", repeats=10),
+        ),
+        "run_overhead": Comparison(
+            "an iteration of `run()`, the bare bindings as the other side, a CNN of 0.3 ms",
+            target=1 / 1.05,
+            upstream=lambda: overhead(False, "cnn_portable"),
+            ours=lambda: overhead(True, "cnn_portable"),
+        ),
+        "debug_buffer": Limit(
+            "a debug buffer of 1.3 GB: open it, copy one tensor of 16 MiB", 0.1, large_debug_buffer
         ),
         "help": Limit("CPU of `etscope --help` above `python -c pass`", 0.1, _help),
         "open_20k": Limit("`Inspector(etdump)`, 20,000 events", None, lambda: _ours("large_20k")),

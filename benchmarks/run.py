@@ -62,14 +62,18 @@ def row(entry: Comparison | Limit) -> tuple[str, bool]:
             assert upstream.peak is not None
             assert ours.peak is not None
             fine &= upstream.peak >= entry.memory_target * ours.peak
-        cells = [duration(upstream.seconds), duration(ours.seconds), f"{ratio:,.0f} x"]
-        cells += [f"≥ {entry.target:g} x", memory(upstream.peak), memory(ours.peak)]
+        cells = [duration(upstream.seconds), duration(ours.seconds), times(ratio)]
+        cells += [f"≥ {times(entry.target)}", memory(upstream.peak), memory(ours.peak)]
     return f"| {' | '.join([entry.title + ('' if fine else ' **missed**'), *cells])} |", fine
 
 
 def duration(seconds: float) -> str:
     """Seconds with three figures, in the unit that suits."""
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:,.0f} x" if ratio >= 10 else f"{ratio:.2f} x"
 
 
 def memory(peak: int | None) -> str:

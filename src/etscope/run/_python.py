@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def run_here(job: Job, folder: Path) -> None:
         except EtscopeError:
             raise
         except Exception as error:
-            sys.stderr.flush()
+            sys.stderr.flush()  # the log
             raise failure(_innermost(error), read_log(folder)) from error
 
 
@@ -161,14 +161,14 @@ def _environment() -> dict[str, str]:
 
 @contextmanager
 def _log_kept(folder: Path) -> Iterator[None]:
-    """Send what is written to stderr, by C++ too, to the log in `folder`."""
+    """Send what is written to stderr, by Python and by C++, to the log in `folder`."""
     sys.stderr.flush()
     kept = os.dup(2)
-    with (folder / LOG).open("wb") as log:
+    with (folder / LOG).open("w") as log:
         os.dup2(log.fileno(), 2)
         try:
-            yield
+            with redirect_stderr(log):  # the bindings write to Python's stderr
+                yield
         finally:
-            sys.stderr.flush()
             os.dup2(kept, 2)
             os.close(kept)

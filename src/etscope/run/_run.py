@@ -117,9 +117,8 @@ def run(
     wanted = _wanted_calls(inputs, Call(method, None, iterations, warmup, testset_index))
     calls = [call for one in wanted for call in _resolved(one, opened, seed)]
     weights = _external_weights(opened, data)
-    folder = tempfile.TemporaryDirectory(prefix="etscope-run-")
     base = Job(
-        program=opened.file(Path(folder.name)),
+        program=Path(),  # known when there is a folder for it
         calls=tuple(calls),
         data=weights,
         trace=False,
@@ -145,12 +144,13 @@ def run(
         debug_buffer_size=debug_buffer_size,
         grow=grow,
     )
-    return Run(
-        opened=opened,
-        calls=tuple(CallRun.of(call) for call in calls),
-        passes=_executed(jobs, Path(folder.name), how, opened),
-        folder=folder,
-    )
+    folder = tempfile.TemporaryDirectory(prefix="etscope-run-")
+    try:
+        passes = _executed(jobs, Path(folder.name), how, opened)
+    except BaseException:
+        folder.cleanup()
+        raise
+    return Run(opened, tuple(CallRun.of(call) for call in calls), passes, folder)
 
 
 def _jobs(base: Job, traced: Job, traced_iterations: int) -> dict[str, Job]:
@@ -170,10 +170,11 @@ def _one_job(traced: Job) -> dict[str, Job]:
 
 def _executed(jobs: dict[str, Job], folder: Path, how: How, opened: Opened) -> dict[str, Executed]:
     done = {}
+    program = opened.file(folder)
     for name, job in jobs.items():
         place = folder / name
         place.mkdir()
-        done[name] = execute(job, place, how, opened.program)
+        done[name] = execute(replace(job, program=program), place, how, opened.program)
     return done
 
 
