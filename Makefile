@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test bench docs lint format check clean distclean
+.PHONY: help install demo native test bench docs lint format check clean distclean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 demo: $(INSTALLED)  ## Export a model, run it, show its operators with their source lines
 	@$(BIN)/python examples/demo.py
+
+native: $(INSTALLED)  ## Build the native runner (if it is not) and print its path
+	@$(BIN)/python -m etscope.run.native
 
 test: $(INSTALLED)  ## Run all tests (PYTEST_ARGS="-m 'not slow' -n 2" for fewer, faster)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
