@@ -183,10 +183,8 @@ def test_an_abort_is_an_error_with_the_log(tmp_path: Path) -> None:
     source = tmp_path / "abort.cpp"
     source.write_text(
         "#include <cstdio>\n#include <cstdlib>\n"
-        'int die() { std::fputs("[mine.cpp:3] the last word\n", stderr); std::abort(); }
-'
-        "static int dead = die();
-"
+        'int die() { std::fputs("[mine.cpp:3] the last word\\n", stderr); std::abort(); }\n'
+        "static int dead = die();\n"
     )
     library = tmp_path / "abort.so"
     subprocess.run(["g++", "-shared", "-fPIC", source, "-o", library], check=True)
