@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,10 @@ def array_of_npy(data: memoryview) -> npt.NDArray[Any]:
         read_header = _HEADERS.get(version)
         if read_header is None:
             raise FormatError(f"version {version[0]}.{version[1]} of the format is not supported")
-        shape, fortran, dtype = read_header(head, max_header_size=_MAX_HEADER)
+        try:
+            shape, fortran, dtype = read_header(head, max_header_size=_MAX_HEADER)
+        except (SyntaxError, TokenError) as error:  # the header is Python source
+            raise FormatError(f"the header cannot be read: {error}") from error
         _check_type(dtype)
         count = math.prod(shape)
         content = data[head.tell() :]

@@ -31,7 +31,8 @@ MAX_VALUES = 100_000
 Leaf = npt.NDArray[Any] | int | float | bool | str | None
 
 _NPY = b"\x93NUMPY"
-_ZIPS = (b"PK\x03\x04", b"PK\x05\x06")  # the second: without members
+_ZIP = b"PK\x03\x04"
+_EMPTY_ZIP = b"PK\x05\x06" + bytes(18)  # what numpy.savez() without arrays writes
 _WHAT = "tensors can be given as .npz, .npy, .safetensors or torch.save files"
 
 # safetensors' name of a type -> numpy's or that of ml_dtypes
@@ -83,8 +84,10 @@ def _reader_of(source: Source) -> Callable[[Source], TensorFile]:
     head = bytes(source.buffer[:10])
     if head.startswith(_NPY):
         return _read_npy
-    if head.startswith(_ZIPS):
+    if head.startswith(_ZIP):
         return _read_zip
+    if source.buffer == _EMPTY_ZIP:
+        return _read_nothing
     if head[8:9] == b"{":
         return _read_safetensors
     if len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5:
@@ -97,6 +100,10 @@ def _reader_of(source: Source) -> Callable[[Source], TensorFile]:
 
 def _read_npy(source: Source) -> TensorFile:
     return TensorFile((array_of_npy(source.buffer),), (None,), path=source.path)
+
+
+def _read_nothing(source: Source) -> TensorFile:
+    return TensorFile((), (), path=source.path)
 
 
 def _read_zip(source: Source) -> TensorFile:

@@ -19,10 +19,10 @@ def plain_value(value: Any, place: str) -> Leaf:
 
     Raises `UsageError`, which begins with `place`, for anything else.
     """
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _native(np.asarray(value))
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, np.ndarray):
-        return _native(np.asarray(value))
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _array_of_tensor(torch, value, place)

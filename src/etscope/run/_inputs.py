@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etscope.errors import MismatchError, UsageError, reading
+from etscope.errors import MismatchError, UsageError
 from etscope.formats.bundled import CaseValue
 from etscope.formats.pte import Program
 from etscope.formats.pte_schema import Method
@@ -66,14 +66,12 @@ def _flat(given: Any, method: Method, known: Sequence[str] | None) -> _Named:
 
 
 def _flat_file(file: TensorFile, signature: Signature, known: Sequence[str] | None) -> _Named:
-    with reading("file of tensors", file.path):
-        if file.content is not None:
-            return _flat_values(file.content, signature, known)
-        named = [(name, value) for name, value in zip(file.names, file.values, strict=True)]
-        if any(name is None for name, _ in named):
-            return file.values, file.names
-        by_name = {str(name): value for name, value in named}
-        return _flat_mapping(by_name, signature, known, ordered=file.ordered)
+    if file.content is not None:
+        return _flat_values(file.content, signature, known)
+    by_name = {n: v for n, v in zip(file.names, file.values, strict=True) if n is not None}
+    if len(by_name) < len(file.values):
+        return file.values, file.names
+    return _flat_mapping(by_name, signature, known, ordered=file.ordered)
 
 
 def _flat_values(given: Any, signature: Signature, known: Sequence[str] | None) -> _Named:

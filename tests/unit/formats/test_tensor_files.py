@@ -1,0 +1,390 @@
+"""Files of tensors: what other libraries write is read, what we write they read."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from etscope.errors import FormatError, MissingDependencyError, MissingFileError, UsageError
+from etscope.formats.scalar_type import ScalarType
+from etscope.formats.tensor_files import TensorFile, read_tensor_file, write_tensor_file
+from tests.artifacts import artifacts
+from tests.etrecord_files import zip_bytes
+
+EXTENSIONS = ("bfloat16", "float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz")
+BUILTIN = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64"),
+)
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def some(name: str) -> np.ndarray:
+    return (np.arange(6).reshape(2, 3) % 2).astype(dtype_of(name))
+
+
+def check_equal(found: Any, expected: np.ndarray) -> None:
+    assert isinstance(found, np.ndarray)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert found.tobytes() == expected.tobytes()
+    assert not found.flags.writeable
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(FormatError) as caught:
+        read_tensor_file(path)
+    assert caught.value.path == str(path)
+    return str(caught.value)
+
+
+# -- .npy and .npz
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_npy(name: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", some(name))
+    file = read_tensor_file(tmp_path / "a.npy")
+    assert file.names == (None,)
+    check_equal(file.values[0], some(name))
+
+
+@given(npst.arrays(npst.scalar_dtypes(), npst.array_shapes(min_dims=0, min_side=0)), st.booleans())
+def test_any_array_of_numbers(array: np.ndarray, fortran: bool) -> None:
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"etscope-any-{os.getpid()}.npy"
+    try:
+        np.save(path, np.asarray(array, order="F" if fortran else "C"))
+        if array.dtype.kind in "biufc":
+            (found,) = read_tensor_file(path).values
+            check_equal(found, array)
+        else:
+            assert "is not a tensor" in refusal(path)
+    finally:
+        path.unlink()
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz_keeps_order_and_names(save: Any, tmp_path: Path) -> None:
+    wanted = {"z": some("float32"), "a/b": some("int64").T, "m": np.array(3)}
+    save(tmp_path / "some.npz", **wanted)
+    file = read_tensor_file(tmp_path / "some.npz")
+    assert file.names == ("z", "a/b", "m")
+    assert file.ordered
+    for found, expected in zip(file.values, wanted.values(), strict=True):
+        check_equal(found, expected)
+    save(tmp_path / "numbered.npz", *wanted.values())
+    assert read_tensor_file(tmp_path / "numbered.npz").names == ("arr_0", "arr_1", "arr_2")
+    save(tmp_path / "empty.npz")
+    assert read_tensor_file(tmp_path / "empty.npz").values == ()
+
+
+def test_the_bytes_and_not_the_name_tell_the_format(tmp_path: Path) -> None:
+    np.savez(tmp_path / "some.npz", x=some("float32"))
+    for suffix in (".pt", ".npy", ".safetensors", ""):
+        path = tmp_path / f"other{suffix}"
+        path.write_bytes((tmp_path / "some.npz").read_bytes())
+        check_equal(read_tensor_file(path).values[0], some("float32"))
+
+
+def test_stored_arrays_are_views_of_the_file(tmp_path: Path) -> None:
+    """Of a sparse file of 64 GiB only what is touched is read."""
+    head = io.BytesIO()
+    shape = (1 << 34,)
+    np.lib.format.write_array_header_1_0(
+        head, {"descr": "<f4", "fortran_order": False, "shape": shape}
+    )
+    path = tmp_path / "large.npy"
+    with path.open("wb") as file:
+        file.write(head.getvalue())
+        file.truncate(len(head.getvalue()) + 4 * shape[0])
+    (array,) = read_tensor_file(path).values
+    assert isinstance(array, np.ndarray)
+    assert array.shape == shape
+    assert array[-1] == 0
+
+
+def test_arrays_that_are_no_tensors(tmp_path: Path) -> None:
+    class Payload:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.mkdir, (str(tmp_path / "was-run"),)
+
+    objects = np.array([Payload(), None], object)
+    for name, save in (("objects.npy", np.save), ("objects.npz", np.savez)):
+        save(tmp_path / name, objects)
+        assert "is a pickle, which etscope never loads" in refusal(tmp_path / name)
+    np.save(tmp_path / "half.npy", some("bfloat16"))
+    assert "no bfloat16 or float8\n  hint: write these to a .safetensors" in refusal(
+        tmp_path / "half.npy"
+    )
+    for array in (np.array(["text"]), np.array(["2020-01-01"], "M8[D]")):
+        np.save(tmp_path / "other.npy", array)
+        assert "is not a tensor" in refusal(tmp_path / "other.npy")
+    np.save(tmp_path / "fields.npy", np.zeros(2, [("x", "f4")]))
+    assert "an array of the type" in refusal(tmp_path / "fields.npy")
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_damaged_arrays(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    np.save(stream, some("float32"))
+    data = stream.getvalue()
+    path = tmp_path / "a.npy"
+    path.write_bytes(data[:-1])
+    assert "float32[2, 3] has only 23 bytes of data" in refusal(path)
+    for size in (6, 8, 10, 60, 127):
+        path.write_bytes(data[:size])
+        refusal(path)
+    path.write_bytes(data[:6] + b"\3" + data[7:])
+    assert "version 3.0 of the format" in refusal(path)
+    path.write_bytes(data.replace(b"(2, 3)", b"(2,-3)"))
+    refusal(path)
+    for shape in (b"(9**9**9,)", b"(10000000000000000,)"):
+        path.write_bytes(data.replace(b"(2, 3), }" + b" " * 20, (shape + b", }").ljust(29)))
+        refusal(path)
+
+
+# -- .safetensors
+
+
+@pytest.mark.parametrize("name", [*BUILTIN, *EXTENSIONS])
+def test_safetensors(name: str, tmp_path: Path) -> None:
+    package = pytest.importorskip("safetensors.numpy")
+    wanted = {"b": some(name), "a": some("int8"), "none": some(name)[:0], "one": some(name)[0, 0]}
+    wanted["one"] = np.asarray(wanted["one"])
+    package.save_file(wanted, tmp_path / "some.safetensors")
+    file = read_tensor_file(tmp_path / "some.safetensors")
+    assert not file.ordered
+    found = dict(zip(file.names, file.values, strict=True))
+    assert set(found) == set(wanted)
+    for key, array in wanted.items():
+        check_equal(found[key], array)
+
+
+def test_safetensors_of_torch(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    package = pytest.importorskip("safetensors.torch")
+    given = torch.randn(2, 3).to(torch.float8_e4m3fn)
+    package.save_file({"x": given, "y": torch.ones(2)}, tmp_path / "a.safetensors", {"by": "torch"})
+    file = read_tensor_file(tmp_path / "a.safetensors")
+    found = dict(zip(file.names, file.values, strict=True))
+    check_equal(found["x"], given.view(torch.uint8).numpy().view(ml_dtypes.float8_e4m3fn))
+    check_equal(found["y"], np.ones(2, np.float32))
+
+
+def safetensors(header: Any, data: bytes = bytes(8)) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def entry(dtype: str = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        safetensors({"x": entry()}, bytes(7)),
+        safetensors({"x": entry()}, bytes(9)),
+        safetensors({"x": entry(offsets=(4, 12))}, bytes(12)),
+        safetensors({"x": entry(shape=(3,))}),
+        safetensors({"x": entry(shape=(1 << 62, 1 << 62))}),
+        safetensors({"x": entry(), "y": entry()}),
+        safetensors({"x": entry("F4", (16,))}),
+        safetensors({"x": entry("F8_E8M0", (8,))}),
+        safetensors({"x": entry("float", (2,))}),
+        safetensors(b"{"),
+        safetensors(b'{"x": 3}'),
+        safetensors(b"{" + b'"a":{' * 5000),
+        struct.pack("<Q", 1 << 60) + b"{}",
+    ],
+)
+def test_damaged_safetensors(data: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    path = tmp_path / "some.safetensors"
+    path.write_bytes(data)
+    refusal(path)
+
+
+def test_safetensors_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "some.safetensors"
+    path.write_bytes(safetensors({"x": entry()}))
+    for name in ("safetensors", "safetensors.numpy"):
+        monkeypatch.setitem(__import__("sys").modules, name, None)
+    for attempt in (
+        lambda: read_tensor_file(path),
+        lambda: write_tensor_file(path, [some("int8")], ["x"]),
+    ):
+        with pytest.raises(MissingDependencyError, match=r"etscope\[safetensors\]"):
+            attempt()
+
+
+# -- torch.save
+
+
+def test_what_torch_saves(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "some.pt"
+    one, two = torch.randn(2, 3), torch.ones(2, dtype=torch.bfloat16)
+    torch.save([one, (3, 2.5, None), [two.t()]], path)
+    file = read_tensor_file(path)
+    assert file.names == (None,) * 5
+    assert file.values[1:4] == (3, 2.5, None)
+    check_equal(file.values[0], one.numpy())
+    check_equal(file.values[4], np.ones(2, ml_dtypes.bfloat16))
+    torch.save({"x": one, "state": (two, {"deep": True})}, path)
+    file = read_tensor_file(path)
+    assert file.names == ("x", "state.0", "state.1.deep")
+    assert set(file.content) == {"x", "state"}
+    torch.save(one, path)
+    check_equal(read_tensor_file(path).values[0], one.numpy())
+
+
+def test_what_torch_saves_and_is_no_tensor(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "some.pt"
+    torch.save({"x": b"bytes"}, path)
+    assert "which is not a tensor" in refusal(path)
+    torch.save(torch.nn.Linear(1, 1), path)
+    refusal(path)
+    torch.save([0] * 100_001, path)
+    assert "more than 100,000 values" in refusal(path)
+    torch.save(torch.ones(2), path, _use_new_zipfile_serialization=False)
+    assert "a Python pickle, which etscope never loads" in refusal(path)
+
+
+class Payload:
+    """What runs when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_pickle_never_runs(protocol: int, tmp_path: Path) -> None:
+    payload = pickle.dumps(Payload(tmp_path / "was-run"), protocol)
+    path = tmp_path / "some.pt"
+    path.write_bytes(payload)
+    text = refusal(path)
+    if protocol >= 2:  # the older ones begin with nothing that they could be known by
+        assert "which etscope never loads\n  hint: write the tensors with numpy.savez" in text
+    path.write_bytes(zip_bytes({"archive/data.pkl": payload, "archive/version": b"3"}))
+    refusal(path)
+    path.write_bytes(zip_bytes({"x.npy": payload}))
+    refusal(path)
+    assert not (tmp_path / "was-run").exists()
+
+
+# -- what is no such file
+
+
+def test_other_files(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError):
+        read_tensor_file(tmp_path / "none.npz")
+    assert "this is a directory" in refusal(tmp_path)
+    path = tmp_path / "file"
+    path.write_bytes(b"")
+    assert "the file is empty" in refusal(path)
+    for data in (b"\x80", b"{", b"PK", b"PK\x03\x04", b"\x93NUMPY", b"\0" * 100, b"text of some"):
+        path.write_bytes(data)
+        refusal(path)
+    path.write_bytes(zip_bytes({"readme.txt": b""}))
+    assert "not a file of tensors: this is a zip file" in refusal(path)
+    for other in (artifacts("cnn_portable").pte, artifacts("cnn_portable").etrecord):
+        assert other is not None
+        assert "not a file of tensors: this is an E" in refusal(other)
+
+
+# -- writing
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".NPZ"])
+def test_what_is_written_is_read(suffix: str, tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    names = [n for n in BUILTIN if n != "complex64"]
+    values: list[Any] = [some(name) for name in names]
+    values += [some("float32").T, np.float32(1.5), 3, 2.5, True, some("int8")[:0]]
+    keys = [*names, "transposed", "scalar", "int", "float", "flag", "empty"]
+    path = tmp_path / f"out{suffix}"
+    write_tensor_file(path, [*values, None], [*keys, "absent"])
+    file = read_tensor_file(path)
+    found = dict(zip(file.names, file.values, strict=True))
+    assert set(found) == set(keys)
+    for key, value in zip(keys, values, strict=True):
+        check_equal(found[key], np.asarray(value))
+    if suffix != ".safetensors":
+        with np.load(path) as theirs:
+            assert list(theirs) == keys
+            assert theirs["transposed"].tobytes() == some("float32").T.tobytes()
+
+
+@pytest.mark.parametrize("name", EXTENSIONS)
+def test_types_that_numpy_s_files_cannot_hold(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    with pytest.raises(UsageError, match=f"has no {name}\n  hint: write a .safetensors file"):
+        write_tensor_file(tmp_path / "out.npz", [some("int8"), some(name)], ["a", "b"])
+    write_tensor_file(tmp_path / "out.safetensors", [some(name)], ["b"])
+    check_equal(read_tensor_file(tmp_path / "out.safetensors").values[0], some(name))
+    assert [path.name for path in tmp_path.iterdir()] == ["out.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "names", "words"),
+    [
+        ("out.pt", [1], ["a"], "no format has the suffix '.pt'\n  hint: name it .npz"),
+        ("out", [1], ["a"], "no format has the suffix ''"),
+        ("out.npz", [1, 2], ["a", "a"], "2 values need as many names, each another"),
+        ("out.npz", [1, 2], ["a"], "2 values need as many names"),
+        ("out.npz", ["text"], ["a"], "cannot write a: str is not a tensor"),
+        ("out.npz", [object()], ["a"], "cannot write a: object is not a tensor"),
+        ("out.npz", [1], ["../a"], "with the name '../a'"),
+        ("out.npz", [1], [""], "with the name ''"),
+        ("out.safetensors", [np.zeros(2, complex)], ["a"], "cannot write"),
+        ("no/such/folder/out.npz", [1], ["a"], "cannot write"),
+        ("no/such/folder/out.safetensors", [1], ["a"], "cannot write"),
+    ],
+)
+def test_what_cannot_be_written(
+    file: str, values: list[Any], names: list[str], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        write_tensor_file(tmp_path / file, values, names)
+    assert words in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_content_gives_the_same_file(tmp_path: Path) -> None:
+    for name in ("one.npz", "two.npz"):
+        write_tensor_file(tmp_path / name, [some("int8")], ["x"])
+    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
+    with zipfile.ZipFile(tmp_path / "one.npz") as archive:
+        assert archive.infolist()[0].date_time == (1980, 1, 1, 0, 0, 0)
+
+
+def test_a_file_tells_its_place(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", some("int8"))
+    file = read_tensor_file(str(tmp_path / "a.npy"))
+    assert isinstance(file, TensorFile)
+    assert file.path == str(tmp_path / "a.npy")
+
+
+def test_all_types_of_the_runtime_are_in_both_lists() -> None:
+    plain = {k.torch_name for k in ScalarType if not k.torch_name.startswith(("q", "bits"))}
+    assert plain == {*BUILTIN, *EXTENSIONS} - {"complex64"}
