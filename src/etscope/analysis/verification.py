@@ -238,7 +238,7 @@ def _described(value: Any) -> _Described:
     if isinstance(value, (float, np.floating)):
         return _Described("number", "float", array=np.array(value, np.float64))
     if not hasattr(value, "__array__"):
-        raise UsageError(f"a {type(value).__name__} cannot be compared")
+        raise UsageError(f"a value of type {type(value).__name__} cannot be compared")
     array = as_numpy(value)
     return _Described("tensor", scalar_type_of(array.dtype).torch_name, array.shape, array)
 

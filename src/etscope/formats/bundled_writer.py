@@ -101,7 +101,8 @@ def bundled_parts(
     """
     program = memoryview(program).cast("B")
     if bytes(program[4:8]) != pte.IDENTIFIER:
-        raise BundleError(f"not an {pte.KIND} (.pte): {describe(program)}")
+        found = describe(program) if len(program) else "there are no bytes"
+        raise BundleError(f"not an {pte.KIND} (.pte): {found}")
     size = len(program) + sum(map(_suite_bytes, suites))
     if size > MAX_BYTES:
         raise BundleError(
