@@ -41,6 +41,12 @@ class CommandSpec(NamedTuple):
 
 
 COMMANDS: dict[str, CommandSpec] = {
+    "export": CommandSpec(
+        "etscope.cli.export", "Export a PyTorch model: .pte, ETRecord and .bpte in one go."
+    ),
+    "profile": CommandSpec(
+        "etscope.cli.profile", "Export a PyTorch model, run it, show its operators."
+    ),
     "run": CommandSpec("etscope.cli.run", "Run a program on the runtime: times, outputs, values."),
     "inspect": CommandSpec("etscope.cli.inspect", "Show what ran and how long it took."),
     "convert": CommandSpec(

@@ -30,9 +30,6 @@ class RunOptions:
     """The options that `run_options` adds, by their names."""
 
     method: str | None
-    inputs: str | None
-    testset_index: int | None
-    seed: int
     iterations: int
     warmup: int
     threads: int | None
@@ -55,14 +52,18 @@ class RunOptions:
     debug_buffer_out: Path | None
     outputs_out: Path | None
     save: Path | None
+    inputs: str | None = None
+    testset_index: int | None = None
+    seed: int = 0
 
-    def run(self, program: Any, **more: Any) -> Run:
-        """Run the program as the options say; `more` goes to `etscope.run.run`."""
+    def run(self, program: Any, inputs: Any = None, **more: Any) -> Run:
+        """Run the program as the options say; `inputs` are those for when the options name none.
+        `more` goes to `etscope.run.run`."""
         from etscope.run import run
 
         return run(
             program,
-            self.inputs,
+            inputs if self.inputs is None else self.inputs,
             method=self.method,
             iterations=self.iterations,
             warmup=self.warmup,
@@ -163,8 +164,7 @@ def _shown(
 
 _PLACE = click.Path(dir_okay=False, path_type=Path)
 
-_OPTIONS = (
-    click.option("--method", "-m", metavar="NAME", help="Method to run. Default: forward."),
+_INPUT_OPTIONS = (
     click.option(
         "--inputs",
         "-i",
@@ -177,6 +177,10 @@ _OPTIONS = (
         "--testset-index", type=click.IntRange(min=0), metavar="K", help="Run this test case only."
     ),
     click.option("--seed", type=int, default=0, show_default=True, help="Of generated inputs."),
+)
+
+_OPTIONS = (
+    click.option("--method", "-m", metavar="NAME", help="Method to run. Default: forward."),
     click.option(
         "--iterations",
         type=click.IntRange(min=1),
@@ -256,10 +260,10 @@ _OPTIONS = (
     ),
     click.option("--timeout", type=float, metavar="SECONDS", help="Of each run."),
     click.option(
-        "--rtol", type=float, default=1e-5, show_default=True, help="Of expected outputs."
+        "--rtol", type=float, default=1e-3, show_default=True, help="Of expected outputs."
     ),
     click.option(
-        "--atol", type=float, default=1e-8, show_default=True, help="Of expected outputs."
+        "--atol", type=float, default=1e-5, show_default=True, help="Of expected outputs."
     ),
     click.option(
         "--show",
@@ -287,17 +291,23 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-def run_options(function: _Function) -> _Function:
-    """Add the options of a run; the function gets them as one parameter, `options`."""
-    names = [field.name for field in fields(RunOptions)]
+def run_options(*, inputs: bool = True) -> Callable[[_Function], _Function]:
+    """Add the options of a run, with those that name its inputs or without; the function gets them
+    as one parameter, `options`."""
 
-    @functools.wraps(function)
-    def gathered(**values: Any) -> Any:
-        options = RunOptions(**{name: values.pop(name) for name in names})
-        return function(options=options, **values)
+    def decorate(function: _Function) -> _Function:
+        names = {field.name for field in fields(RunOptions)}
 
-    decorated: Any = gathered
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    result: _Function = decorated
-    return result
+        @functools.wraps(function)
+        def gathered(**values: Any) -> Any:
+            mine = {name: values.pop(name) for name in names & set(values) - own}
+            return function(options=RunOptions(**mine), **values)
+
+        own = set() if inputs else {"inputs", "testset_index", "seed"}
+        decorated: Any = gathered
+        for option in reversed((*(_INPUT_OPTIONS if inputs else ()), *_OPTIONS)):
+            decorated = option(decorated)
+        result: _Function = decorated
+        return result
+
+    return decorate

@@ -14,11 +14,12 @@ from etscope.cli._run_options import RunOptions, run_options
 
 if TYPE_CHECKING:
     from etscope.model.table import Table
+    from etscope.run import Run
 
 
 @click.command(short_help="Run a program on the runtime: times, outputs, values.")
 @click.argument("program", type=FILE)
-@run_options
+@run_options()
 @click.option("--data", type=FILE, metavar="PTD", help="The program's external weights.")
 @click.option("--etrecord", "-r", type=FILE, metavar="ETRECORD", help="The ETRecord of the export.")
 @click.option("--force", is_flag=True, help="Go on though program and record do not match.")
@@ -48,20 +49,39 @@ def command(
     Latency is measured without tracing; times of instructions, and values, in runs of their own.
     The test cases of a .bpte are verified: exit code 1 when an output is not as expected.
     """
-    from etscope.cli._output import for_people, select_columns, write_tables
+    from etscope.cli._output import for_people
     from etscope.cli._progress import progress
 
-    people = for_people(format, output)
-    options.check(people)
+    options.check(for_people(format, output))
     with progress(f"running {program}"):
         run = options.run(program, data=data, etrecord=etrecord)
     if run.is_traced and not force:
         run.trace.verify()
     options.write_files(run)
+    show(run, options, by, select, columns, sort, limit, unit, format, output, color)
+    return options.exit_code(run)
+
+
+def show(
+    run: Run,
+    options: RunOptions,
+    by: str | None,
+    select: str | None,
+    columns: tuple[str, ...] | None,
+    sort: str | None,
+    limit: int | None,
+    unit: str | None,
+    format: str | None,
+    output: Path | None,
+    color: str,
+) -> None:
+    """Write the tables of a run that were asked for."""
+    from etscope.cli._output import for_people, select_columns, write_tables
+
+    people = for_people(format, output)
 
     def events() -> list[Table]:
         tables = profile_tables(run.trace, by=by, select=select, sort=sort, limit=limit, unit=unit)
         return select_columns(tables, columns, default_columns(by) if people else None)
 
     write_tables(options.shown(run, events, people), None, None, format, output, color)
-    return options.exit_code(run)

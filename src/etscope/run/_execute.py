@@ -6,10 +6,11 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import etscope.run._native as native
+import etscope.run._python as python
 from etscope.analysis.memory import debug_buffer_bytes
 from etscope.errors import MissingDependencyError, RuntimeFailure, UsageError
 from etscope.formats.pte import Program
-from etscope.run import _native, _python
 from etscope.run._dumps import finish_dump, trim_debug_buffer
 from etscope.run._explain import relevant
 from etscope.run._job import DEBUG_BUFFER, ETDUMP, NONE, Job
@@ -59,7 +60,7 @@ def chosen_runner(wanted: str, jobs: list[Job], program: Program) -> str:
             f"there is no runner {wanted!r}", hint=f"runners are: {', '.join(RUNNERS)}"
         )
     beyond = list(dict.fromkeys(reason for job in jobs for reason in beyond_python(job, program)))
-    no_python = _python.python_missing()
+    no_python = python.python_missing()
     if wanted == PYTHON and beyond:
         raise UsageError(
             f"the Python runtime cannot do this: {'; '.join(beyond)}",
@@ -71,7 +72,7 @@ def chosen_runner(wanted: str, jobs: list[Job], program: Program) -> str:
         )
     if wanted == PYTHON or (wanted == AUTO and not beyond and not no_python):
         return PYTHON
-    no_native = _native.native_missing()
+    no_native = native.native_missing()
     if no_native is None:
         return NATIVE
     reason = "; ".join(beyond) or no_python
@@ -112,17 +113,17 @@ def _start(job: Job, folder: Path, how: How) -> None:
     if how.runner == NATIVE:
         _run_native(job, folder, how.timeout)
     elif how.isolate:
-        _python.run_in_child(job, folder, how.timeout)
+        python.run_in_child(job, folder, how.timeout)
     else:
-        _python.run_here(job, folder)
+        python.run_here(job, folder)
 
 
 def _run_native(job: Job, folder: Path, timeout: float | None) -> None:
-    code = run_process(_native.command(_native.find_runner(), job, folder), folder, timeout)
+    code = run_process(native.command(native.find_runner(), job, folder), folder, timeout)
     if code == 0:
         return
     log = read_log(folder)
-    if code == _native.DEBUG_BUFFER_FULL:
+    if code == native.DEBUG_BUFFER_FULL:
         raise DebugBufferFull(relevant(log))
     raise failure(f"the native runner ended with exit code {code}", log)
 

@@ -61,6 +61,7 @@ def latency_table(latencies: Sequence[Latency]) -> Table:
     """One row a call and kind of run, in ms."""
     samples = [latency.samples_ns / _MS for latency in latencies]
     p50, p90 = ([float(np.percentile(one, percent)) for one in samples] for percent in (50, 90))
+    has_cases = any(latency.case is not None for latency in latencies)
     notes = []
     if any(latency.traced for latency in latencies):
         notes.append("Traced runs take longer: compare untraced ones.")
@@ -68,7 +69,7 @@ def latency_table(latencies: Sequence[Latency]) -> Table:
         columns=(
             Column("run"),
             Column("method", priority=4),
-            Column("case", Kind.INT, priority=5),
+            *([Column("case", Kind.INT, priority=5)] if has_cases else []),
             Column("iterations", Kind.COUNT, priority=2),
             Column("load", Kind.DURATION, "ms", priority=2),
             Column("first", Kind.DURATION, "ms", priority=1),
@@ -91,7 +92,7 @@ def latency_table(latencies: Sequence[Latency]) -> Table:
             "p90": p90,
             "min": [float(one.min()) for one in samples],
             "max": [float(one.max()) for one in samples],
-            "std": [float(one.std()) for one in samples],
+            "std": [float(one.std()) if len(one) > 1 else None for one in samples],
         },
         title="Latency",
         notes=tuple(notes),

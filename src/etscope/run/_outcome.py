@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.trace import Trace
-from etscope.analysis.verification import Verification, compare_outputs
+from etscope.analysis.verification import CaseCheck, Verification, compare_outputs
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etdump import read_etdump
 from etscope.formats.pte import program_fingerprint
@@ -156,7 +156,7 @@ class Run:
 
     # -- expected outputs
 
-    def verify(self, rtol: float = 1e-5, atol: float = 1e-8) -> Verification:
+    def verify(self, rtol: float = 1e-3, atol: float = 1e-5) -> Verification:
         """Compare the outputs of bundled test cases with the expected ones.
 
         An element passes when |output - expected| <= atol + rtol * |expected|. Raises
@@ -170,7 +170,7 @@ class Run:
             expected = bundle.suite(call.method).cases[call.case].expected_outputs
             if expected:
                 compared = compare_outputs(expected, outputs, rtol=rtol, atol=atol)
-                checks.append((call.method, call.case, tuple(compared)))
+                checks.append(CaseCheck(call.method, call.case, tuple(compared)))
         if not checks:
             raise MissingDataError(
                 "nothing was run that has expected outputs",
