@@ -51,7 +51,8 @@ def dim_order_of(array: npt.NDArray[Any]) -> tuple[int, ...]:
     the orders that the runtime knows by name. What is dense in no order has that of its sizes.
     """
     dims = tuple(range(array.ndim))
-    by_stride = sorted(dims, key=lambda d: (array.shape[d] > 1, -array.strides[d]))
+    # What dimensions of size 1 have for a stride says nothing: they come first, in order.
+    by_stride = sorted(dims, key=lambda d: -array.strides[d] if array.shape[d] > 1 else -math.inf)
     for order in (dims, (*dims[:1], *dims[2:], *dims[1:2]), tuple(by_stride)):
         if array.transpose(order).flags.c_contiguous:
             return order

@@ -32,6 +32,12 @@ def test_where_there_is_a_choice_the_order_of_the_sizes_is_kept(shape: tuple[int
     assert dim_order_of(np.zeros(shape)) == tuple(range(len(shape)))
 
 
+def test_strides_of_size_one_say_nothing() -> None:
+    images = np.arange(6).reshape(1, 1, 3, 2).transpose(1, 0, 3, 2)
+    strange = np.lib.stride_tricks.as_strided(images, strides=(8, 48, *images.strides[2:]))
+    assert dim_order_of(images) == dim_order_of(strange) == (0, 1, 3, 2)
+
+
 def test_what_is_not_dense_has_the_order_of_its_sizes() -> None:
     assert dim_order_of(np.zeros((4, 6)).T[::2]) == (0, 1)
 
