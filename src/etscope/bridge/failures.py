@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _LIMIT = 600
+_LINES = 4
 # Packages whose lines say nothing to the author of a model.
 _FOREIGN = ("torch", "torchao", "executorch", "torchgen", "sympy", "numpy", "etscope")
 _PLACES = tuple(f"/{package}/" for package in _FOREIGN)
@@ -17,9 +18,11 @@ def innermost(error: BaseException, limit: int = _LIMIT) -> str:
     """The error that the others came of: its type and the beginning of its message."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = [line.rstrip() for line in str(error).strip().splitlines()]
-    text = "\n  ".join(line for line in lines if line)
-    shown = text if len(text) <= limit else text[:limit].rstrip() + " …"
+    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
+    text = "\n  ".join(lines[:_LINES])
+    shown = text if len(text) <= limit else text[:limit].rstrip()
+    if len(lines) > _LINES or shown != text:
+        shown += " …"
     return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
 
 

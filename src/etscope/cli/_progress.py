@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ def progress(text: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
+    terminal = os.fdopen(os.dup(sys.stderr.fileno()), "w")  # ours, whatever is done to stderr
     lock = Lock()
     shown: list[Any] = []
     done = False
@@ -29,7 +31,7 @@ def progress(text: str) -> Iterator[None]:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        bar = Progress(*columns, console=Console(file=terminal), transient=True)
         bar.add_task(text, total=None)
         with lock:
             if not done:
@@ -47,3 +49,4 @@ def progress(text: str) -> Iterator[None]:
             done = True
             for bar in shown:
                 bar.stop()
+        terminal.close()

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from etscope.errors import UsageError
-from etscope.formats.bundled import Case, Suite
 from etscope.formats.replacing import replacing
 
 if TYPE_CHECKING:
@@ -45,24 +44,15 @@ class Exported:
     def bundle(self) -> bytes:
         """The .bpte file: the program with a test case for each method.
 
-        Raises `UsageError` for inputs or outputs that the format has no place for.
+        Raises `BundleError` for inputs or outputs that the format has no place for.
         """
-        from etscope.bridge.tensors import numpy_value
-        from etscope.formats.bundled_writer import write_bundled
+        from etscope.bundled_program import bundle_cases
 
-        suites = [
-            Suite(
-                method,
-                (
-                    Case(
-                        tuple(map(numpy_value, inputs)),
-                        tuple(map(numpy_value, self.reference_outputs[method])),
-                    ),
-                ),
-            )
+        cases = {
+            method: [(inputs, self.reference_outputs[method])]
             for method, inputs in self.example_inputs.items()
-        ]
-        return write_bundled(self.program_bytes(), suites)
+        }
+        return bundle_cases(self.program_bytes(), cases)
 
     def save(
         self, folder: str | os.PathLike[str], name: str = "model", *, bundle: bool = True

@@ -34,9 +34,9 @@ def found_model(value: Any, spec: str) -> Found:
         if isinstance(value, (tuple, Mapping)) or _is_eager_model(value):
             return _given(value, spec)
         raise UsageError(
-            f"{spec} is a {type(value).__name__}", hint=f"name {_FORMS}, or a function that "
-            "returns one"
-        )  # fmt: skip
+            f"{spec} is {_described(value)}",
+            hint=f"name {_FORMS}, or a function that returns one",
+        )
     if _is_eager_model(value) and not inspect.isclass(value):
         return _given(value, spec)
     return _given(called(value, spec), f"{spec}()")
@@ -74,7 +74,7 @@ def _is_eager_model(value: Any) -> bool:
 def _described(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of {', '.join(type(one).__name__ for one in value[:6])}"
-    return "None" if value is None else f"a {type(value).__name__}"
+    return "None" if value is None else f"of type {type(value).__name__}"
 
 
 def _of_eager_model(value: Any, spec: str) -> Found:

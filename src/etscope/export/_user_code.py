@@ -48,7 +48,7 @@ def import_target(target: str) -> ModuleType:
             hint="give package.module:attribute, path/to/file.py:attribute or a .pt2 file",
         )
     _put_on_path(Path.cwd())
-    with blaming(f"cannot import {target}"):
+    with blaming(f"cannot import {target} from {Path.cwd()}"):
         return importlib.import_module(target)
 
 
