@@ -72,6 +72,11 @@ class KeywordSpotter(nn.Module):
         self.pool = AttentionPool(channels * BINS // 2)
         self.head = nn.Linear(channels * BINS // 2, keywords)
 
+    @staticmethod
+    def example_inputs() -> tuple[Tensor]:
+        """One second of noise: what the export traces the model with, and a run feeds it."""
+        return (torch.randn(1, SAMPLE_RATE, generator=torch.Generator().manual_seed(1)),)
+
     def forward(self, sound: Tensor) -> tuple[Tensor, Tensor]:
         image = self.spectrogram(sound).unsqueeze(1)
         features = self.blocks(torch.relu(self.stem(image)))
