@@ -42,12 +42,12 @@ class _Problem:
 
 
 def fitted(
-    values: Sequence[Leaf], names: Sequence[str | None], method: Method, program: str
+    values: Sequence[Leaf], names: Sequence[str | None], method: Method, program: str | None
 ) -> tuple[CaseValue | None, ...]:
     """The inputs as the runtime takes them: tensors dense in the order of dimensions that the
     program expects, with the same values.
 
-    Raises `MismatchError` with all that does not fit.
+    `program` is its file, for a hint. Raises `MismatchError` with all that does not fit.
     """
     expected = [method.values[index] for index in method.inputs]
     if len(values) != len(expected):
@@ -67,15 +67,17 @@ def place(index: int, name: str | None) -> str:
     return f"input {index}" if name is None else f"input {index} ({name})"
 
 
-def _mismatch(method: Method, program: str, problems: list[_Problem]) -> MismatchError:
+def _mismatch(method: Method, program: str | None, problems: list[_Problem]) -> MismatchError:
     lines = [problem.text for problem in problems[:_MAX_PROBLEMS]]
     if len(problems) > _MAX_PROBLEMS:
         lines.append(f"and {len(problems) - _MAX_PROBLEMS} more")
     listed = "".join(f"\n  {line}" for line in lines) if len(lines) > 1 else f" {lines[0]}"
     hints = [problem.hint for problem in problems if problem.hint is not None]
-    hints.append(f"what the program takes: etscope info {program}")
+    if program is not None:
+        hints.append(f"what the program takes: etscope info {program}")
     return MismatchError(
-        f"these inputs do not fit the method {method.name!r}:{listed}", hint="; ".join(hints[-2:])
+        f"these inputs do not fit the method {method.name!r}:{listed}",
+        hint="; ".join(hints[-2:]) or None,
     )
 
 

@@ -77,7 +77,7 @@ def _tree(node: Mapping[str, Any]) -> Tree:
     if node["type"] not in _DICTS:
         return Tree(children)
     keys = tuple(json.loads(node["context"]))
-    return Tree(children, keys) if len(set(keys)) == len(children) else _UNKNOWN
+    return Tree(children, keys) if len(set(keys)) == len(keys) == len(children) else _UNKNOWN
 
 
 def flatten(values: Sequence[Any], trees: Sequence[Tree]) -> list[Any]:

@@ -94,7 +94,9 @@ def _generated_tensor(tensor: TensorValue, index: int, seed: int) -> npt.NDArray
 def _values(kind: ScalarType, base: int, start: int, count: int) -> npt.NDArray[Any]:
     """Elements `start` to `start + count`, in the order of the sizes."""
     numbers = np.arange(start + 1, start + 1 + count, dtype=np.uint64)
-    bits = _mix_all(numbers * np.uint64(_ELEMENT_STEP) + np.uint64(base))
+    numbers *= np.uint64(_ELEMENT_STEP)
+    numbers += np.uint64(base)
+    bits = _mix_all(numbers)
     values: npt.NDArray[Any]
     if kind in _FLOATS:
         # 24 bits: exact in float32. The narrower types round these, to the nearest.
@@ -114,8 +116,8 @@ def _mix(number: int) -> int:
 
 def _mix_all(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     mixed: npt.NDArray[np.uint64] = numbers ^ (numbers >> np.uint64(30))
-    mixed = mixed * np.uint64(_FACTORS[0])
-    mixed = mixed ^ (mixed >> np.uint64(27))
-    mixed = mixed * np.uint64(_FACTORS[1])
+    mixed *= np.uint64(_FACTORS[0])
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(_FACTORS[1])
     mixed ^= mixed >> np.uint64(31)
     return mixed

@@ -53,7 +53,7 @@ def method_inputs(
         plain_value(value, place(index, name))
         for index, (value, name) in enumerate(zip(values, names, strict=True))
     ]
-    return fitted(plain, names, found, program.source.name)
+    return fitted(plain, names, found, program.source.path)
 
 
 def _flat(given: Any, method: Method, known: Sequence[str] | None) -> _Named:

@@ -14,13 +14,10 @@ import numpy as np
 import pytest
 
 from etscope.errors import MismatchError, MissingDataError, MissingFileError, UsageError
-from etscope.etrecord._views import as_record
 from etscope.formats import pte_schema as pte
-from etscope.formats.etrecord import read_etrecord
 from etscope.formats.pte import Program, read_pte
 from etscope.formats.scalar_type import ScalarType
 from etscope.formats.tensor_files import read_tensor_file, write_tensor_file
-from etscope.model.input_names import record_input_names
 from etscope.run._inputs import method_inputs
 from tests.artifacts import artifacts
 from tests.unit.formats.handmade import integer, method, pte_file, tensor
@@ -251,12 +248,22 @@ def test_the_one_argument_that_is_a_dict() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "[1]", "[1, {}]", '[1, {"type": 3}]', "null", "[" * 100_000, '[1, "a"]']
+    "text",
+    [
+        json.dumps([1, {"type": "t", "context": "", "children_spec": [{}, {}]}]),
+        *("", "x", "[1]", "[1, {}]", '[1, {"type": 3}]', "null", "[" * 100_000, '[1, "a"]'),
+    ],
 )
 def test_a_tree_that_cannot_be_read_is_not_used(text: str) -> None:
     made = three()
     made = replace(made, methods=(replace(made.methods[0], input_tree=text),))
     assert order(made, {"z": a, "y": b, "x": c}) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("keys", ['["y", "y", "x"]', '["y"]', '[["y"], {}, 3]', "3", "x", ""])
+def test_keys_that_cannot_be(keys: str) -> None:
+    nested = {"type": "builtins.dict", "context": keys, "children_spec": [leaf(), leaf()]}
+    assert order(three(call([leaf(), nested])), (a, {"y": b, "x": c})) == [1, 2, 3]
 
 
 # -- torch
@@ -357,6 +364,11 @@ def test_a_number_of_numpy_is_also_a_tensor_without_dimensions() -> None:
 # -- what does not fit
 
 
+def test_the_hint_names_the_file() -> None:
+    opened = read_pte(artifacts("cnn_portable").pte)
+    assert f"etscope info {artifacts('cnn_portable').pte}" in refusal(opened, ())
+
+
 @pytest.mark.parametrize(
     ("wanted", "given", "words"),
     [
@@ -364,8 +376,7 @@ def test_a_number_of_numpy_is_also_a_tensor_without_dimensions() -> None:
             tensor(1, 3),
             np.zeros((1, 3)),
             "input 0: float64[1, 3] where the program takes float32[1, 3]\n"
-            '  hint: array.astype("float32") converts it; '
-            "what the program takes: etscope info <memory>",
+            '  hint: array.astype("float32") converts it',
         ),
         (tensor(2, scalar_type=ScalarType.BFLOAT16), a, "array.astype(ml_dtypes.bfloat16)"),
         (tensor(2), a.astype(ml_dtypes.float8_e5m2), "float8_e5m2[2] where the program takes"),
@@ -431,117 +442,3 @@ def test_many_problems_are_told_briefly() -> None:
 def test_what_is_no_input(given: Any) -> None:
     with pytest.raises(UsageError, match="is neither a tensor nor a number"):
         taken(program(tensor(2)), given)
-
-
-# -- real programs and records
-
-
-@pytest.mark.parametrize(
-    ("name", "method", "expected"),
-    [
-        ("cnn_portable", "forward", ("x",)),
-        ("bf16_fp16", "forward", ("x", "y")),
-        ("transformer", "forward", ("tokens",)),
-        ("two_methods", "decode", ("inputs_0",)),
-        ("two_methods", "forward", None),
-        ("bf16_fp16", "decode", None),
-    ],
-)
-def test_names_from_a_record(name: str, method: str, expected: tuple[str, ...] | None) -> None:
-    path = artifacts(name).etrecord
-    assert path is not None
-    assert record_input_names(read_etrecord(path), method) == expected
-
-
-@pytest.mark.parametrize(
-    "name", ["bf16_fp16", "cnn_portable", "dynamic_shape", "transformer", "two_methods"]
-)
-def test_the_inputs_of_the_artefacts_fit(name: str) -> None:
-    torch = pytest.importorskip("torch")
-    made = artifacts(name)
-    opened = read_pte(made.pte)
-    assert made.inputs_pt is not None
-    for one, cases in torch.load(made.inputs_pt).items():
-        for case in cases:
-            found = method_inputs(opened, one, case, seed=0)
-            assert [array.shape for array in found] == [tuple(value.shape) for value in case]
-
-
-@pytest.fixture(scope="module")
-def exported() -> tuple[Program, Any, Any]:
-    """A program that takes all that can be taken, nested; its record's view; its runtime."""
-    torch = pytest.importorskip("torch")
-    bindings = pytest.importorskip("executorch.extension.pybindings._C")
-    from executorch.exir import to_edge
-    from torch.export import export
-
-    class Nested(torch.nn.Module):
-        def forward(self, x, pair, named, n, f=0.5, b=False, s=None, *, last):
-            left, right = pair
-            y = x * n + left * 10 + right * 100 + named["u"] * 1000 + named["v"] * 10_000 + f
-            return y + last * 100_000 if b else y
-
-    ones = [torch.ones(2) for _ in range(6)]
-    given = (ones[0], (ones[1], ones[2]), {"v": ones[3], "u": ones[4]}, 3, 2.5, True, "sum")
-    export_ = export(Nested(), given, {"last": ones[5]}, strict=False)
-    manager = to_edge(export_, generate_etrecord=True).to_executorch()
-    data = bytes(manager.buffer)
-    loaded = bindings._load_program_from_buffer(data, enable_etdump=False, debug_buffer_size=0)
-    return read_pte(data), as_record(manager.get_etrecord()), loaded
-
-
-def values_of(names: Sequence[str]) -> dict[str, Any]:
-    """A value for each input of `exported`: its place in the sum as its number."""
-    ones = {"x": 1, "pair_0": 2, "pair_1": 3, "named_u": 4, "named_v": 5, "last": 6}
-    fixed = {"n": 3, "f": 2.5, "b": True, "s": None}
-    return {
-        name: np.full(2, ones[name], np.float32) if name in ones else fixed[name] for name in names
-    }
-
-
-def test_nested_inputs_run(exported: tuple[Program, Any, Any]) -> None:
-    from etscope.bridge.tensors import torch_values
-
-    opened, record, loaded = exported
-    names = record_input_names(record, "forward")
-    assert names is not None
-    assert len(names) == len(opened.method("forward").inputs)
-    v = values_of(("x", "pair_0", "pair_1", "named_u", "named_v", "last", "n", "f", "b", "s"))
-    nested = (
-        *(v["x"], [v["pair_0"], v["pair_1"]], {"u": v["named_u"], "v": v["named_v"]}),
-        *(3, 2.5, True, None, v["last"]),
-    )
-    by_name = values_of(list(reversed(names)))
-    for given in (nested, by_name):
-        inputs = method_inputs(opened, "forward", given, seed=0, input_names=names)
-        (output,) = loaded.load_method("forward")(torch_values(inputs), clone_outputs=True)
-        assert output.tolist() == [3 + 20 + 300 + 4000 + 50_000 + 2.5 + 600_000] * 2
-    generated = method_inputs(opened, "forward", None, seed=0)
-    assert len(loaded.load_method("forward")(torch_values(generated), clone_outputs=True)) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("n", 3), ("n", 4), ("n", 3.0), ("n", True), ("b", False), ("b", 1), ("s", None)),
-        *(("s", 1), ("f", 2.5001), ("f", 2.49988), ("f", 2.5002), ("f", float("nan"))),
-        *(("x", np.ones(3, np.float32)), ("x", np.ones(2)), ("x", 1.0), ("x", None)),
-    ],
-)
-def test_the_runtime_takes_what_is_taken_here(
-    exported: tuple[Program, Any, Any], name: str, value: Any
-) -> None:
-    from etscope.bridge.tensors import torch_values
-
-    opened, record, loaded = exported
-    names = record_input_names(record, "forward")
-    assert names is not None
-    given = values_of(names) | {name: value}
-    run = loaded.load_method("forward")
-    try:
-        inputs = method_inputs(opened, "forward", given, seed=0, input_names=names)
-    except MismatchError:
-        with pytest.raises(RuntimeError):
-            run(torch_values([given[one] for one in names]), clone_outputs=True)
-    else:
-        run(torch_values(inputs), clone_outputs=True)
