@@ -38,8 +38,7 @@ def numpy_from_tensor(tensor: torch.Tensor) -> npt.NDArray[Any]:
         bits = torch.int16 if plain.element_size() == 2 else torch.uint8
         array: npt.NDArray[Any] = plain.view(bits).numpy()
         return array.view(getattr(ml_dtypes, name))
-    array = plain.numpy()
-    return array
+    return np.asarray(plain)
 
 
 def torch_values(values: Sequence[Any]) -> list[Any]:

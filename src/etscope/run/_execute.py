@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import etscope.run._native as native
 import etscope.run._python as python
 from etscope.analysis.memory import debug_buffer_bytes
-from etscope.errors import MissingDependencyError, RuntimeFailure, UsageError
+from etscope.errors import EtscopeWarning, MissingDependencyError, RuntimeFailure, UsageError
 from etscope.formats.pte import Program
 from etscope.run._dumps import finish_dump, trim_debug_buffer
 from etscope.run._explain import relevant
-from etscope.run._job import DEBUG_BUFFER, ETDUMP, NONE, Job
-from etscope.run._limits import beyond_python
+from etscope.run._job import DEBUG_BUFFER, ETDUMP, INTERMEDIATE_OUTPUTS, NONE, Job
+from etscope.run._limits import beyond_python, unloggable
 from etscope.run._process import DebugBufferFull, failure, read_log, run_process
 from etscope.run._result import Result, read_result
 
 AUTO, PYTHON, NATIVE = "auto", "python", "native"
 RUNNERS = (AUTO, PYTHON, NATIVE)
 
+_SAID = "etscope-runner: "
 _ALIGNMENT = 64  # the first tensor in a debug buffer may be this far from its beginning
 
 
@@ -91,6 +93,7 @@ def execute(job: Job, folder: Path, how: How, program: Program) -> Executed:
     if job.debug_level == NONE:
         _start(job, folder, how)
     elif how.runner == NATIVE:
+        _warn_of_widening(job, program)
         limit = 0 if how.grow else how.debug_buffer_size or 0
         _with_debug_buffer(replace(job, debug_buffer_size=limit), folder, how)
     else:
@@ -120,9 +123,12 @@ def _start(job: Job, folder: Path, how: How) -> None:
 
 def _run_native(job: Job, folder: Path, timeout: float | None) -> None:
     code = run_process(native.command(native.find_runner(), job, folder), folder, timeout)
-    if code == 0:
-        return
     log = read_log(folder)
+    if code == 0:
+        for line in log.splitlines():
+            if line.startswith(_SAID):
+                warnings.warn(line.removeprefix(_SAID), EtscopeWarning, stacklevel=2)
+        return
     if code == native.DEBUG_BUFFER_FULL:
         raise DebugBufferFull(relevant(log))
     raise failure(f"the native runner ended with exit code {code}", log)
@@ -142,6 +148,19 @@ def _with_debug_buffer(job: Job, folder: Path, how: How) -> None:
                 hint="give a larger debug_buffer_size (--debug-buffer-size), or let it grow",
             ) from full
         _with_debug_buffer(replace(job, debug_buffer_size=2 * job.debug_buffer_size), folder, how)
+
+
+def _warn_of_widening(job: Job, program: Program) -> None:
+    if job.debug_level != INTERMEDIATE_OUTPUTS:
+        return
+    for method in dict.fromkeys(call.method for call in job.calls):
+        for what in unloggable(program, method):
+            warnings.warn(
+                f"an ETDump cannot hold {what}: recorded in a wider type where there is one that "
+                "holds them exactly, else left out",
+                EtscopeWarning,
+                stacklevel=2,
+            )
 
 
 def _estimate(job: Job, program: Program) -> int:

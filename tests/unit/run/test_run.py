@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import etscope
-from etscope.errors import MissingDataError, UsageError
+from etscope.errors import EtscopeWarning, MissingDataError, UsageError
 from etscope.formats.etdump import read_etdump
 from etscope.formats.logged_values import logged_values
 from etscope.run import Call, run
@@ -243,3 +243,66 @@ def test_kernels_outside_the_bindings_are_found() -> None:
 def test_arguments_that_make_no_sense(options: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         run(artifacts("cnn_portable").pte, **options)
+
+
+def test_half_and_bfloat16_are_recorded_wider() -> None:
+    """The runtime's own tracer would leave a dump behind that nobody can read."""
+    made = artifacts("bf16_fp16")
+    cases = torch.load(made.inputs_pt, weights_only=True)["forward"]
+
+    with pytest.warns(EtscopeWarning, match=r"(bfloat16|float16).*wider type"):
+        done = run(
+            made.pte,
+            cases[0],
+            iterations=1,
+            etrecord=made.etrecord,
+            debug_level="intermediate_outputs",
+        )
+
+    block = next(b for b in done.inspector().event_blocks if b.name == "Execute")
+    for logged, output in zip(block.run_output, done.outputs, strict=True):
+        torch.testing.assert_close(logged.to(output.dtype), output, rtol=0, atol=0)
+    assert {logged.dtype for logged in block.run_output} == {torch.float32}
+    assert {torch.float16, torch.bfloat16} & {output.dtype for output in done.outputs}
+
+
+def test_test_cases_of_a_bundle_and_what_they_expect() -> None:
+    made = artifacts("bundled")
+
+    done = run(made.bpte, iterations=1, warmup=1, debug_level="intermediate_outputs")
+
+    assert [call.case for call in done.calls] == [0, 1, 2, 3]
+    assert done.verify().passed
+    blocks = [b for b in done.inspector().event_blocks if b.name == "Execute"]
+    assert [block.bundled_input_index for block in blocks] == [0, 1, 2, 3]
+    for block in blocks:
+        assert block.reference_output is not None
+        torch.testing.assert_close(
+            block.run_output[0], block.reference_output[0], rtol=1e-3, atol=1e-5
+        )
+    one = run(made.bpte, iterations=1, testset_index=2, trace=False, isolate=False)
+    np.testing.assert_array_equal(one.arrays[0][0], done.arrays[2][0])
+
+
+def test_a_wrong_expectation_does_not_pass() -> None:
+    from etscope.formats.bundled import Case, Suite, read_bundled
+    from etscope.formats.bundled_writer import write_bundled
+
+    bundle = read_bundled(artifacts("bundled").bpte)
+    good = bundle.suites[0].cases[0]
+    wrong = Case(good.inputs, tuple(output + 0.01 for output in good.expected_outputs))
+    data = write_bundled(bundle.program_bytes, [Suite("forward", (good, wrong))])
+
+    done = run(data, iterations=1, trace=False, isolate=False)
+
+    verification = done.verify()
+    assert [case.passed for case in verification.cases] == [True, False]
+    assert not verification.passed
+    assert done.verify(rtol=0, atol=0.02).passed
+
+
+def test_nothing_to_verify_is_no_pass() -> None:
+    done = run(artifacts("cnn_portable").pte, iterations=1, trace=False, isolate=False)
+
+    with pytest.raises(MissingDataError, match="nothing was run that has expected outputs"):
+        done.verify()
