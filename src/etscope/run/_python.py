@@ -16,7 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import etscope
 from etscope import errors
 from etscope.errors import EtscopeError, RuntimeFailure
 from etscope.run._job import DEBUG_BUFFER, ETDUMP, NONE, RESULT, Job, JobCall
@@ -154,7 +153,7 @@ def _job_of_json(content: Any, folder: Path) -> Job:
 
 def _environment() -> dict[str, str]:
     """The variables with which a child finds this etscope, wherever it was imported from."""
-    home = str(Path(etscope.__file__).parents[1])
+    home = str(Path(errors.__file__).parents[1])
     paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
