@@ -100,6 +100,9 @@ class RunOptions:
                 "--debug-buffer-out needs values to write",
                 hint="add --debug-level intermediate_outputs (or program_outputs)",
             )
+        for path in (self.etdump_out, self.profile_out, self.debug_buffer_out, self.outputs_out):
+            if path is not None and not path.parent.is_dir():
+                raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
         if len(self.show) > 1 and not people:
             raise UsageError(
                 "this format takes one table",

@@ -117,6 +117,7 @@ def test_one_case_of_a_bundle(capsys: pytest.CaptureFixture[str]) -> None:
         (("PTE", "--method", "backward"), 4, "no method 'backward'"),
         (("PTE", "--iterations", "0"), 2, "iterations"),
         (("PTE", "--debug-buffer-out", "x.bin"), 2, "--debug-level"),
+        (("PTE", "--outputs-out", "nowhere/x.npz"), 2, "no folder nowhere"),
         (("PTE", "--show", "latency,events", "--format", "csv"), 2, "one table"),
         (("PTE", "--show", "colours"), 2, "colours"),
         (("PTE", "--show", "verification"), 4, "expected outputs"),
