@@ -62,7 +62,7 @@ def _import_file(path: Path) -> ModuleType:
         path.resolve()
     ):
         return known
-    if known is not None or importlib.util.find_spec(name) is None or not name.isidentifier():
+    if known is not None or not name.isidentifier():
         name = f"etscope_model_{abs(hash(str(path.resolve()))):x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -138,6 +138,12 @@ def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
     assert hasattr(sys.modules["json"], "loads")
 
 
+def test_any_name_of_a_file_will_do(tmp_path: Path) -> None:
+    path = tmp_path / "my.best-model.py"
+    path.write_text("import torch\nNet = torch.nn.ReLU\n")
+    assert isinstance(load_model(f"{path}:Net").model, torch.nn.ReLU)
+
+
 def test_modules_are_seen_from_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
