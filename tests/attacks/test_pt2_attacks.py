@@ -318,7 +318,7 @@ def test_pickled_weights_are_refused(
     assert not witness.exists()
 
 
-@pytest.mark.parametrize("payload", ["archive", "pickle"], ids=["torch.save", "pickle"])
+@pytest.mark.parametrize("payload", ["archive", "pickle"])
 def test_pickled_inputs_are_refused(
     payload: str, good: dict[str, bytes], tmp_path: Path, witness: Path
 ) -> None:
@@ -330,6 +330,28 @@ def test_pickled_inputs_are_refused(
     with suppress(Exception):
         torch.export.load(path)
     assert witness.exists() or payload == "pickle"
+
+
+@pytest.mark.parametrize("inputs", [[(), {}], ((),), ((), {}, 1), ({}, ()), 3])
+def test_inputs_of_another_form_are_refused(
+    inputs: Any, good: dict[str, bytes], tmp_path: Path
+) -> None:
+    stream = io.BytesIO()
+    torch.save(inputs, stream)
+    with pytest.raises(FormatError, match="not a tuple and a dict"):
+        use(written(tmp_path, {**good, SAMPLE: stream.getvalue()}))
+
+
+def test_a_pickle_in_bytes_in_the_inputs_is_not_loaded(
+    good: dict[str, bytes], tmp_path: Path, witness: Path
+) -> None:
+    """What is safe to load may be bytes, and torch would load those in turn."""
+    stream = io.BytesIO()
+    torch.save(pickled(witness), stream)
+    path = written(tmp_path, {**good, SAMPLE: stream.getvalue()})
+    with pytest.raises(FormatError, match="not a tuple and a dict"):
+        use(path)
+    assert not witness.exists()
 
 
 def test_old_files_are_refused(good: dict[str, bytes], tmp_path: Path, witness: Path) -> None:

@@ -37,7 +37,7 @@ def _load(program: Pt2Program) -> ExportedProgram:
     weights = {name: _tensor(one, storages) for name, one in program.weights.items()}
     storages = {}
     constants = {name: _tensor(one, storages) for name, one in program.constants.items()}
-    inputs = load_tensors(program.sample_inputs) if len(program.sample_inputs) else b""
+    inputs = _sample_inputs(program)
     artifact = SerializedArtifact(program.json, weights, constants, inputs)
     try:
         found: ExportedProgram = deserialize(artifact)
@@ -47,6 +47,16 @@ def _load(program: Pt2Program) -> ExportedProgram:
         ) from error
     _check_operators(found)
     return found
+
+
+def _sample_inputs(program: Pt2Program) -> Any:
+    """Arguments by position and by keyword. torch would unpickle bytes in their place."""
+    if not len(program.sample_inputs):
+        return b""
+    inputs = load_tensors(program.sample_inputs)
+    if not isinstance(inputs, tuple) or [type(part) for part in inputs] != [tuple, dict]:
+        raise FormatError("the sample inputs are not a tuple and a dict", member=program.name)
+    return inputs
 
 
 def _tensor(payload: Payload, storages: dict[str, torch.Tensor]) -> torch.Tensor:
