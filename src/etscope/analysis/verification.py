@@ -167,7 +167,10 @@ def _counted(check: OutputCheck | None, name: str) -> int | None:
 
 
 def _text(number: Number | None) -> str | None:
-    return None if number is None else f"{number!r}"
+    """With the digits that tell float32 numbers apart; more would be those of the conversion."""
+    if number is None or not isinstance(number, float):
+        return None if number is None else str(number)
+    return f"{number:.9g}"
 
 
 def compare_outputs(

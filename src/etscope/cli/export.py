@@ -81,13 +81,21 @@ def exported(
     seed: int,
 ) -> tuple[Source, Exported]:
     """The model of that name, and its export."""
+    import logging
     import sys
     from contextlib import redirect_stdout
 
     from etscope.cli._progress import progress
     from etscope.cli._quiet import quiet
     from etscope.export import load_model
+    from etscope.optional import require
 
+    with progress("loading PyTorch and ExecuTorch"), quiet():
+        # Now, so that their notices do not stand among those of the user's own code.
+        require("torch", wanted_by="export")
+        require("executorch.exir", wanted_by="export")
+    # torchao's enums, which other packages import too.
+    logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
     with progress(f"loading {model}"), redirect_stdout(sys.stderr):
         source = load_model(model, inputs=inputs, seed=seed)
         sets = [source.read_inputs(file) for file in calibration] or None

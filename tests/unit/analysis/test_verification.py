@@ -263,7 +263,7 @@ def test_a_verification_as_a_table() -> None:
     assert table.values["status"] == ["failed", "not comparable", "nothing to compare"]
     assert table.values["max_abs_error"] == [1.0, None, None]
     assert table.values["mismatched"] == [1, None, None]
-    assert table.values["actual"] == ["1.0", None, None]
+    assert table.values["actual"] == ["1", None, None]
     assert table.notes == (
         "1 failed, 1 not comparable, 1 nothing to compare; within 1e-08 + 0.001 * |expected|.",
     )
