@@ -63,21 +63,27 @@ FlatTable Bundle::test_case(const std::string& method, size_t index) const {
   throw Failure(kBadInput, path_ + ": no test cases for method '" + method + "'");
 }
 
-std::vector<Value> Bundle::inputs(const std::string& method, size_t index, size_t count) const {
-  const FlatTable found = test_case(method, index);
-  // Counted before anything is copied: a small file can repeat a large tensor very often.
-  const size_t inputs = found.table_count(kInputs);
-  if (inputs != count) {
+// Counted before anything is copied: a small file can repeat a large tensor very often.
+void Bundle::check_count(
+    const std::string& method, size_t index, const char* what, size_t found, size_t count) const {
+  if (found != count) {
     throw Failure(
         kBadInput,
         path_ + ": test case " + std::to_string(index) + " of method '" + method + "' has " +
-            std::to_string(inputs) + " inputs; the method takes " + std::to_string(count));
+            std::to_string(found) + " " + what + ", the method has " + std::to_string(count));
   }
+}
+
+std::vector<Value> Bundle::inputs(const std::string& method, size_t index, size_t count) const {
+  const FlatTable found = test_case(method, index);
+  check_count(method, index, "inputs", found.table_count(kInputs), count);
   return values(found, kInputs);
 }
 
-std::vector<Value> Bundle::expected(const std::string& method, size_t index) const {
-  return values(test_case(method, index), kExpected);
+std::vector<Value> Bundle::expected(const std::string& method, size_t index, size_t count) const {
+  const FlatTable found = test_case(method, index);
+  check_count(method, index, "expected outputs", found.table_count(kExpected), count);
+  return values(found, kExpected);
 }
 
 std::vector<Value> Bundle::values(const FlatTable& test_case, unsigned slot) const {

@@ -28,14 +28,16 @@ class Bundle {
   /// `count` inputs.
   std::vector<Value> inputs(const std::string& method, size_t index, size_t count) const;
 
-  /// The outputs to expect.
-  std::vector<Value> expected(const std::string& method, size_t index) const;
+  /// The outputs to expect of a method that has `count` of them.
+  std::vector<Value> expected(const std::string& method, size_t index, size_t count) const;
 
  private:
   FlatTable test_case(const std::string& method, size_t index) const;
   Value value(const FlatTable& table) const;
   HostTensor tensor(const FlatTable& table) const;
   std::vector<Value> values(const FlatTable& test_case, unsigned slot) const;
+  void check_count(
+      const std::string& method, size_t index, const char* what, size_t found, size_t count) const;
 
   FlatBuffer buffer_;
   std::string path_;

@@ -86,7 +86,7 @@ CallRecord run_call(
 
   if (options.verify) {
     const auto index = static_cast<size_t>(*test_case);
-    const auto expected = session.bundle()->expected(method.name(), index);
+    const auto expected = session.bundle()->expected(method.name(), index, result.outputs.size());
     record.verification.push_back(
         compare(result.outputs, expected, options.rtol, options.atol));
     record.verification.back().method = method.name();

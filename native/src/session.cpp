@@ -98,6 +98,10 @@ std::string LoadedMethod::input_name(size_t index) const {
 void LoadedMethod::give_outputs_memory() {
   const auto meta = method_.method_meta();
   for (size_t i = 0; i < meta.num_outputs(); ++i) {
+    const auto tag = meta.output_tag(i);
+    if (!tag.ok() || *tag != Tag::Tensor) { // asked for more, the runtime would complain
+      continue;
+    }
     const auto tensor = meta.output_tensor_meta(i);
     if (tensor.ok() && !tensor->is_memory_planned()) {
       output_memory_.emplace_back(tensor->nbytes());
@@ -184,8 +188,10 @@ std::vector<Value> LoadedMethod::generate_inputs(uint64_t seed) const {
   const auto meta = method_.method_meta();
   std::vector<Value> values;
   for (size_t i = 0; i < meta.num_inputs(); ++i) {
-    const auto tensor = meta.input_tensor_meta(i);
-    if (tensor.ok()) {
+    const auto tag = meta.input_tag(i);
+    if (tag.ok() && *tag == Tag::Tensor) {
+      const auto tensor = meta.input_tensor_meta(i);
+      check(tensor.error(), "asking for " + input_name(i));
       values.emplace_back(
           generate_tensor(tensor->scalar_type(), vector_of(tensor->sizes()), seed, i));
       continue;

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from executorch.devtools import BundledProgram, generate_etrecord
@@ -13,9 +16,19 @@ from executorch.devtools.bundled_program.serialize import (
 )
 from torch import nn
 
+from etscope.run._job import (
+    DEBUG_BUFFER,
+    ETDUMP,
+    INTERMEDIATE_OUTPUTS,
+    METHOD_ONLY,
+    PROGRAM_OUTPUTS,
+    Job,
+    JobCall,
+)
 from tests.artifact_recipes.cnn import picture, small_cnn
 from tests.artifact_recipes.workbench import Call, Workbench, eager, exported, portable
-from tests.native.runner import NativeCall, run, run_calls
+from tests.native.empty_blocks import run_with_empty_blocks, write_one_empty_block
+from tests.native.runner import run_job
 
 CASES = 4
 
@@ -51,12 +64,8 @@ def bundled(bench: Workbench) -> None:
         serialize_from_bundled_program_to_flatbuffer(bundle)
     )
     generate_etrecord(str(bench.folder / "etrecord.bin"), snapshot, bundle, program)
-    run_calls(
-        bench.pte,
-        bench.folder / "etdump.etdp",
-        *[_native_call(call, case) for case, call in enumerate(calls)],
-        settings=_logging(bench, "intermediate"),
-    )
+    native = [_native_call(call, case) for case, call in enumerate(calls)]
+    _run(bench, native, debug_level=INTERMEDIATE_OUTPUTS)
     _keep(bench, model, calls)
 
 
@@ -68,22 +77,22 @@ def allocations(bench: Workbench) -> None:
     """
     model, call = Ranked(), Call((picture(),), repeat=3)
     bench.save(portable(exported(model, call.inputs)))
-    _native(bench, model, [call], settings=["track_allocations"])
+    _native(bench, model, [call], allocations=True)
 
 
 def program_outputs(bench: Workbench) -> None:
     """Debug level kProgramOutputs: the outputs of each run are logged, no intermediate is."""
     model, call = small_cnn(), Call((picture(),), repeat=3)
     bench.save(portable(exported(model, call.inputs)))
-    _native(bench, model, [call], settings=_logging(bench, "outputs"))
+    _native(bench, model, [call], debug_level=PROGRAM_OUTPUTS)
 
 
 def method_only(bench: Workbench) -> None:
     """Profiling level kProfileMethodOnly with all intermediate tensors: values without times."""
     model, call = small_cnn(), Call((picture(),), repeat=3)
     bench.save(portable(exported(model, call.inputs)))
-    settings = ["profiling method", *_logging(bench, "intermediate")]
-    _native(bench, model, [call], settings=settings)
+    settings = {"profiling_level": METHOD_ONLY, "debug_level": INTERMEDIATE_OUTPUTS}
+    _native(bench, model, [call], **settings)
 
 
 def empty_blocks(bench: Workbench) -> None:
@@ -94,30 +103,32 @@ def empty_blocks(bench: Workbench) -> None:
     """
     model, calls = small_cnn(), [Call((picture(),)), Call((picture(),))]
     bench.save(portable(exported(model, calls[0].inputs)))
-    first, second = (_native_call(call) for call in calls)
-    etdump = bench.folder / "etdump.etdp"
-    run_calls(bench.pte, etdump, first, "block Between", second, "block Last")
-    run(["block Only", f"etdump {bench.folder / 'only.etdp'}"])
+    inputs = [call.inputs[0].numpy() for call in calls]
+    run_with_empty_blocks(bench.pte, bench.folder / "etdump.etdp", inputs)
+    write_one_empty_block(bench.folder / "only.etdp")
     _keep(bench, model, calls)
 
 
-def _native(
-    bench: Workbench, model: nn.Module, calls: Sequence[Call], *, settings: Sequence[str]
-) -> None:
+def _native(bench: Workbench, model: nn.Module, calls: Sequence[Call], **settings: Any) -> None:
     """Run with the C++ runner, without bundled input indices."""
-    etdump = bench.folder / "etdump.etdp"
-    run_calls(bench.pte, etdump, *map(_native_call, calls), settings=settings)
+    _run(bench, [_native_call(call) for call in calls], **settings)
     _keep(bench, model, calls)
 
 
-def _native_call(call: Call, index: int = -1) -> NativeCall:
+def _native_call(call: Call, index: int = -1) -> JobCall:
     arrays = tuple(value.numpy() for value in call.inputs)
-    return NativeCall(arrays, call.method, call.repeat, index)
+    return JobCall(call.method, arrays, call.repeat, bundled_input_index=index)
 
 
-def _logging(bench: Workbench, level: str) -> list[str]:
-    """The runner's settings for a debug level, with a file for the tensors."""
-    return [f"debug {level}", f"sink {bench.folder / 'debug_output.bin'}"]
+def _run(bench: Workbench, calls: Sequence[JobCall], **settings: Any) -> None:
+    """Execute the calls in the C++ runner and keep the dump, and the debug buffer if there is
+    one."""
+    with tempfile.TemporaryDirectory(dir=bench.folder) as name:
+        folder = Path(name)
+        run_job(Job(bench.pte, tuple(calls), **settings), folder)
+        (folder / ETDUMP).rename(bench.folder / "etdump.etdp")
+        if (folder / DEBUG_BUFFER).exists():
+            (folder / DEBUG_BUFFER).rename(bench.folder / "debug_output.bin")
 
 
 def _keep(bench: Workbench, model: nn.Module, calls: Sequence[Call]) -> None:

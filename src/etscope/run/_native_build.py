@@ -69,6 +69,24 @@ def native_missing() -> str | None:
     return None
 
 
+def find_sdk() -> Path:
+    """The folder of the `executorch` package, which is not imported."""
+    try:
+        spec = importlib.util.find_spec("executorch")
+    except (ImportError, ValueError):
+        spec = None
+    folders = [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
+    for folder in folders:
+        if (folder / "lib" / "libexecutorch_etdump.so").is_file():
+            return folder.resolve()
+    if not folders:
+        raise MissingDependencyError("executorch is not installed", hint=_GET_SDK)
+    raise MissingDependencyError(
+        "the installed executorch has no C++ libraries, which the native runner needs",
+        hint=_GET_SDK,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Kit:
     """What a binary is built from, and where it is kept."""
@@ -79,7 +97,7 @@ class _Kit:
 
 
 def _kit() -> _Kit:
-    sources, sdk = _find_sources(), _find_sdk()
+    sources, sdk = _find_sources(), find_sdk()
     version = metadata.version("executorch")
     digest = hashlib.sha256(os.fsencode(sdk) + b"\0" + version.encode())
     for path in sorted(path for path in sources.rglob("*") if _is_source(path)):
@@ -110,24 +128,6 @@ def _find_sources() -> Path:
     raise MissingDependencyError(
         "the native runner's C++ is not in this installation of etscope",
         hint=f"name a binary in ${VARIABLE}, or install etscope again",
-    )
-
-
-def _find_sdk() -> Path:
-    """The folder of the `executorch` package, which is not imported."""
-    try:
-        spec = importlib.util.find_spec("executorch")
-    except (ImportError, ValueError):
-        spec = None
-    folders = [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
-    for folder in folders:
-        if (folder / "lib" / "libexecutorch_etdump.so").is_file():
-            return folder.resolve()
-    if not folders:
-        raise MissingDependencyError("executorch is not installed", hint=_GET_SDK)
-    raise MissingDependencyError(
-        "the installed executorch has no C++ libraries, which the native runner needs",
-        hint=_GET_SDK,
     )
 
 
