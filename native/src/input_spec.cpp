@@ -122,7 +122,7 @@ Value parse_input(const std::string& spec) {
   if (kind == "double") {
     return parse_double(spec, rest);
   }
-  if (kind == "bool") {
+  if (kind == "bool" && rest.find(':') == std::string::npos) { // else a tensor of bools
     if (rest != "true" && rest != "false") {
       fail(spec, "a bool is true or false");
     }

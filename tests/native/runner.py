@@ -24,3 +24,9 @@ def run_job(job: Job, folder: Path) -> Result:
     """Execute a job, which must succeed; its files are in `folder` afterwards."""
     subprocess.run(command(runner(), job, folder), check=True)
     return read_result(folder)
+
+
+def run_flags(*flags: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the binary with flags of its own; `folder` is where it runs."""
+    command_line = [str(runner()), *map(str, flags)]
+    return subprocess.run(command_line, cwd=folder, capture_output=True, text=True, check=False)
