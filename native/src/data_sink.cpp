@@ -41,6 +41,9 @@ void DebugFile::finish() {
     throw Failure(
         kBadInput, "cannot write " + file_.path() + ": " + std::strerror(write_error_));
   }
+  if (used_ == 0) { // an empty file would look like one that was never written
+    file_.write(kPadding.data(), kPadding.size());
+  }
   file_.commit();
 }
 

@@ -97,16 +97,17 @@ const std::vector<Group>& groups() {
         {"--seed", "N", "of generated inputs (default 0)", false,
          [](O& o, C&, S& v) { o.seed = parse_number<uint64_t>("--seed", v); }}}},
       {"A call, and what belongs to it: --method comes first, and may come again",
-       {{"--method", "NAME", "begins a call (default: one call of forward, or the first method)",
+       {{"--method", "NAME", "begins a call (default: one call of forward, or of the first method)",
          true, nullptr},
         {"--iterations", "N", "executions that are timed (default 1)", true,
          [](O&, C& c, S& v) { c.iterations = parse_number<int64_t>("--iterations", v, 1); }},
         {"--warmup", "N", "executions before them, whose times are kept apart (default 0)", true,
          [](O&, C& c, S& v) { c.warmup = parse_number<int64_t>("--warmup", v); }},
         {"--input", "SPEC",
-         "one input, repeatable: TYPE:SIZES:FILE[:DIM_ORDER] (float32:1,3,16,16:x.raw),\n"
-         "int:5, double:0.5, bool:true or none. Without any, a bundled program is run on a\n"
-         "test case, another one on generated values",
+         "one input, repeatable: TYPE:SIZES:FILE[:DIM_ORDER], int:5, double:0.5,\n"
+         "bool:true or none; float32:1,3,16,16:x.raw is a tensor, x.raw has its bytes.\n"
+         "Without any, a bundled program is run on a test case, another one on\n"
+         "generated values",
          true, [](O&, C& c, S& v) { c.inputs.push_back(v); }},
         {"--testset-index", "K", "the test case of a bundled program, or all (default 0)", true,
          [](O&, C& c, S& v) {
@@ -117,8 +118,8 @@ const std::vector<Group>& groups() {
            }
          }},
         {"--bundled-input-index", "K",
-         "the index that the dump names for these executions (default: that of the test\n"
-         "case; else -1, none)",
+         "the index that the dump names for these executions (default: that of the\n"
+         "test case; else -1, none)",
          true,
          [](O&, C& c, S& v) {
            c.bundled_input_index =
@@ -129,8 +130,8 @@ const std::vector<Group>& groups() {
          [](O& o, C&, S& v) { o.etdump_out = v; }},
         {"--profiling-level", "LEVEL", "all events (default), or method only", false,
          [](O& o, C&, S& v) { o.profiling_level = parse_profiling_level(v); }},
-        {"--debug-level", "LEVEL", "values to log: none (default), program_outputs or\n"
-         "intermediate_outputs", false,
+        {"--debug-level", "LEVEL",
+         "values to log: none (default), program_outputs or intermediate_outputs", false,
          [](O& o, C&, S& v) { o.debug_level = parse_debug_level(v); }},
         {"--debug-buffer-out", "FILE", "where logged tensors go; required when values are logged",
          false, [](O& o, C&, S& v) { o.debug_buffer_out = v; }},
@@ -139,7 +140,8 @@ const std::vector<Group>& groups() {
            o.debug_buffer_size = parse_number<size_t>("--debug-buffer-size", v);
          }},
         {"--delegate-filter", "REGEX",
-         "of delegates' intermediate outputs log only those whose whole name matches; repeatable",
+         "of delegates' intermediate outputs log only those whose whole name matches;\n"
+         "repeatable",
          false, [](O& o, C&, S& v) { o.delegate_filters.push_back(v); }},
         {"--allocations", "", "log the runtime's allocations", false,
          [](O& o, C&, S&) { o.allocations = true; }}}},

@@ -195,7 +195,8 @@ def _build(kit: _Kit) -> None:
             "-DCMAKE_BUILD_TYPE=Release",
         ]
         _run_tool([*configure, *settings])
-        _run_tool([cmake, "--build", str(build), "--target", BINARY, "--parallel"])
+        jobs = str(os.cpu_count() or 1)
+        _run_tool([cmake, "--build", str(build), "--target", BINARY, "--parallel", jobs])
         (build / BINARY).replace(kit.binary)
 
 
