@@ -105,7 +105,7 @@ const std::vector<Group>& groups() {
          [](O&, C& c, S& v) { c.warmup = parse_number<int64_t>("--warmup", v); }},
         {"--input", "SPEC",
          "one input, repeatable: TYPE:SIZES:FILE[:DIM_ORDER], int:5, double:0.5,\n"
-         "bool:true or none; float32:1,3,16,16:x.raw is a tensor, x.raw has its bytes.\n"
+         "bool:true or none; of float32:1,3,16,16:x.raw the file has the bytes.\n"
          "Without any, a bundled program is run on a test case, another one on\n"
          "generated values",
          true, [](O&, C& c, S& v) { c.inputs.push_back(v); }},
@@ -118,8 +118,8 @@ const std::vector<Group>& groups() {
            }
          }},
         {"--bundled-input-index", "K",
-         "the index that the dump names for these executions (default: that of the\n"
-         "test case; else -1, none)",
+         "the index that the dump names for these executions (default: that of\n"
+         "the test case; else -1, none)",
          true,
          [](O&, C& c, S& v) {
            c.bundled_input_index =
@@ -131,7 +131,7 @@ const std::vector<Group>& groups() {
         {"--profiling-level", "LEVEL", "all events (default), or method only", false,
          [](O& o, C&, S& v) { o.profiling_level = parse_profiling_level(v); }},
         {"--debug-level", "LEVEL",
-         "values to log: none (default), program_outputs or intermediate_outputs", false,
+         "values to log: none (default), program_outputs, intermediate_outputs", false,
          [](O& o, C&, S& v) { o.debug_level = parse_debug_level(v); }},
         {"--debug-buffer-out", "FILE", "where logged tensors go; required when values are logged",
          false, [](O& o, C&, S& v) { o.debug_buffer_out = v; }},
@@ -140,8 +140,8 @@ const std::vector<Group>& groups() {
            o.debug_buffer_size = parse_number<size_t>("--debug-buffer-size", v);
          }},
         {"--delegate-filter", "REGEX",
-         "of delegates' intermediate outputs log only those whose whole name matches;\n"
-         "repeatable",
+         "of delegates' intermediate outputs log only those whose whole name\n"
+         "matches; repeatable",
          false, [](O& o, C&, S& v) { o.delegate_filters.push_back(v); }},
         {"--allocations", "", "log the runtime's allocations", false,
          [](O& o, C&, S&) { o.allocations = true; }}}},
@@ -149,7 +149,7 @@ const std::vector<Group>& groups() {
        {{"--result-out", "FILE", "write times and outputs as JSON", false,
          [](O& o, C&, S& v) { o.result_out = v; }},
         {"--outputs-dir", "DIR",
-         "write tensors of the last execution of each call: output-CALL-INDEX.raw", false,
+         "write tensors of each call's last execution: output-CALL-INDEX.raw", false,
          [](O& o, C&, S& v) { o.outputs_dir = v; }},
         {"--verify", "", "compare with the outputs of the bundled program's test cases", false,
          [](O& o, C&, S&) { o.verify = true; }},

@@ -69,6 +69,17 @@ def native_missing() -> str | None:
     return None
 
 
+def find_sources() -> Path:
+    """The folder of the runner's C++ and its CMakeLists.txt."""
+    for folder in _SOURCE_FOLDERS:
+        if (folder / "CMakeLists.txt").is_file():
+            return folder
+    raise MissingDependencyError(
+        "the native runner's C++ is not in this installation of etscope",
+        hint=f"name a binary in ${VARIABLE}, or install etscope again",
+    )
+
+
 def find_sdk() -> Path:
     """The folder of the `executorch` package, which is not imported."""
     try:
@@ -97,7 +108,7 @@ class _Kit:
 
 
 def _kit() -> _Kit:
-    sources, sdk = _find_sources(), find_sdk()
+    sources, sdk = find_sources(), find_sdk()
     version = metadata.version("executorch")
     digest = hashlib.sha256(os.fsencode(sdk) + b"\0" + version.encode())
     for path in sorted(path for path in sources.rglob("*") if _is_source(path)):
@@ -119,16 +130,6 @@ def _given(path: str) -> Path:
 
 def _is_source(path: Path) -> bool:
     return path.suffix in (".cpp", ".h", ".cmake") or path.name == "CMakeLists.txt"
-
-
-def _find_sources() -> Path:
-    for folder in _SOURCE_FOLDERS:
-        if (folder / "CMakeLists.txt").is_file():
-            return folder
-    raise MissingDependencyError(
-        "the native runner's C++ is not in this installation of etscope",
-        hint=f"name a binary in ${VARIABLE}, or install etscope again",
-    )
 
 
 def _find_tool(*names: str) -> str | None:
