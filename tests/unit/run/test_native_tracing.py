@@ -287,6 +287,23 @@ def test_a_backend_that_is_missing_is_named(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["delegate.pte"]
 
 
+def test_a_runtime_that_aborts_leaves_no_files(tmp_path: Path) -> None:
+    (tmp_path / "delegate.pte").write_bytes(delegated_program())
+    value = np.full((2, 3), -13, np.float32)
+    job = Job(
+        tmp_path / "delegate.pte",
+        (JobCall("forward", (value,)),),
+        libraries=(compiled(BACKEND, shared=True),),
+        debug_level=INTERMEDIATE_OUTPUTS,
+    )
+    done = run_flags(*command(runner(), job, tmp_path)[1:])
+    assert done.returncode == 5
+    assert "the backend gives up" in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last == "etscope-runner: the runtime gave up while executing method 'forward'"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["delegate.pte", "input-0-0.raw"]
+
+
 # -- the size of the debug buffer
 
 
