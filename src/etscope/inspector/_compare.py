@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.metrics import METRICS, measure
+from etscope.analysis.metrics import DEFAULT_METRICS, measure
 from etscope.errors import MissingDataError, UsageError
 from etscope.optional import require
 
@@ -42,7 +42,7 @@ def compare_results(
         )
     results = {
         name: [measure(name, *pair) for pair in zip(reference_output, run_output, strict=True)]
-        for name in (METRICS if metrics is None else metrics)
+        for name in (DEFAULT_METRICS if metrics is None else metrics)
     }
     if plot:
         _plot(results)

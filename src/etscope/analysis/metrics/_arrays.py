@@ -1,0 +1,113 @@
+"""What is compared, as arrays: read without a copy, and gone through part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import UsageError
+from etscope.formats.dense_tensor import as_numpy
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+PART = 1 << 18  # elements at a time; the float64 copies of a part stay in the processor's cache
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How codes stand for numbers: ``(code - zero_point) * scale``.
+
+    With `axis`, scale and zero point have one entry for each index of that dimension; a single
+    zero point is for all.
+    """
+
+    scale: Any
+    zero_point: Any = 0
+    axis: int | None = None
+
+    def dequantized(self, codes: Array) -> Float64:
+        """The numbers, in float64."""
+        numbers: Float64 = codes.astype(np.float64)
+        scale, zero_point = self._spread(codes, "scale"), self._spread(codes, "zero_point")
+        numbers -= zero_point
+        numbers *= scale
+        return numbers
+
+    def _spread(self, codes: Array, name: str) -> Float64:
+        """A parameter in a shape in which each entry meets its own codes."""
+        given: Float64 = np.asarray(getattr(self, name), np.float64)
+        if given.ndim == 0 or (self.axis is None and given.shape == (1,)):
+            return given.reshape(())
+        if self.axis is None:
+            raise UsageError(
+                f"{name} has the shape {list(given.shape)}, and there is no axis",
+                hint="name the dimension that the entries are for: axis=",
+            )
+        if not -codes.ndim <= self.axis < codes.ndim:
+            raise UsageError(f"axis {self.axis} is none of {codes.ndim} dimensions")
+        size = codes.shape[self.axis]
+        if given.shape != (size,):
+            raise UsageError(
+                f"{name} has the shape {list(given.shape)}, dimension {self.axis} of the codes "
+                f"{size} entries"
+            )
+        shape = [1] * codes.ndim
+        shape[self.axis] = size
+        return given.reshape(shape)
+
+
+def as_array(value: Any) -> Array | None:
+    """A tensor, an array or a number as an array, without a copy; None for what is not numeric.
+
+    A quantised tensor of torch is taken as the numbers that it stands for.
+
+    Raises `UsageError` for complex numbers, and for tensors that cannot be read.
+    """
+    if value is None or isinstance(value, (str, bytes, list, tuple, dict)):
+        return None
+    if getattr(value, "is_quantized", False) is True:  # of torch
+        value = value.dequantize()
+    if isinstance(value, complex) or "complex" in str(getattr(value, "dtype", "")):
+        raise UsageError(
+            "complex numbers cannot be compared", hint="compare their real and imaginary parts"
+        )
+    try:
+        array = as_numpy(value) if hasattr(value, "detach") else np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # sparse, on no device, ...
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"a {type(value).__name__} cannot be read as an array: {error}") from error
+    return array if _numeric(array.dtype) else None
+
+
+def _numeric(dtype: np.dtype[Any]) -> bool:
+    # The types of ml_dtypes are "V" to numpy, or "f"; what they have in common is a cast to float.
+    return dtype.kind in "biuf" or (
+        dtype.kind == "V"
+        and dtype.names is None
+        and dtype.name.startswith(("bfloat", "float", "int", "uint"))
+    )
+
+
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    """Whether it is a type of integers or of booleans."""
+    return dtype.kind in "biu"
+
+
+def parts(reference: Array, value: Array) -> Iterator[tuple[Array, Array]]:
+    """The elements of both in the order of their indices, some at a time, in their own types.
+
+    What is yielded may be a buffer that the next part is put in.
+    """
+    iterator = np.nditer(
+        [reference, value],
+        flags=["external_loop", "buffered", "zerosize_ok"],
+        order="C",
+        buffersize=PART,
+    )
+    yield from iterator  # type: ignore[misc]

@@ -1,0 +1,203 @@
+"""The metrics that come with etscope."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.metrics._arrays import Array, is_integer, parts
+from etscope.analysis.metrics._metric import Metric
+from etscope.analysis.metrics._summary import Summary, integer_distance, summarize
+from etscope.analysis.metrics._ulp import largest_ulp_distance
+from etscope.analysis.verification import ATOL, RTOL
+from etscope.errors import UsageError
+
+
+def _snr(s: Summary) -> float:
+    """Signal-to-noise ratio: ``10 log10(mean(ref^2) / mean((ref - value)^2))``.
+
+    -inf for an infinite error, and for an all-zero reference that was not met. The formula is that
+    of upstream's `compare_results`, and of coremltools' `compute_snr_and_psnr` without the epsilons
+    there.
+    """
+    return _decibels(s, s.r.log10 - math.log10(s.count))
+
+
+def _sqnr(s: Summary) -> float:
+    """Signal-to-quantisation-noise ratio: ``20 log10(|ref| / |ref - value|)``, with 2-norms.
+
+    The number is that of "snr", by the name and the formula of `torch.ao.ns.fx.utils.compute_sqnr`.
+    """
+    return _decibels(s, s.r.log10 - math.log10(s.count))
+
+
+def _psnr(s: Summary) -> float:
+    """Peak signal-to-noise ratio: ``10 log10(max(ref^2) / mean((ref - value)^2))``.
+
+    The peak is the largest magnitude in the reference, as in coremltools' `compute_snr_and_psnr`;
+    for images the range of the pixel type is in use instead.
+    """
+    return _decibels(s, 2 * math.log10(s.r.scale) if s.r.scale else -math.inf)
+
+
+def _decibels(s: Summary, log_signal: float) -> float:
+    if s.infinite or s.overflow:
+        return -math.inf
+    if s.equal:
+        return math.inf
+    return 10 * (log_signal - (s.error.log10 - math.log10(s.count)))
+
+
+def _mse(s: Summary) -> float:
+    """Mean squared error: ``mean((ref - value)^2)``."""
+    return _unless_infinite(s, s.error.mean(s.count))
+
+
+def _rms(s: Summary) -> float:
+    """Root of the mean squared error: ``sqrt(mean((ref - value)^2))``, in the value's own unit."""
+    return _unless_infinite(s, s.error.root_mean(s.count))
+
+
+def _l1(s: Summary) -> float:
+    """Sum of absolute errors: ``sum(|ref - value|)``. As in upstream's `L1Comparator`, no mean."""
+    return _unless_infinite(s, s.error_sum)
+
+
+def _mae(s: Summary) -> float:
+    """Mean absolute error: ``mean(|ref - value|)``."""
+    return _unless_infinite(s, s.error_sum / s.count)
+
+
+def _max_abs(s: Summary) -> float:
+    """Largest absolute error: ``max(|ref - value|)``."""
+    return _unless_infinite(s, s.error_max)
+
+
+def _max_rel(s: Summary) -> float:
+    """Largest relative error: ``max(|ref - value| / |ref|)``; of equal elements it is 0.
+
+    Infinite when the reference is 0 and the value is not: near zeros, "max_abs" and
+    "out_of_tolerance" say more.
+    """
+    return _unless_infinite(s, s.relative_max)
+
+
+def _unless_infinite(s: Summary, number: float) -> float:
+    return math.inf if s.infinite or s.overflow else number
+
+
+def _cosine_similarity(s: Summary) -> float:
+    """Cosine of the angle between both: ``sum(ref * value) / (|ref| |value|)``.
+
+    It does not see scale: a value that is the reference times 3 has 1, and a constant array has 1
+    with any other of its sign. 0 when one of them is all zero and the other is not, as in
+    scikit-learn; NaN for an infinite element.
+    """
+    if s.equal:
+        return 1.0
+    if s.infinite:
+        return math.nan
+    if not (s.r.scale and s.v.scale):
+        return 0.0
+    return max(-1.0, min(1.0, s.dot / (math.sqrt(s.r.total) * math.sqrt(s.v.total))))
+
+
+def tolerance_metric(
+    *, rtol: float = RTOL, atol: float = ATOL, equal_nan: bool = False, name: str | None = None
+) -> Metric:
+    """The share of elements out of ``|ref - value| <= atol + rtol * |ref|`` (`numpy.allclose`).
+
+    NaN is out of tolerance, unless both are and `equal_nan`; an infinity is, unless both are the
+    same. The name is "out_of_tolerance" by default; give another to register it.
+
+    Raises `UsageError` for a tolerance that is negative or not finite.
+    """
+    for word, tolerance in (("rtol", rtol), ("atol", atol)):
+        if not 0 <= tolerance < math.inf:
+            raise UsageError(f"{word} must be a number from 0 on, not {tolerance}")
+
+    def share(reference: Array, value: Array) -> float:
+        out = 0
+        for r, v in parts(reference, value):
+            out += int(np.count_nonzero(~_close(r, v, rtol, atol, equal_nan)))
+        return out / reference.size if reference.size else math.nan
+
+    return Metric(
+        name or "out_of_tolerance",
+        "out of tolerance",
+        "share",
+        "lower",
+        0.0,
+        share,
+        "Share of elements out of tolerance: those that are not within "
+        f"``{atol:g} + {rtol:g} * |ref|`` of the reference, NaN among them.",
+    )
+
+
+def _close(r: Array, v: Array, rtol: float, atol: float, equal_nan: bool) -> npt.NDArray[np.bool_]:
+    wide_r, wide_v = r.astype(np.float64), v.astype(np.float64)
+    both_finite = np.isfinite(wide_r) & np.isfinite(wide_v)
+    with np.errstate(invalid="ignore", over="ignore"):
+        if is_integer(r.dtype) and is_integer(v.dtype):
+            error = integer_distance(r, v)
+            same = error == 0
+        else:
+            error = np.abs(wide_r - wide_v)
+            same = wide_r == wide_v
+        close: npt.NDArray[np.bool_] = same | (
+            both_finite & (error <= atol + rtol * np.abs(wide_r))
+        )
+    if equal_nan:
+        close |= np.isnan(wide_r) & np.isnan(wide_v)
+    return close
+
+
+def _of_summary(
+    name: str,
+    title: str,
+    unit: str,
+    better: str,
+    perfect: float,
+    formula: Callable[[Summary], float],
+) -> Metric:
+    def of_summary(summary: Summary) -> float:
+        return math.nan if summary.nan or not summary.count else formula(summary)
+
+    return Metric(
+        name,
+        title,
+        unit,
+        "lower" if better == "lower" else "higher",
+        perfect,
+        lambda reference, value: of_summary(summarize(reference, value)),
+        inspect.cleandoc(formula.__doc__ or ""),
+        of_summary,
+    )
+
+
+BUILTIN: tuple[Metric, ...] = (
+    _of_summary("snr", "SNR", "dB", "higher", math.inf, _snr),
+    _of_summary("mse", "MSE", "", "lower", 0.0, _mse),
+    _of_summary("cosine_similarity", "cosine similarity", "", "higher", 1.0, _cosine_similarity),
+    _of_summary("sqnr", "SQNR", "dB", "higher", math.inf, _sqnr),
+    _of_summary("psnr", "PSNR", "dB", "higher", math.inf, _psnr),
+    _of_summary("rms", "RMS error", "", "lower", 0.0, _rms),
+    _of_summary("l1", "L1", "", "lower", 0.0, _l1),
+    _of_summary("mae", "mean absolute error", "", "lower", 0.0, _mae),
+    _of_summary("max_abs", "largest absolute error", "", "lower", 0.0, _max_abs),
+    _of_summary("max_rel", "largest relative error", "", "lower", 0.0, _max_rel),
+    Metric(
+        "ulp",
+        "largest ULP distance",
+        "ulp",
+        "lower",
+        0.0,
+        largest_ulp_distance,
+        inspect.cleandoc(largest_ulp_distance.__doc__ or ""),
+    ),
+    tolerance_metric(),
+)

@@ -1,0 +1,149 @@
+"""One pass over two arrays, from which most metrics are computed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.metrics._arrays import Array, Float64, is_integer, parts
+
+
+@dataclass(slots=True)
+class Squares:
+    """A sum of squares, ``scale**2 * total``: numbers like 1e-200 do not vanish when squared.
+
+    `scale` is the largest magnitude so far, as in BLAS's nrm2 (Blue, 1978).
+    """
+
+    scale: float = 0.0
+    total: float = 0.0
+
+    def add(self, numbers: Float64) -> None:
+        largest = float(np.max(np.abs(numbers), initial=0.0))
+        if largest > self.scale:
+            self.total *= (self.scale / largest) ** 2
+            self.scale = largest
+        if self.scale:
+            scaled = numbers / self.scale
+            self.total += float(np.dot(scaled, scaled))
+
+    @property
+    def log10(self) -> float:
+        """The decimal logarithm of the sum; -inf for 0."""
+        return 2 * math.log10(self.scale) + math.log10(self.total) if self.scale else -math.inf
+
+    def mean(self, count: int) -> float:
+        return self.scale * self.scale * (self.total / count)
+
+    def root_mean(self, count: int) -> float:
+        return self.scale * math.sqrt(self.total / count)
+
+
+@dataclass(slots=True)
+class Summary:
+    """Sums and maxima over the elements of a reference r, a value v, and the errors ``|r - v|``.
+
+    count: elements. nan: whether one of them is NaN; the rest of the fields says nothing then.
+    infinite: whether an element is infinite on one side only, or on both with different signs.
+    overflow: whether the difference of two finite elements is beyond float64.
+    dot: the sum of r * v, in units of ``r.scale * v.scale``.
+
+    Elements that are the same infinity in both have an error of 0, and count as 0 on both sides.
+    """
+
+    count: int = 0
+    nan: bool = False
+    infinite: bool = False
+    overflow: bool = False
+    r: Squares = field(default_factory=Squares)
+    v: Squares = field(default_factory=Squares)
+    error: Squares = field(default_factory=Squares)
+    error_sum: float = 0.0
+    error_max: float = 0.0
+    relative_max: float = 0.0
+    dot: float = 0.0
+
+    @property
+    def equal(self) -> bool:
+        """Whether no element differs."""
+        return not (self.nan or self.infinite or self.overflow or self.error_max > 0)
+
+    def add(self, reference: Array, value: Array) -> None:
+        """Count in some more elements."""
+        self.count += reference.size
+        r, v = reference.astype(np.float64), value.astype(np.float64)
+        if is_integer(reference.dtype) and is_integer(value.dtype):
+            error = integer_distance(reference, value)
+        else:
+            error = self._float_errors(r, v)
+        if self.nan:
+            return
+        self.error_sum += float(np.sum(error))
+        self.error_max = max(self.error_max, float(np.max(error, initial=0.0)))
+        self.error.add(error)
+        self._add_relative(error, r)
+        self._add_dot(r, v)
+
+    def _float_errors(self, r: Float64, v: Float64) -> Float64:
+        """The errors; what is not finite is noted, and made 0 in `r` and `v`."""
+        finite = np.isfinite(r) & np.isfinite(v)
+        if not finite.all():
+            self.nan = self.nan or bool(np.isnan(r).any() or np.isnan(v).any())
+            self.infinite = self.infinite or bool(np.any(r[~finite] != v[~finite]))
+            r[~finite] = v[~finite] = 0.0
+        with np.errstate(over="ignore"):
+            error: Float64 = np.abs(r - v)
+        beyond = np.isinf(error)
+        if beyond.any():
+            self.overflow = True
+            error[beyond] = 0.0
+        return error
+
+    def _add_relative(self, error: Float64, r: Float64) -> None:
+        wrong = error > 0
+        if wrong.any():
+            with np.errstate(divide="ignore", over="ignore"):
+                ratio = np.max(error[wrong] / np.abs(r[wrong]))
+            self.relative_max = max(self.relative_max, float(ratio))
+
+    def _add_dot(self, r: Float64, v: Float64) -> None:
+        before = self.r.scale, self.v.scale
+        self.r.add(r)
+        self.v.add(v)
+        if self.r.scale and self.v.scale:
+            self.dot *= (before[0] / self.r.scale) * (before[1] / self.v.scale)
+            self.dot += float(np.dot(r / self.r.scale, v / self.v.scale))
+
+
+def summarize(reference: Array, value: Array) -> Summary:
+    """The summary of two arrays of one shape."""
+    summary = Summary()
+    for part in parts(reference, value):
+        summary.add(*part)
+        if summary.nan:
+            break
+    return summary
+
+
+def integer_distance(a: Array, b: Array) -> Float64:
+    """``|a - b|`` of integers or booleans, subtracted exactly and rounded to float64 once.
+
+    64-bit integers are subtracted in uint64, which holds the difference of any two of one sign.
+    """
+    if a.dtype.itemsize < 8 and b.dtype.itemsize < 8:
+        narrow: Float64 = np.abs(a.astype(np.float64) - b.astype(np.float64))
+        return narrow
+    (size_a, negative_a), (size_b, negative_b) = _magnitude(a), _magnitude(b)
+    difference = np.maximum(size_a, size_b) - np.minimum(size_a, size_b)
+    total = size_a.astype(np.float64) + size_b.astype(np.float64)
+    distance: Float64 = np.where(negative_a == negative_b, difference.astype(np.float64), total)
+    return distance
+
+
+def _magnitude(array: Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    negative = array < 0
+    bits = array.astype(np.uint64)
+    return np.where(negative, np.uint64(0) - bits, bits), negative
