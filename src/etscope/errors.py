@@ -8,6 +8,7 @@
     |  +- CyclesError (RuntimeError)                      cycles on one side of a conversion
     |  +- RecordError (RuntimeError)                      an ETRecord cannot take what it is given
     |  +- BundleError (RuntimeError, AssertionError)      test cases that do not fit a program
+    |  +- ComparatorError (TypeError)                     values that cannot be put side by side
     +- ExportFailure (RuntimeError)              exit 2   a model that cannot be exported
     +- FormatError (ValueError, RuntimeError)    exit 3   a file says something it must not
     |  +- VersionError                                    a file of a version we do not read
@@ -30,6 +31,7 @@ from contextlib import contextmanager
 
 __all__ = [
     "BundleError",
+    "ComparatorError",
     "CyclesError",
     "EtscopeError",
     "EtscopeWarning",
@@ -95,6 +97,12 @@ class BundleError(UsageError, RuntimeError, AssertionError):
     """A bundled program cannot be made of what it is given."""
 
     slug = "bundle"
+
+
+class ComparatorError(UsageError, TypeError):
+    """A numerical comparator is given, or returns, what cannot be put side by side."""
+
+    slug = "comparator"
 
 
 class ExportFailure(EtscopeError, RuntimeError):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from etscope.analysis.metrics import DEFAULT_METRICS, measure
+from etscope.analysis.metrics import DEFAULT_METRICS, find_metric, measure_all
 from etscope.errors import MissingDataError, UsageError
-from etscope.optional import require
+from etscope.views.figures import save_figure, show_figure
+from etscope.views.metric_plot import metric_figure
 
 
 def compare_results(
@@ -20,44 +20,57 @@ def compare_results(
     """The metrics of each output of a run against its reference.
 
     reference_output, run_output: outputs in order (tensors, arrays or numbers). metrics: names of
-    `etscope.analysis.metrics.METRICS`, all by default. plot: also draw each metric's values by
-    output, write them to ``<metric>_output_plot.png`` in the current folder and show them; needs
-    matplotlib.
+    `etscope.analysis.metrics.METRICS`; by default snr, mse and cosine_similarity. plot: also draw
+    each metric's values by output, write them to ``<metric>_output_plot.png`` in the current folder
+    and, in a notebook, show them; needs matplotlib. No window is opened.
 
-    Returns metric -> one value for each output, None for outputs that are not numeric.
+    Returns metric -> one value for each output, None for a pair that is not of numbers. NaN, and
+    what else is no ordinary number, has the results of ``docs/metrics.md``; types may differ.
 
-    Raises `MissingDataError` when there is nothing to compare, `UsageError` when the numbers of
-    outputs or their shapes differ.
+    Raises `MissingDataError` when there is nothing to compare, `UsageError` for an unknown metric,
+    and when the numbers of outputs or their shapes differ.
     """
-    if not reference_output or not run_output:
-        which = "reference" if not reference_output else "run"
-        raise MissingDataError(
-            f"there are no {which} outputs to compare",
-            hint="record them: a bundled program's ETRecord has references, a debug buffer has "
-            "the run's outputs",
-        )
+    for which, outputs in (("reference", reference_output), ("run", run_output)):
+        if isinstance(outputs, (str, bytes)) or hasattr(outputs, "__array__"):
+            raise UsageError(f"give a list of {which} outputs, not a {type(outputs).__name__}")
+        if not outputs:
+            raise MissingDataError(
+                f"there are no {which} outputs to compare",
+                hint="record them: a bundled program's ETRecord has references, a debug buffer has "
+                "the run's outputs",
+            )
     if len(reference_output) != len(run_output):
         raise UsageError(
             f"the run has {len(run_output)} outputs, the reference {len(reference_output)}"
         )
-    results = {
-        name: [measure(name, *pair) for pair in zip(reference_output, run_output, strict=True)]
-        for name in (DEFAULT_METRICS if metrics is None else metrics)
-    }
+    names = [find_metric(name).name for name in _names(metrics)]
+    pairs = zip(reference_output, run_output, strict=True)
+    by_output = [_measured(names, index, *pair) for index, pair in enumerate(pairs)]
+    results = {name: [values[name] for values in by_output] for name in names}
     if plot:
         _plot(results)
     return results
 
 
+def _names(metrics: Sequence[str] | None) -> Sequence[str]:
+    if metrics is None:
+        return DEFAULT_METRICS
+    if isinstance(metrics, str):
+        raise UsageError(f"give a list of metrics, not {metrics!r}", hint=f"write [{metrics!r}]")
+    if not metrics:
+        raise UsageError("no metric is named", hint="leave metrics out for the default ones")
+    return metrics
+
+
+def _measured(names: list[str], index: int, reference: Any, value: Any) -> dict[str, float | None]:
+    try:
+        return measure_all(names, reference, value)
+    except UsageError as error:
+        raise UsageError(f"output {index}: {error.message}", hint=error.hint) from error
+
+
 def _plot(results: dict[str, list[float | None]]) -> None:
-    pyplot = require("matplotlib.pyplot", wanted_by="compare_results(plot=True)")
     for name, values in results.items():
-        figure, axes = pyplot.subplots()
-        heights = [float("nan") if value is None else value for value in values]
-        axes.bar(range(len(heights)), heights)
-        axes.set_xlabel("output")
-        axes.set_ylabel(name)
-        axes.set_title(f"{name} by output")
-        figure.savefig(Path(f"{name}_output_plot.png"))
-        pyplot.show()
-        pyplot.close(figure)
+        figure = metric_figure(name, values, wanted_by="compare_results(plot=True)")
+        save_figure(figure, f"{name}_output_plot.png")
+        show_figure(figure)

@@ -15,7 +15,7 @@ from etscope.formats.dense_tensor import as_numpy
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-PART = 1 << 18  # elements at a time; the float64 copies of a part stay in the processor's cache
+PART = 1 << 16  # elements at a time; the float64 copies of a part stay in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,4 +110,4 @@ def parts(reference: Array, value: Array) -> Iterator[tuple[Array, Array]]:
         order="C",
         buffersize=PART,
     )
-    yield from iterator  # type: ignore[misc]
+    yield from iterator
