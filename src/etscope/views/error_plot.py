@@ -204,9 +204,9 @@ def _draw(axes: Any, points: list[_Point], scale: _Scale) -> None:
         axes.set_yscale("log")
     span = scale.high / scale.low if scale.logarithmic else scale.high - scale.low
     if scale.logarithmic:
-        axes.set_ylim(scale.low / span**0.03, scale.high * span**0.1)
+        axes.set_ylim(scale.low / span**0.03, scale.high * span**0.12)
     else:
-        axes.set_ylim(scale.low - 0.03 * span, scale.high + 0.1 * span)
+        axes.set_ylim(scale.low - 0.03 * span, scale.high + 0.12 * span)
     finite = [math.isfinite(point.value) for point in points]
     line = [y if fine else math.nan for y, fine in zip(heights, finite, strict=True)]
     axes.plot(across, line, color=_GOOD, linewidth=1, zorder=2)

@@ -82,16 +82,19 @@ def as_array(value: Any) -> Array | None:
         if isinstance(error, UsageError):
             raise
         raise UsageError(f"a {type(value).__name__} cannot be read as an array: {error}") from error
-    return array if _numeric(array.dtype) else None
+    return _known(array)
 
 
-def _numeric(dtype: np.dtype[Any]) -> bool:
-    # The types of ml_dtypes are "V" to numpy, or "f"; what they have in common is a cast to float.
-    return dtype.kind in "biuf" or (
-        dtype.kind == "V"
-        and dtype.names is None
-        and dtype.name.startswith(("bfloat", "float", "int", "uint"))
-    )
+def _known(array: Array) -> Array | None:
+    """The array in a type that the metrics know; None if it does not hold numbers."""
+    name = array.dtype.name
+    if array.dtype.kind == "V":  # the types of ml_dtypes
+        if name.startswith(("int", "uint")):  # 4 bits and less
+            return array.astype(np.int8)
+        return array if name.startswith(("bfloat", "float")) else None
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        return array.astype(np.float64)
+    return array if array.dtype.kind in "biuf" else None
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:

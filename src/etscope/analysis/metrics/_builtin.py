@@ -103,7 +103,7 @@ def _cosine_similarity(s: Summary) -> float:
         return math.nan
     if not (s.r.scale and s.v.scale):
         return 0.0
-    return max(-1.0, min(1.0, s.dot / (math.sqrt(s.r.total) * math.sqrt(s.v.total))))
+    return max(-1.0, min(1.0, s.dot / math.sqrt(s.r.total * s.v.total)))
 
 
 def tolerance_metric(

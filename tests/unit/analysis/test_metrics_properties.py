@@ -1,0 +1,120 @@
+"""What holds for the metrics of any arrays."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from etscope.analysis.metrics import METRICS, measure, measure_all
+
+SYMMETRIC = ("mse", "rms", "l1", "mae", "max_abs", "cosine_similarity", "ulp")
+SHAPES = arrays.array_shapes(max_dims=3, max_side=5)
+MODERATE = st.floats(-1e3, 1e3, width=32)
+
+
+def pairs(elements: st.SearchStrategy[float], dtype: str = "f4") -> st.SearchStrategy:
+    """Two arrays of one shape."""
+    return SHAPES.flatmap(
+        lambda shape: st.tuples(*(arrays.arrays(dtype, shape, elements=elements),) * 2)
+    )
+
+
+ANY = pairs(st.floats(width=32))
+FINITE = pairs(MODERATE)
+
+
+@given(ANY)
+def test_symmetry(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    a, b = pair
+    there, back = measure_all(SYMMETRIC, a, b), measure_all(SYMMETRIC, b, a)
+    assert there == pytest.approx(back, nan_ok=True)
+
+
+@given(ANY)
+def test_only_equal_arrays_are_perfect(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    a, b = pair
+    broken = np.isnan(a).any() or np.isnan(b).any()
+    equal = bool(np.array_equal(a, b))
+    # The cosine sees no scale, the tolerance no small errors.
+    for name in set(METRICS) - {"cosine_similarity", "out_of_tolerance"}:
+        found = measure(name, a, b)
+        assert found is not None
+        assert (found == METRICS[name].perfect) == equal, name
+        assert math.isnan(found) == bool(broken), name
+    for name, metric in METRICS.items():
+        if not np.isnan(a).any():
+            assert measure(name, a, a.copy()) == metric.perfect
+
+
+@given(ANY)
+def test_ranges(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    found = measure_all(METRICS, *pair)
+    cosine = found["cosine_similarity"]
+    assert cosine is not None
+    assert math.isnan(cosine) or -1 <= cosine <= 1
+    assert 0 <= (found["out_of_tolerance"] or 0) <= 1
+    for name in ("mse", "rms", "l1", "mae", "max_abs", "max_rel", "ulp"):
+        assert not (found[name] or 0) < 0
+
+
+@given(FINITE, st.integers(-20, 20), st.integers(-20, 20))
+def test_the_cosine_sees_no_scale(
+    pair: tuple[np.ndarray, np.ndarray], first: int, second: int
+) -> None:
+    a, b = (array.astype("f8") for array in pair)
+    assume(a.any() and b.any())
+    found = measure("cosine_similarity", a * 2.0**first, b * 2.0**second)
+    assert found == pytest.approx(measure("cosine_similarity", a, b), abs=1e-12)
+
+
+@given(FINITE, st.integers(-20, 20))
+def test_decibels_see_no_common_scale(pair: tuple[np.ndarray, np.ndarray], power: int) -> None:
+    a, b = (array.astype("f8") for array in pair)
+    for name in ("snr", "psnr"):
+        scaled = measure(name, a * 2.0**power, b * 2.0**power)
+        assert scaled == pytest.approx(measure(name, a, b), nan_ok=True)
+
+
+@given(arrays.arrays("f8", SHAPES, elements=st.floats(0.1, 1e3)), st.floats(1e-6, 1e3))
+def test_the_snr_of_noise_that_is_a_share_of_the_signal(signal: np.ndarray, share: float) -> None:
+    value = signal * (1 + share)
+    assert measure("snr", signal, value) == pytest.approx(-20 * math.log10(share), abs=1e-6)
+    halved = signal * (1 + share / 2)
+    gained = (measure("snr", signal, halved) or 0) - (measure("snr", signal, value) or 0)
+    assert gained == pytest.approx(20 * math.log10(2), abs=1e-5)
+
+
+@given(
+    st.sampled_from(["f2", "f4", "f8"]),
+    st.floats(-1e4, 1e4),
+    st.integers(0, 40),
+    st.sampled_from([math.inf, -math.inf]),
+)
+def test_ulp_counts_the_steps_of_nextafter(
+    dtype: str, start: float, steps: int, direction: float
+) -> None:
+    reference = np.array([start], dtype)
+    value = reference
+    for _ in range(steps):
+        value = np.nextafter(value, np.array(direction, dtype))
+    assert measure("ulp", reference, value) == steps
+
+
+@given(pairs(st.integers(-(2**63), 2**63 - 1), "i8"))
+def test_integers_do_not_overflow(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    a, b = pair
+    exact = [abs(int(x) - int(y)) for x, y in zip(a.ravel(), b.ravel(), strict=True)]
+    assert measure("max_abs", a, b) == float(max(exact))
+    assert measure("l1", a, b) == pytest.approx(float(sum(exact)), rel=1e-12)
+
+
+@given(ANY)
+def test_many_metrics_at_once_are_the_same(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    together = measure_all(METRICS, *pair)
+    for name in METRICS:
+        assert measure(name, *pair) == pytest.approx(together[name], nan_ok=True)
