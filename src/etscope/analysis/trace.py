@@ -144,7 +144,10 @@ class Trace:
             if difference is not None or self.record is None:
                 return difference
             if self.record.fingerprints is not None:
-                return None
+                recorded = self.record.fingerprints.methods.get(method)
+                if recorded is None:
+                    return f"the record has no method {method!r}"
+                return differs_from_labels(observed, recorded.instructions)
         difference = differs_from_symbols(observed, self.symbols(method))
         if difference is None or self.record is None:
             return difference
@@ -200,7 +203,7 @@ class Trace:
         if method is None:
             return lambda _: UNATTRIBUTED
         symbols = self.symbols(method)
-        instructions = self._instructions(method)
+        instructions = self.instructions(method)
         branches = branch_nodes(self.labels.get(method, ()), symbols)
 
         def attribution(key: EventKey) -> Attribution:
@@ -216,7 +219,7 @@ class Trace:
 
         return attribution
 
-    def _instructions(self, method: str) -> Sequence[InstructionRecord]:
+    def instructions(self, method: str) -> Sequence[InstructionRecord]:
         """The method's instructions in the program, empty without one."""
         program = self.recorded_program
         if program is None or method not in (m.name for m in program.methods):

@@ -1,0 +1,209 @@
+"""Graphs as `matching` sees them: places where values are, and whether a logged value fits one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from etscope.analysis.check import stem
+from etscope.model.graph import Graph, Node, TensorSpec
+
+# Operators, by `stem`, that move elements and compute none: memory planning may make a view of
+# their input of them, and backends take them away.
+VIEWS = frozenset({"view", "et_view", "reshape"})
+SAME_ELEMENTS = VIEWS | {
+    "alias", "clone", "clone_dim_order", "contiguous", "detach", "lift_fresh", "to",
+    "to_dim_order", "unsqueeze", "squeeze", "permute", "transpose", "t", "expand", "flatten",
+    "unflatten", "select", "slice", "numpy_T",
+}  # fmt: skip
+
+# A recorder may widen a type that an ETDump cannot hold.
+_WIDENED = {"float16": "float32", "bfloat16": "float32"}
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedSpec:
+    """What kind of tensor was logged: dtype by torch's name, and shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """An output of an instruction, or of an operator inside its delegate."""
+
+    instruction: int
+    output: int
+    delegate_id: int | str | None = None
+
+    @property
+    def order(self) -> tuple[int, str, int]:
+        """For sorting."""
+        return (
+            self.instruction,
+            "" if self.delegate_id is None else str(self.delegate_id),
+            self.output,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A value of a node; `element` is None unless the node has a tuple or list of them."""
+
+    path: str
+    element: int | None = None
+
+
+class Paths:
+    """The nodes of a graph and of those below it by path, and the places of their values."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    @cached_property
+    def nodes(self) -> Mapping[str, Node]:
+        """Path -> node, of all that call something, in order."""
+        return {path: node for path, node, _ in self._walk if node.kind == "call_function"}
+
+    @cached_property
+    def operators(self) -> Mapping[str, Node]:
+        """As `nodes`, without what only stands for memory."""
+        return {
+            path: node for path, node in self.nodes.items() if node.op not in ("getitem", "alloc")
+        }
+
+    @cached_property
+    def top(self) -> Mapping[str, Node]:
+        """As `operators`, of the graph's own nodes only."""
+        return {path: node for path, node in self.operators.items() if "/" not in path}
+
+    @cached_property
+    def path_of(self) -> Mapping[int, str]:
+        """The path of each node, by its `id`."""
+        return {id(node): path for path, node, _ in self._walk}
+
+    @cached_property
+    def _walk(self) -> list[tuple[str, Node, Graph]]:
+        return list(_walk(self.graph, ""))
+
+    @cached_property
+    def _owner(self) -> Mapping[int, Graph]:
+        return {id(node): graph for _, node, graph in self._walk}
+
+    def graph_of(self, node: Node) -> Graph:
+        """The graph that the node stands in."""
+        return self._owner[id(node)]
+
+    def places(self, node: Node) -> tuple[Place, ...]:
+        """The places of a node's values, in order."""
+        path = self.path_of[id(node)]
+        if len(node.outputs) == 1 and node.outputs[0].name == node.name:
+            return (Place(path),)
+        return tuple(Place(path, index) for index in range(len(node.outputs)))
+
+    def place(self, graph: Graph, value: str) -> Place | None:
+        """Where the value of that name in `graph` is; None for what no node computes."""
+        node = graph.by_name.get(value)
+        if node is None or node.kind != "call_function":
+            return None
+        names = [output.name for output in node.outputs]
+        places = self.places(node)
+        index = names.index(value) if value in names else 0
+        return places[index] if index < len(places) else None
+
+    def spec(self, place: Place) -> TensorSpec | None:
+        """The tensor at a place, None for a number."""
+        node = self.nodes[place.path]
+        index = place.element or 0
+        return node.outputs[index].tensor if index < len(node.outputs) else None
+
+    def inputs(self, node: Node) -> list[Place]:
+        """The places of what a node reads."""
+        graph = self.graph_of(node)
+        found = (self.place(graph, name) for name in node.inputs)
+        return [place for place in found if place is not None]
+
+    def users(self, place: Place) -> list[Node]:
+        """The nodes that read the value at a place, the graph's output among them."""
+        node = self.nodes[place.path]
+        graph = self.graph_of(node)
+        name = node.outputs[place.element or 0].name
+        return [user for user in self._users(graph).get(name, ())]
+
+    def _users(self, graph: Graph) -> Mapping[str, list[Node]]:
+        found = self._users_of.get(id(graph))
+        if found is None:
+            found = {}
+            for node in graph.nodes:
+                for name in dict.fromkeys(node.inputs):
+                    found.setdefault(name, []).append(node)
+            self._users_of[id(graph)] = found
+        return found
+
+    @cached_property
+    def _users_of(self) -> dict[int, dict[str, list[Node]]]:
+        return {}
+
+    def read_through(self, node: Node) -> set[Place]:
+        """What a node reads, and what that is a view or copy of, to any depth."""
+        found: set[Place] = set()
+        waiting = self.inputs(node)
+        while waiting:
+            place = waiting.pop()
+            if place not in found:
+                found.add(place)
+                source = self.nodes[place.path]
+                if stem(source.op) in SAME_ELEMENTS:
+                    waiting.extend(self.inputs(source))
+        return found
+
+
+def _walk(graph: Graph, prefix: str) -> Iterator[tuple[str, Node, Graph]]:
+    for node in graph.nodes:
+        yield prefix + node.name, node, graph
+        for below in node.subgraphs:
+            yield from _walk(below, f"{prefix}{below.name.rpartition('/')[2]}/")
+        if node.delegate is not None and node.delegate.graph is not None:
+            yield from _walk(node.delegate.graph, f"{prefix}{node.delegate.name}/")
+
+
+def difference(logged: LoggedSpec | None, spec: TensorSpec | None) -> str | None:
+    """Why a logged value cannot be the value of a node: its shape or dtype; None if it can."""
+    if logged is None or spec is None:
+        if logged is None and spec is None:
+            return None
+        return "one is a tensor, the other a number"
+    if not _same_dtype(logged.dtype, spec.dtype):
+        return f"logged as {logged.dtype}, but {spec.dtype} in the reference"
+    if len(logged.shape) != len(spec.shape) or any(
+        isinstance(size, int) and size != given
+        for size, given in zip(spec.shape, logged.shape, strict=True)
+    ):
+        return f"logged as {_shape(logged.shape)}, but {_shape(spec.shape)} in the reference"
+    return None
+
+
+def is_reshaped(logged: LoggedSpec | None, spec: TensorSpec | None) -> bool:
+    """Whether they may hold the same elements, in one shape or another."""
+    if logged is None or spec is None or not _same_dtype(logged.dtype, spec.dtype):
+        return False
+    if any(not isinstance(size, int) for size in spec.shape):
+        return True
+    return _count(logged.shape) == _count(spec.shape)
+
+
+def _same_dtype(logged: str, wanted: str) -> bool:
+    return logged in (wanted, _WIDENED.get(wanted))
+
+
+def _count(shape: tuple[int | str, ...]) -> int:
+    total = 1
+    for size in shape:
+        total *= int(size)
+    return total
+
+
+def _shape(shape: tuple[int | str, ...]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
