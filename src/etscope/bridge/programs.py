@@ -17,6 +17,7 @@ from executorch.exir.serde import serialize as exir_serialize
 from torch.export import ExportedProgram
 
 from etscope.bridge.branch_constants import branch_constants_allowed
+from etscope.bridge.kernels import check_kernels
 from etscope.bridge.tensors import tensor_from_numpy
 from etscope.errors import FormatError, RecordError
 from etscope.formats.torch_archive import read_tensors
@@ -80,13 +81,15 @@ def deserialize_program(program: SerializedProgram, name: str) -> ExportedProgra
         program.json, program.state_dict, program.constants, program.example_inputs
     )
     try:
-        return exir_serialize.deserialize(artifact)
+        found: ExportedProgram = exir_serialize.deserialize(artifact)
     except Exception as error:
         raise FormatError(
             f"torch cannot rebuild this program: {_innermost(error)}",
             member=name,
             hint="its graph can be read without torch: etscope graph",
         ) from error
+    check_kernels(found)
+    return found
 
 
 def _refused(name: str, error: Exception) -> RecordError:

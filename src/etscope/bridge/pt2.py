@@ -15,6 +15,7 @@ from torch._export.serde.serialize import (
 from torch.export import ExportedProgram
 
 from etscope.bridge.failures import innermost
+from etscope.bridge.kernels import check_kernels
 from etscope.bridge.programs import load_tensors
 from etscope.errors import FormatError, reading
 from etscope.formats.exported_json import integer, sequence, union
@@ -45,7 +46,7 @@ def _load(program: Pt2Program) -> ExportedProgram:
         raise FormatError(
             f"torch cannot rebuild this program: {innermost(error)}", member=program.name
         ) from error
-    _check_operators(found)
+    check_kernels(found)
     return found
 
 
@@ -93,19 +94,3 @@ def _numbers(values: Any) -> list[int]:
             raise FormatError(f"a weight of size {number!r:.60}")
         numbers.append(number)
     return numbers
-
-
-def _check_operators(program: ExportedProgram) -> None:
-    """The dispatcher must know them: what else goes by their name is of TorchScript, which has
-    operators that print, write files and warn."""
-    for module in program.graph_module.modules():
-        graph = getattr(module, "graph", None)
-        for node in graph.nodes if graph is not None else ():
-            target = node.target
-            if isinstance(target, torch._ops.OpOverload) and not _has_kernel(target):
-                raise FormatError(f"an operator that torch has no kernel of: {target}")
-
-
-def _has_kernel(operator: torch._ops.OpOverload) -> bool:
-    has: bool = torch._C._dispatch_has_kernel(operator.name())
-    return has

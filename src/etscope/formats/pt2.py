@@ -15,20 +15,17 @@ that are any function of torch, containers that import modules. What is read her
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from etscope.errors import FormatError, VersionError, reading
-from etscope.formats.exported_json import mapping, parse_json, sequence, text
-from etscope.formats.program_safety import check_program
-from etscope.formats.symexpr_calls import check_calls
+from etscope.formats.exported_json import mapping, parse_json, text
+from etscope.formats.program_rules import PT2_RULES, check_values
 from etscope.formats.zip_archive import ZipArchive, open_archive
 
 KIND = ".pt2 file"
-_DO_NOT_TRUST = "the file may be made to run code where it is opened; do not trust it"
-_FACTORY = "load it in Python code that you trust, and name a function that returns it"
+_FACTORY = PT2_RULES.without_own
 _OLD = "serialized_exported_program.json"  # PyTorch 2.7 and before
 _PAYLOADS = (("data/weights/", "weights"), ("data/constants/", "constants"))
 
@@ -104,8 +101,7 @@ def _read_program(archive: ZipArchive, root: str, name: str) -> Pt2Program:
         # Conditions on inputs, as Python text that torch executes. Inputs are ours: none are lost.
         program["guards_code"] = []
         content = json.dumps(program).encode()
-        check_pt2_program(program)
-        check_program(memoryview(json.dumps(_without_sizes(program)).encode()), (), strict=True)
+        check_values(program, PT2_RULES)
     weights, constants = (
         _read_payloads(archive, root, folder, f"{root}{folder}{name}_{kind}_config.json")
         for folder, kind in _PAYLOADS
@@ -138,133 +134,3 @@ def _payload(archive: ZipArchive, folder: str, name: str, entry: dict[str, Any])
         )
     meta = mapping(entry["tensor_meta"], "tensor_meta")
     return Payload(file, archive.read(folder + file), bool(entry["is_param"]), meta)
-
-
-# --------------------------------------------------------------------------------------------
-# What a program of torch's schema may say, beyond what `program_safety` looks at.
-
-_OPERATOR = re.compile(r"torch\.ops\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)", re.ASCII)
-_CONTROL_FLOW = re.compile(r"torch\.ops\.higher_order\.([a-z_]\w*)", re.ASCII)
-_FUNCTION = re.compile(r"(_operator|math|torch)\.([a-z_]\w*)", re.ASCII)
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-
-# Libraries of operators that compute, and nothing else. Whether one is there, torch says.
-_NAMESPACES = frozenset(
-    {"aten", "prims", "quantized_decomposed", "torchao", "torchvision", "dim_order_ops", "llama"}
-)
-_NOT_COMPUTING = frozenset({"from_file", "save", "_print", "warn"})
-_HIGHER_ORDER = frozenset(
-    {
-        *("cond", "map_impl", "while_loop", "scan", "associative_scan", "invoke_subgraph"),
-        *("wrap_with_set_grad_enabled", "wrap_with_autocast"),
-    }
-)
-_FUNCTIONS = {
-    "_operator": frozenset(
-        {
-            *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg", "pos", "abs"),
-            *("eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "xor", "not_", "inv"),
-            *("lshift", "rshift", "getitem"),
-        }
-    ),
-    "math": frozenset({"ceil", "floor", "trunc", "sqrt"}),
-    "torch": frozenset(
-        {
-            *("sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sum"),
-            *("sym_sqrt", "_sym_sqrt"),
-        }
-    ),
-}
-_CONTAINERS = frozenset({"builtins.tuple", "builtins.list", "builtins.dict"}) | {
-    "collections.OrderedDict"
-}
-
-
-def check_pt2_program(program: Any) -> None:
-    """Raise `FormatError` unless all operators only compute, all names are plain, and no container
-    imports anything."""
-    for key, value in _entries(program):
-        if key in ("target", "as_operator"):
-            _check_target(value)
-        elif key in ("name", "as_name"):
-            _check_identifier(key, value)
-        elif key in ("in_spec", "out_spec"):
-            _check_tree(parse_json(text(value, key)))
-        elif key == "forward_arg_names":
-            for name in sequence(value or [], key):
-                _check_identifier("name of an argument", name)
-        elif key == "expr_str":
-            check_calls(value)
-        elif key == "guards_code" and value:
-            raise FormatError("a program with guards, which torch executes", hint=_DO_NOT_TRUST)
-
-
-def _without_sizes(value: Any) -> Any:
-    """The same with 0 for symbolic sizes, which were checked by the grammar of this format."""
-    if isinstance(value, list):
-        return [_without_sizes(item) for item in value]
-    if isinstance(value, dict):
-        return {
-            key: "0" if key == "expr_str" else _without_sizes(item) for key, item in value.items()
-        }
-    return value
-
-
-def _entries(root: Any) -> Iterator[tuple[str, Any]]:
-    """All entries of objects, of text that is an object too."""
-    todo = [root]
-    while todo:
-        value = todo.pop()
-        if isinstance(value, list):
-            todo.extend(value)
-        elif isinstance(value, dict):
-            yield from value.items()
-            todo.extend(value.values())
-
-
-def _check_target(target: object) -> None:
-    name = text(target, "the target of a node")
-    match = _OPERATOR.fullmatch(name)
-    if match:
-        namespace, operator, overload = match.groups()
-        if overload.startswith("__") or operator.rstrip("_") in _NOT_COMPUTING:
-            raise FormatError(f"an operator that does not compute: {name}", hint=_DO_NOT_TRUST)
-        if namespace not in _NAMESPACES:
-            raise FormatError(
-                f"an operator of an unknown library: {name}; it might do anything", hint=_FACTORY
-            )
-        return
-    control = _CONTROL_FLOW.fullmatch(name)
-    if control and control[1] in _HIGHER_ORDER:
-        return
-    function = _FUNCTION.fullmatch(name)
-    if function and function[2] in _FUNCTIONS[function[1]]:
-        return
-    shown = name if len(name) <= 80 else name[:77] + "..."
-    raise FormatError(f"not an operator that torch.export writes: {shown!r}", hint=_DO_NOT_TRUST)
-
-
-def _check_identifier(key: str, name: object) -> None:
-    given = "" if name is None else text(name, key)
-    if given and not _IDENTIFIER.fullmatch(given):
-        raise FormatError(
-            f"a {key} is not a name that torch writes: {given[:80]!r}", hint=_DO_NOT_TRUST
-        )
-
-
-def _check_tree(spec: Any) -> None:
-    """The structure of inputs and outputs: `[version, tree]`."""
-    todo = list(sequence(spec, "a tree of inputs"))[1:]
-    while todo:
-        node = mapping(todo.pop(), "a tree of inputs")
-        kind, context = node["type"], node["context"]
-        if kind is not None and kind not in _CONTAINERS:
-            raise FormatError(
-                f"inputs or outputs in a container of the type {str(kind)[:80]!r}, which torch "
-                "builds by code",
-                hint=_FACTORY,
-            )
-        keys = None if context is None else parse_json(text(context, "the keys of a container"))
-        if any(isinstance(key, (dict, list)) for key in sequence(keys or [], "keys")):
-            raise FormatError("a container with keys that torch builds by code", hint=_DO_NOT_TRUST)
-        todo.extend(sequence(node["children_spec"], "children_spec"))

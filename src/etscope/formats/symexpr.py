@@ -2,7 +2,7 @@
 is arithmetic. Nothing is evaluated here.
 
 torch hands such text to `sympy.sympify`, which evaluates it as Python. What passes this check holds
-only numbers, symbols, operators and calls of known functions, and no power large enough to hang.
+only numbers, symbols, operators and calls of known functions, and is not too much to compute.
 
 ::
 
@@ -14,14 +14,10 @@ only numbers, symbols, operators and calls of known functions, and no power larg
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from etscope.errors import FormatError
-
-MAX_LENGTH = 8192
-MAX_NESTING = 48
-MAX_EXPONENT = 64
-MAX_DEGREE = 512
+from etscope.formats import symexpr_bounds as bounds
+from etscope.formats.symexpr_bounds import MAX_LENGTH, MAX_NESTING, POWERS, Bound, TooMuchError
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,2})?|\.\d{1,40})"
@@ -38,13 +34,17 @@ FUNCTIONS = frozenset(
         *("FloatTrueDiv", "TrueDiv", "FloatPow", "PowByNatural", "LShift", "RShift"),
         *("CeilToInt", "FloorToInt", "TruncToInt", "TruncToFloat", "RoundToInt", "RoundDecimal"),
         *("ToFloat", "Identity", "ModularIndexing", "Where", "Piecewise", "ITE"),
-        *("ceiling", "floor", "Abs", "sqrt", "exp", "log"),
+        *("ceiling", "floor", "Abs", "sqrt"),
         *("Eq", "Ne", "Lt", "Le", "Gt", "Ge", "And", "Or", "Not", "Xor"),
         *("BitwiseFn_bitwise_and", "BitwiseFn_bitwise_or", "BitwiseFn_bitwise_xor"),
         *("OpaqueUnaryFn_sqrt", "OpaqueUnaryFn_exp", "OpaqueUnaryFn_log", "OpaqueUnaryFn_log2"),
     }
 )
-_OPERATORS = frozenset({"+", "-", "*", "/", "//", "%", "==", "!=", "<=", ">=", "<", ">", "&", "|"})
+# How they bind, loosest first.
+_COMPARISONS = frozenset({"==", "!=", "<=", ">=", "<", ">", "&", "|"})
+_SUMS = frozenset({"+", "-"})
+_PRODUCTS = frozenset({"*", "/", "//", "%"})
+_ROUNDED = frozenset({"//", "%"})
 
 
 def check_expression(expression: object) -> None:
@@ -54,16 +54,6 @@ def check_expression(expression: object) -> None:
     if len(expression) > MAX_LENGTH:
         raise FormatError(f"a symbolic expression of {len(expression):,} characters is too long")
     _Parser(expression).check()
-
-
-@dataclass(frozen=True, slots=True)
-class _Operand:
-    """What counts for powers: the value of a plain number, whether it is a plain symbol, and how
-    much its powers multiply to."""
-
-    number: int | None = None
-    is_symbol: bool = False
-    degree: int = 1
 
 
 class _Parser:
@@ -76,7 +66,10 @@ class _Parser:
         self._advance()
 
     def check(self) -> None:
-        self._expression(0)
+        try:
+            self._expression(0)
+        except TooMuchError as error:
+            raise self._error(str(error)) from error
         if self._kind:
             raise self._error()
 
@@ -97,65 +90,81 @@ class _Parser:
         self._kind, self._token = match.lastgroup, match[match.lastgroup]
         self._position = match.end()
 
-    def _expression(self, nesting: int) -> _Operand:
+    def _expression(self, nesting: int) -> Bound:
         if nesting > MAX_NESTING:
             raise self._error("nested too deep")
-        operand = self._power(nesting)
-        degree = operand.degree
-        only = operand
-        while self._kind == "operator" and self._token in _OPERATORS:
-            self._advance()
-            only = _Operand()
-            degree += self._power(nesting).degree
-            if degree > MAX_LENGTH:
-                raise self._error("powers too large")
-        return _Operand(only.number, only.is_symbol, degree)
+        parts = [self._sum(nesting)]
+        while self._advance_over(_COMPARISONS):
+            parts.append(self._sum(nesting))
+        return parts[0] if len(parts) == 1 else bounds.added(parts)
 
-    def _power(self, nesting: int) -> _Operand:
+    def _sum(self, nesting: int) -> Bound:
+        parts = [self._product(nesting)]
+        while self._advance_over(_SUMS):
+            parts.append(self._product(nesting))
+        return parts[0] if len(parts) == 1 else bounds.added(parts)
+
+    def _product(self, nesting: int) -> Bound:
+        parts = [self._power(nesting)]
+        while operator := self._advance_over(_PRODUCTS):
+            parts.append(self._power(nesting))
+            if operator in _ROUNDED:
+                parts = [bounds.called(operator, [_product_of(parts[:-1]), parts[-1]])]
+        return _product_of(parts)
+
+    def _advance_over(self, operators: frozenset[str]) -> str:
+        """The operator that is next, if it is one of these; it is passed over."""
+        token = self._token
+        if self._kind != "operator" or token not in operators:
+            return ""
+        self._advance()
+        return token
+
+    def _power(self, nesting: int) -> Bound:
         """An operand with the powers that follow it."""
         base = self._operand(nesting)
         while self._token == "**":
             self._advance()
-            exponent = self._operand(nesting)
-            if exponent.is_symbol:
-                base = _Operand(degree=base.degree)
-            elif exponent.number is not None and abs(exponent.number) <= MAX_EXPONENT:
-                base = _Operand(degree=base.degree * max(1, abs(exponent.number)))
-            else:
-                raise self._error("a power that is not a small number")
-            if base.degree > MAX_DEGREE or self._token == "**":
+            base = bounds.power(base, self._operand(nesting).number)
+            if self._token == "**":
                 raise self._error("powers too large")
         return base
 
-    def _operand(self, nesting: int) -> _Operand:
+    def _operand(self, nesting: int) -> Bound:
         while self._kind == "operator" and self._token in "-+~":
             self._advance()
         kind, token = self._kind, self._token
         if kind == "operator" and token == "(":
-            return self._list(nesting)
+            parts = self._list(nesting)
+            return parts[0] if len(parts) == 1 else bounds.added(parts)
         if kind not in ("number", "name"):
             raise self._error()
         self._advance()
         if kind == "number":
-            return _Operand(number=int(token) if token.isdigit() else None)
+            return bounds.number(int(token) if token.isdigit() else float(token))
         if token in FUNCTIONS:
             if self._token != "(":
                 raise self._error("a function without arguments")
-            return _Operand(degree=self._list(nesting).degree)
+            arguments = self._list(nesting)
+            return (bounds.raised if token in POWERS else bounds.called)(token, arguments)
         if token in _CONSTANTS:
-            return _Operand()
+            return Bound()
         if SYMBOL.fullmatch(token):
-            return _Operand(is_symbol=True)
+            return bounds.SYMBOL
         raise self._error(f"unknown name {token!r}")
 
-    def _list(self, nesting: int) -> _Operand:
+    def _list(self, nesting: int) -> list[Bound]:
         """What stands in parentheses: one expression, or several with commas between."""
         self._advance()
-        operand = self._expression(nesting + 1)
+        parts = [self._expression(nesting + 1)]
         while self._token == ",":
             self._advance()
-            operand = _Operand(degree=operand.degree + self._expression(nesting + 1).degree)
+            parts.append(self._expression(nesting + 1))
         if self._token != ")":
             raise self._error()
         self._advance()
-        return operand
+        return parts
+
+
+def _product_of(parts: list[Bound]) -> Bound:
+    return parts[0] if len(parts) == 1 else bounds.multiplied(parts)

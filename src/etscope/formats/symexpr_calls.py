@@ -1,7 +1,7 @@
 """The grammar of symbolic sizes in .pt2 files: "Add(Symbol('s7', integer=True), Integer(1))".
 
 torch evaluates that text as Python. What passes this check holds only calls of functions that make
-expressions, numbers, and names of symbols, and no power large enough to hang. Nothing is evaluated
+expressions, numbers, and names of symbols, and is not too much to compute. Nothing is evaluated
 here: Python's parser gives a tree, and each node of it must be one of a few.
 """
 
@@ -10,20 +10,14 @@ from __future__ import annotations
 import ast
 
 from etscope.errors import FormatError
-from etscope.formats.symexpr import (
-    FUNCTIONS,
-    MAX_DEGREE,
-    MAX_EXPONENT,
-    MAX_LENGTH,
-    MAX_NESTING,
-    SYMBOL,
-)
+from etscope.formats import symexpr_bounds as bounds
+from etscope.formats.symexpr import FUNCTIONS, SYMBOL
+from etscope.formats.symexpr_bounds import MAX_LENGTH, MAX_NESTING, POWERS, Bound, TooMuchError
 
 _MAX_NUMBER = 1 << 128
 _CONSTANTS = frozenset({"true", "false", "oo", "int_oo", "nan", "zoo"})
-_POWERS = frozenset({"Pow", "PowByNatural", "FloatPow", "LShift", "RShift"})
 # What sympy.srepr writes, and the functions of torch.
-_MAKERS = (FUNCTIONS - _POWERS) | {
+_MAKERS = (FUNCTIONS - POWERS) | {
     *("Integer", "Rational", "Add", "Mul", "ExprCondPair"),
     *("Equality", "Unequality", "LessThan", "GreaterThan", "StrictLessThan"),
     *("StrictGreaterThan", "BooleanTrue", "BooleanFalse"),
@@ -42,8 +36,8 @@ def check_calls(expression: object) -> None:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise _error(expression, "not an expression") from error
     try:
-        _degree(tree, 0)
-    except _NotAllowedError as error:
+        _bound(tree, 0)
+    except (_NotAllowedError, TooMuchError) as error:
         raise _error(expression, str(error)) from error
 
 
@@ -51,49 +45,52 @@ class _NotAllowedError(Exception):
     pass
 
 
-def _degree(node: ast.expr, nesting: int) -> int:
-    """How much the powers in it multiply to; refuses all that is not allowed."""
+def _bound(node: ast.expr, nesting: int) -> Bound:
+    """How much it is to compute; refuses all that is not allowed."""
     if nesting > MAX_NESTING:
         raise _NotAllowedError("nested too deep")
-    degree = 1
     match node:
         case ast.Call(ast.Name("Symbol"), [ast.Constant(str(name))], words):
             if not SYMBOL.fullmatch(name) or not all(map(_is_assumption, words)):
                 raise _NotAllowedError("an unknown kind of symbol")
+            return bounds.SYMBOL
         case ast.Call(ast.Name("Float"), [ast.Constant(str(digits))], words):
             if not _is_decimal(digits) or not all(map(_is_precision, words)):
                 raise _NotAllowedError("an unknown kind of number")
-        case ast.Call(ast.Name(name), [base, exponent], []) if name in _POWERS:
-            _degree(exponent, nesting + 1)
-            degree = _degree(base, nesting + 1) * _exponent(exponent)
+            return bounds.number(float(digits))
+        case ast.Call(ast.Name(name), [base, exponent], []) if name in POWERS:
+            _bound(exponent, nesting + 1)
+            return bounds.power(_bound(base, nesting + 1), _exponent(exponent))
         case ast.Call(ast.Name(name), arguments, []) if name in _MAKERS:
-            degree = max(1, sum(_degree(one, nesting + 1) for one in arguments))
+            return _call(name, [_bound(one, nesting + 1) for one in arguments])
         case ast.UnaryOp(ast.USub(), operand):
-            degree = _degree(operand, nesting + 1)
+            return bounds.negative(_bound(operand, nesting + 1))
         case ast.Name(name) if name in _CONSTANTS:
-            pass
+            return Bound()
         case ast.Constant(int(number) | float(number)) if abs(number) < _MAX_NUMBER:
-            pass
-        case _:
-            raise _NotAllowedError("not allowed")
-    if degree > MAX_DEGREE:
-        raise _NotAllowedError("powers too large")
-    return degree
+            return bounds.number(number)
+    raise _NotAllowedError("not allowed")
 
 
-def _exponent(node: ast.expr) -> int:
-    """How large a power is: a number, or 1 for one that is a symbol and stays."""
-    if isinstance(node, ast.UnaryOp):
-        return _exponent(node.operand)
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        if node.value <= MAX_EXPONENT:
-            return max(1, node.value)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        if node.func.id == "Symbol":
-            return 1
-        if node.func.id in ("Integer", "Rational") and node.args:
-            return max(_exponent(argument) for argument in node.args)
-    raise _NotAllowedError("a power that is not a small number")
+def _call(name: str, arguments: list[Bound]) -> Bound:
+    if name == "Integer" and len(arguments) == 1:
+        return arguments[0]
+    if not arguments or name not in ("Add", "Mul", "Rational", "ExprCondPair"):
+        return bounds.called(name, arguments)
+    return (bounds.multiplied if name == "Mul" else bounds.added)(arguments)
+
+
+def _exponent(node: ast.expr) -> int | None:
+    """How large a power is, if that is a plain number; of a fraction, the larger part."""
+    match node:
+        case ast.UnaryOp(_, operand):
+            return _exponent(operand)
+        case ast.Constant(int(number)):
+            return abs(number)
+        case ast.Call(ast.Name("Integer" | "Rational"), [_, *_] as parts):
+            sizes = [size for part in parts if (size := _exponent(part)) is not None]
+            return max(sizes) if len(sizes) == len(parts) else None
+    return None
 
 
 def _is_assumption(word: ast.keyword) -> bool:
