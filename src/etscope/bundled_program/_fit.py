@@ -6,7 +6,6 @@ in another layout for one in its own, and ends the process when it compares outp
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from etscope.errors import BundleError, UsageError
 from etscope.formats.bundled import Case, CaseValue, Suite
 from etscope.formats.dense_tensor import as_numpy, in_dim_order
 from etscope.formats.pte import Program
+from etscope.formats.pte_fit import is_same_number, sizes_fit
 from etscope.formats.pte_schema import (
     Method,
     ScalarValue,
@@ -103,19 +103,12 @@ def _fitted_input(value: Any, wanted: Value, place: str) -> CaseValue:
         raise BundleError(
             f"{place}: expected {_a(_NUMBERS[wanted.kind].__name__)}, got {_description(value)}"
         )
-    if not _is_same(number, wanted.value):
+    if wanted.value is None or not is_same_number(number, wanted.value):
         raise BundleError(
             f"{place}: the program was exported for {wanted.value!r}, and refuses {number!r}",
             hint="export it again with this value, or with a tensor in its place",
         )
     return number
-
-
-def _is_same(number: float, stored: Any) -> bool:
-    """Whether the runtime takes a number for the one in the program."""
-    if isinstance(number, float) and math.isfinite(number):
-        return bool(abs(number - stored) <= 1e-4 + 1e-5 * abs(stored))
-    return repr(number) == repr(stored)
 
 
 def _fitted_output(value: Any, wanted: Value, place: str) -> CaseValue:
@@ -144,7 +137,7 @@ def _fitted_tensor(value: Any, wanted: TensorValue, place: str) -> CaseValue:
         raise BundleError(
             f"{place}: expected {wanted.scalar_type.torch_name}, got {kind.torch_name}"
         )
-    if not _fits(array.shape, wanted):
+    if not sizes_fit(array.shape, wanted):
         raise BundleError(
             f"{place}: expected {wanted}, got {kind.torch_name}{list(array.shape)}",
             hint=None
@@ -152,16 +145,6 @@ def _fitted_tensor(value: Any, wanted: TensorValue, place: str) -> CaseValue:
             else "the sizes of the program are the largest that it takes",
         )
     return in_dim_order(array, wanted.dim_order)
-
-
-def _fits(shape: tuple[int, ...], wanted: TensorValue) -> bool:
-    if len(shape) != len(wanted.sizes):
-        return False
-    if wanted.dynamism is ShapeDynamism.STATIC:
-        return shape == wanted.sizes
-    if wanted.dynamism is ShapeDynamism.DYNAMIC_UNBOUND:
-        return True
-    return all(size <= bound for size, bound in zip(shape, wanted.sizes, strict=True))
 
 
 def _python_number(value: Any) -> Any:

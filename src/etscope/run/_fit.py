@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +12,10 @@ import numpy.typing as npt
 from etscope.errors import MismatchError, UsageError
 from etscope.formats.bundled import CaseValue
 from etscope.formats.dense_tensor import in_dim_order
+from etscope.formats.pte_fit import is_same_number, sizes_fit
 from etscope.formats.pte_schema import (
     Method,
     ScalarValue,
-    ShapeDynamism,
     TensorValue,
     Value,
     ValueKind,
@@ -110,7 +109,7 @@ def _problem(value: Leaf, wanted: Value) -> _Problem | None:
     if wanted.value is None:
         hint = "what has no value at export, as text, is None in the program; give None"
         return None if value is None else _Problem(shown, hint)
-    if _is_same(_as_number(value), wanted.value):
+    if is_same_number(_as_number(value), wanted.value):
         return None
     return _Problem(shown, "numbers are fixed at export, and the runtime takes no others")
 
@@ -124,7 +123,7 @@ def _tensor_problem(value: Leaf, wanted: TensorValue, shown: str) -> _Problem | 
         kind = None
     if kind is not wanted.scalar_type:
         return _Problem(shown, f"array.astype({_shown_type(wanted)}) converts it")
-    return None if _sizes_fit(value.shape, wanted) else _Problem(shown)
+    return None if sizes_fit(value.shape, wanted) else _Problem(shown)
 
 
 def _shown_type(tensor: TensorValue) -> str:
@@ -133,32 +132,12 @@ def _shown_type(tensor: TensorValue) -> str:
     return f'"{dtype.name}"' if dtype.isbuiltin == 1 else f"ml_dtypes.{dtype.name}"
 
 
-def _sizes_fit(shape: tuple[int, ...], wanted: TensorValue) -> bool:
-    if len(shape) != len(wanted.sizes):
-        return False
-    if wanted.dynamism is ShapeDynamism.STATIC:
-        return shape == wanted.sizes
-    bounded = wanted.dynamism is ShapeDynamism.DYNAMIC_BOUND
-    return not bounded or all(n <= bound for n, bound in zip(shape, wanted.sizes, strict=True))
-
-
 def _as_number(value: Leaf) -> bool | int | float | str | npt.NDArray[Any] | None:
     """What a file or numpy gives as an array without dimensions, as the number it is."""
     if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "biuf":
         number: bool | int | float = value.item()
         return number
     return value
-
-
-def _is_same(value: Any, stored: bool | int | float | str) -> bool:
-    """Whether the runtime takes `value` for `stored`."""
-    if isinstance(stored, float) and isinstance(value, (int, float)):
-        if isinstance(value, bool):
-            return False
-        if math.isnan(stored) or math.isinf(stored):
-            return value == stored or (math.isnan(stored) and math.isnan(value))
-        return abs(value - stored) <= 1e-4 + 1e-5 * abs(stored)
-    return type(value) is type(stored) and value == stored
 
 
 def _ready(value: Leaf, wanted: Value) -> CaseValue | None:

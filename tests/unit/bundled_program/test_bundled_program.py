@@ -241,6 +241,7 @@ VECTOR = np.zeros(2, np.float32)
         (scalar(ValueKind.BOOL, True), 1, r"expected a bool, got an int \(1\)"),
         (scalar(ValueKind.DOUBLE, 0.5), 0.6, "exported for 0.5, and refuses 0.6"),
         (scalar(ValueKind.DOUBLE, 0.5), float("nan"), "refuses nan"),
+        (scalar(ValueKind.DOUBLE, float("inf")), 5.0, "exported for inf, and refuses 5.0"),
         (scalar(ValueKind.NULL, None), 1, "a value of the kind Null here"),
         (scalar(ValueKind.STRING, "a"), 1, "a value of the kind String here"),
         (tensor_list(0), VECTOR, "a value of the kind TensorList here"),
