@@ -54,27 +54,27 @@ def _decibels(s: Summary, log_signal: float) -> float:
 
 def _mse(s: Summary) -> float:
     """Mean squared error: ``mean((ref - value)^2)``."""
-    return _unless_infinite(s, s.error.mean(s.count))
+    return _error(s, s.error.mean(s.count))
 
 
 def _rms(s: Summary) -> float:
     """Root of the mean squared error: ``sqrt(mean((ref - value)^2))``, in the value's own unit."""
-    return _unless_infinite(s, s.error.root_mean(s.count))
+    return _error(s, s.error.root_mean(s.count))
 
 
 def _l1(s: Summary) -> float:
     """Sum of absolute errors: ``sum(|ref - value|)``. As in upstream's `L1Comparator`, no mean."""
-    return _unless_infinite(s, s.error_sum)
+    return _error(s, s.error_sum)
 
 
 def _mae(s: Summary) -> float:
     """Mean absolute error: ``mean(|ref - value|)``."""
-    return _unless_infinite(s, s.error_sum / s.count)
+    return _error(s, s.error_sum / s.count)
 
 
 def _max_abs(s: Summary) -> float:
     """Largest absolute error: ``max(|ref - value|)``."""
-    return _unless_infinite(s, s.error_max)
+    return _error(s, s.error_max)
 
 
 def _max_rel(s: Summary) -> float:
@@ -83,11 +83,14 @@ def _max_rel(s: Summary) -> float:
     Infinite when the reference is 0 and the value is not: near zeros, "max_abs" and
     "out_of_tolerance" say more.
     """
-    return _unless_infinite(s, s.relative_max)
+    return _error(s, s.relative_max)
 
 
-def _unless_infinite(s: Summary, number: float) -> float:
-    return math.inf if s.infinite or s.overflow else number
+def _error(s: Summary, number: float) -> float:
+    """Infinite when an element's error is; never 0 only because it is too small for a float."""
+    if s.infinite or s.overflow:
+        return math.inf
+    return number if number or s.equal else math.ulp(0.0)
 
 
 def _cosine_similarity(s: Summary) -> float:

@@ -81,7 +81,8 @@ class Summary:
             error = self._float_errors(r, v)
         if self.nan:
             return
-        self.error_sum += float(np.sum(error))
+        with np.errstate(over="ignore"):
+            self.error_sum += float(np.sum(error))
         self.error_max = max(self.error_max, float(np.max(error, initial=0.0)))
         self.error.add(error)
         self._add_relative(error, r)
