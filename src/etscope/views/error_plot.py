@@ -16,6 +16,7 @@ from etscope.views.people import visible
 
 _DECADES = 100.0  # from here on a linear scale would press the smaller errors to the ground
 _CHARACTERS = 13.8  # of the text below the plot, an inch
+_LARGEST = 1e150  # drawn: an axis needs room below the largest float
 _GOOD, _BAD = "tab:blue", "tab:red"
 
 
@@ -176,7 +177,7 @@ def _scale(
 ) -> _Scale:
     numbers = [point.value for point in points]
     numbers += [number for number in (tolerance, *(floor or ())) if number is not None]
-    finite = [number for number in numbers if math.isfinite(number)] or [0.0]
+    finite = [min(max(x, -_LARGEST), _LARGEST) for x in numbers if math.isfinite(x)] or [0.0]
     known = METRICS.get(metric)
     lower_is_better = known is None or known.better == "lower"
     positive = [number for number in finite if number > 0]
@@ -188,8 +189,8 @@ def _scale(
     ):
         # Zeros have a place of their own, a decade below the smallest error; so have what is
         # infinite or NaN, above the largest.
-        low = max(min(positive) / 10, 5e-324)
-        return _Scale(low, min(max(positive), 1e307) * 10, True, True)
+        low = max(min(positive) / 10, 1 / _LARGEST)
+        return _Scale(low, max(*positive, 10 * low) * 10, True, True)
     low, high = min(finite), max(finite)
     if lower_is_better and low >= 0:
         low = 0.0
