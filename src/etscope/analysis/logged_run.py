@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from etscope.analysis.blocks import DELEGATE_CALL, Block, EventKey
 from etscope.analysis.match_graph import LoggedSpec
 from etscope.analysis.matching import Pair
 from etscope.analysis.profile import KERNEL_PREFIX
+from etscope.analysis import program as programs
 from etscope.analysis.program import InstructionRecord
 from etscope.analysis.trace import Trace
 from etscope.formats.debug_value import DebugValue, TensorRef
@@ -70,8 +69,8 @@ def logged_run(trace: Trace, block: Block, run: int, method: str) -> LoggedRun:
         block=block,
         run=run,
         method=method,
-        instructions=instructions or _named(block, trace, method),
-        outputs=_program_outputs(trace, method) if instructions else (),
+        instructions=_with_flow(trace, method, instructions) or _named(block, trace, method),
+        outputs=_program_outputs(trace, method),
         passes=passes,
         specs={number: found for (number, inner), found in specs.items() if inner is None},
         delegated_specs={
@@ -97,6 +96,30 @@ def _spec(value: DebugValue) -> LoggedSpec | None:
 def _program_outputs(trace: Trace, method: str) -> tuple[int, ...]:
     program = trace.recorded_program
     return () if program is None else tuple(program.method(method).outputs)
+
+
+def _with_flow(
+    trace: Trace, method: str, records: Sequence[InstructionRecord]
+) -> list[InstructionRecord]:
+    """The records with their tensors one by one, and in place of views that no instruction made
+    the values that they are views of: what was written last to the same memory."""
+    program = trace.recorded_program
+    if program is None or not records:
+        return []
+    values = program.method(method).values
+    written: set[int] = set()
+    last: dict[object, int] = {}
+    found = []
+    for record in records:
+        inputs = tuple(
+            index if index in written else last.get(programs.place(values[index]), index)
+            for index in programs.unfolded(values, record.inputs)
+        )
+        outputs = programs.unfolded(values, record.outputs)
+        written.update(outputs)
+        last.update((place, i) for i in outputs if (place := programs.place(values[i])) is not None)
+        found.append(replace(record, inputs=inputs, outputs=outputs))
+    return found
 
 
 def _named(block: Block, trace: Trace, method: str) -> list[InstructionRecord]:
@@ -125,4 +148,4 @@ def _from_event(number: int, key: EventKey, label: str) -> InstructionRecord | N
     )
 
 
-__all__ = ["LoggedRun", "logged_run", "np", "unfolded"]
+__all__ = ["LoggedRun", "logged_run", "unfolded"]

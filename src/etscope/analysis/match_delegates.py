@@ -1,43 +1,49 @@
-"""Pairs the outputs of delegate calls with the values of the nodes that went into the delegate.
+"""What the outputs of delegate calls may be: values of the nodes that went into the delegate.
 
 In a graph from after lowering the call is a node, and its elements are the outputs. In one from
-before it, the outputs are the values of the covered nodes that are used outside, in the order in
-which the lowering finds them: that of the graph. What the program's flow of values says (which
-output of the program it is, which instruction reads it) comes first.
+before it, the outputs are values of covered nodes that others use. A backend may log tensors of
+its own operators, too: its delegate map leads from them to nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from etscope.analysis.correlate import MethodSymbols, handle_list
+from etscope.analysis.correlate import MethodSymbols, delegate_handles, handle_list
+from etscope.analysis.match_flow import Choice
 from etscope.analysis.match_graph import Paths, Place, Slot, difference
-from etscope.analysis.match_instructions import Found, Reason, Runtime
+from etscope.analysis.match_run import Found, Reason, Runtime
 from etscope.analysis.program import InstructionRecord
+from etscope.model.graph import Node
 
 
-def match_delegates(
-    delegates: Sequence[InstructionRecord],
-    runtime: Runtime,
-    symbols: MethodSymbols,
-    paths: Paths,
-    found: Found,
-) -> None:
-    """Pair what the calls have logged as outputs."""
+def known_delegates(runtime: Runtime, symbols: MethodSymbols) -> list[InstructionRecord]:
+    """The delegate calls that the record has handles of: those outside of branches."""
+    return [r for r in runtime.of_kind("delegate") if r.instruction_id in symbols.handles]
+
+
+def match_calls(runtime: Runtime, symbols: MethodSymbols, paths: Paths, found: Found) -> bool:
+    """Pair the calls with those of the graph, in order; whether the graph has them."""
+    records = known_delegates(runtime, symbols)
     calls = [path for path, node in paths.top.items() if node.delegate is not None]
-    known = [r for r in delegates if not isinstance(symbols.handles.get(r.instruction_id), int)]
-    if calls and len(calls) == len(known):
-        for record, path in zip(known, calls, strict=True):
+    if not calls:
+        return False
+    for record in records:
+        if len(calls) != len(records):
+            reason = (
+                f"the graph has {len(calls)} delegate calls, the run {len(records)}",
+                "differs",
+            )
+            found.say(runtime.slots_of(record), reason)
+    if len(calls) == len(records):
+        for record, path in zip(records, calls, strict=True):
             _match_call(record, path, runtime, paths, found)
-        return
-    for record in known:
-        _match_covered(record, runtime, symbols, paths, found)
+    return True
 
 
 def _match_call(
     record: InstructionRecord, path: str, runtime: Runtime, paths: Paths, found: Found
 ) -> None:
-    """A call that is a node of the graph."""
     node = paths.nodes[path]
     name = "" if node.delegate is None else node.delegate.name
     found.covered[record.instruction_id] = tuple(
@@ -45,50 +51,45 @@ def _match_call(
     )
     slots, places = runtime.slots_of(record), paths.places(node)
     if len(slots) != len(places):
-        reason = (
-            f"the call has {len(places)} values in the graph, and {len(slots)} here",
-            "differs",
+        found.say(
+            slots, (f"{len(slots)} outputs, but the graph's call has {len(places)}", "differs")
         )
-        found.reasons.update(dict.fromkeys(slots, reason))
         return
     for slot, place in zip(slots, places, strict=True):
-        _pair_or_say(record, slot, place, runtime, paths, found)
-
-
-def _match_covered(
-    record: InstructionRecord,
-    runtime: Runtime,
-    symbols: MethodSymbols,
-    paths: Paths,
-    found: Found,
-) -> None:
-    """A call of which the graph has only the nodes that went into it."""
-    number = record.instruction_id
-    handles = set(handle_list(symbols.handles.get(number)))
-    taken = found.taken
-    covered = tuple(
-        path
-        for path, node in paths.top.items()
-        if node.debug_handle in handles and path not in taken
-    )
-    found.covered[number] = covered
-    slots = runtime.slots_of(record)
-    if not covered:
-        reason: Reason = ("the record has no nodes for this delegate", "unknown")
-        found.reasons.update(dict.fromkeys(slots, reason))
-        return
-    leaving = _leaving(covered, paths)
-    chosen = _assigned(record, slots, leaving, runtime, paths, found)
-    for slot in slots:
-        if slot in chosen:
-            _pair_or_say(record, slot, chosen[slot], runtime, paths, found)
+        why = difference(runtime.spec(slot), paths.spec(place))
+        if why is None:
+            found.pairs[slot] = place
         else:
-            found.reasons[slot] = _why_none(slot, leaving, runtime, paths)
+            found.say([slot], (f"{why} ({path})", "differs"))
 
 
-def _leaving(covered: Sequence[str], paths: Paths) -> list[Place]:
-    """The values of covered nodes that others use, in the order of the graph."""
-    inside = set(covered)
+def covered_paths(record: InstructionRecord, symbols: MethodSymbols, paths: Paths) -> list[str]:
+    """The nodes with a handle of the delegate. Parts of them may be outside of it."""
+    handles = set(handle_list(symbols.handles.get(record.instruction_id)))
+    return [path for path, node in paths.top.items() if node.debug_handle in handles]
+
+
+def delegate_choices(
+    record: InstructionRecord,
+    covered: Sequence[str],
+    surely_inside: set[str],
+    runtime: Runtime,
+    paths: Paths,
+) -> list[Choice]:
+    """One for each output: the values of the shape and dtype that others use."""
+    leaving = leaving_places(covered, surely_inside, paths)
+    return [
+        Choice(
+            (slot,),
+            [(place,) for place in leaving if _fits(runtime, slot, paths, place)],
+            is_delegate=True,
+        )
+        for slot in runtime.slots_of(record)
+    ]
+
+
+def leaving_places(covered: Sequence[str], inside: set[str], paths: Paths) -> list[Place]:
+    """The values of covered nodes that are used by others than those of `inside`."""
     return [
         place
         for path in covered
@@ -97,89 +98,49 @@ def _leaving(covered: Sequence[str], paths: Paths) -> list[Place]:
     ]
 
 
-def _assigned(
-    record: InstructionRecord,
-    slots: Sequence[Slot],
-    leaving: Sequence[Place],
-    runtime: Runtime,
-    paths: Paths,
-    found: Found,
-) -> dict[Slot, Place]:
-    """The value of each output: the only one that fits, and in order if there is one for each."""
-    fitting = {
-        slot: [
-            place
-            for place in leaving
-            if difference(runtime.spec(slot), paths.spec(place)) is None
-            and _flows(record, slot, place, runtime, paths, found)
-        ]
-        for slot in slots
-    }
-    chosen: dict[Slot, Place] = {}
-    in_order = len(slots) == len(leaving) and all(
-        place in fitting[slot] for slot, place in zip(slots, leaving, strict=True)
-    )
-    if in_order:
-        return dict(zip(slots, leaving, strict=True))
-    while True:
-        free = {
-            slot: [place for place in places if place not in chosen.values()]
-            for slot, places in fitting.items()
-            if slot not in chosen
-        }
-        sure = [(slot, places[0]) for slot, places in free.items() if len(places) == 1]
-        if not sure:
-            return chosen
-        chosen[sure[0][0]] = sure[0][1]
+def read_by(covered: Iterable[str], paths: Paths) -> set[Place]:
+    """All that the nodes read, and what that is a view or copy of."""
+    return {place for path in covered for place in paths.read_through(paths.nodes[path])}
 
 
-def _flows(
-    record: InstructionRecord,
-    slot: Slot,
-    place: Place,
-    runtime: Runtime,
-    paths: Paths,
-    found: Found,
-) -> bool:
-    """Whether the program uses the output as the graph uses the value, as far as is known."""
-    index = runtime.value_index(record, slot.output)
-    if index is None:
-        return True
-    results = paths.graph.outputs[-len(runtime.outputs) :] if runtime.outputs else ()
-    name = paths.nodes[place.path].outputs[place.element or 0].name
-    if len(results) == len(runtime.outputs):
-        for result, written in zip(results, runtime.outputs, strict=True):
-            if (written == index) != (result == name):
-                return False
-    for reader in runtime.records:
-        if index in reader.inputs and reader.kind == "kernel":
-            partner = found.pairs.get(Slot(reader.instruction_id, 0))
-            if partner is not None and place not in paths.read_through(paths.nodes[partner.path]):
-                return False
-    return True
+def _fits(runtime: Runtime, slot: Slot, paths: Paths, place: Place) -> bool:
+    return difference(runtime.spec(slot), paths.spec(place)) is None
 
 
-def _pair_or_say(
-    record: InstructionRecord,
-    slot: Slot,
-    place: Place,
-    runtime: Runtime,
-    paths: Paths,
-    found: Found,
-) -> None:
-    why = difference(runtime.spec(slot), paths.spec(place))
-    if why is not None:
-        found.reasons[slot] = (f"{why} ({place.path})", "differs")
-        return
-    found.pairs[slot] = place
-    index = runtime.value_index(record, slot.output)
-    if index is not None:
-        found.values[index] = place
+# -- operators inside delegates
 
 
-def _why_none(slot: Slot, leaving: Sequence[Place], runtime: Runtime, paths: Paths) -> Reason:
-    fits = [p for p in leaving if difference(runtime.spec(slot), paths.spec(p)) is None]
-    if fits:
-        names = ", ".join(place.path for place in fits)
-        return f"nothing tells which of these values it is: {names}", "ambiguous"
-    return "no value that leaves the delegate's nodes has its shape and dtype", "differs"
+def match_inside(runtime: Runtime, symbols: MethodSymbols, paths: Paths, found: Found) -> None:
+    """What a delegate logged for its own operators: its map leads from their identifiers to
+    handles, and the last node of these has the value."""
+    by_handle: dict[int, list[Node]] = {}
+    for node in paths.operators.values():
+        if node.debug_handle is not None:
+            by_handle.setdefault(node.debug_handle, []).append(node)
+    for (number, identifier), specs in runtime.delegated.items():
+        slots = [Slot(number, output, identifier) for output in range(len(specs))]
+        nodes = _nodes_inside(number, identifier, symbols, by_handle)
+        places = paths.places(nodes[-1]) if nodes else ()
+        if not nodes:
+            reason: Reason = (f"the delegate's map has no nodes for {identifier!r}", "unknown")
+            found.say(slots, reason)
+        elif len(places) != len(slots):
+            found.say(slots, (f"{len(slots)} values were logged for {nodes[-1].name}", "differs"))
+        else:
+            for slot, place in zip(slots, places, strict=True):
+                why = difference(runtime.spec(slot), paths.spec(place))
+                if why is None:
+                    found.pairs[slot] = place
+                else:
+                    found.say([slot], (f"{why} ({place.path})", "differs"))
+
+
+def _nodes_inside(
+    number: int,
+    identifier: int | str,
+    symbols: MethodSymbols,
+    by_handle: Mapping[int, Sequence[Node]],
+) -> list[Node]:
+    entry = symbols.delegates.get(number)
+    handles = None if entry is None else delegate_handles(identifier, entry.handles)
+    return [node for handle in sorted(handles or ()) for node in by_handle.get(handle, ())]

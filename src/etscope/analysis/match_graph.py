@@ -130,7 +130,7 @@ class Paths:
         node = self.nodes[place.path]
         graph = self.graph_of(node)
         name = node.outputs[place.element or 0].name
-        return [user for user in self._users(graph).get(name, ())]
+        return self._users(graph).get(name, [])
 
     def _users(self, graph: Graph) -> Mapping[str, list[Node]]:
         found = self._users_of.get(id(graph))
@@ -146,8 +146,14 @@ class Paths:
     def _users_of(self) -> dict[int, dict[str, list[Node]]]:
         return {}
 
-    def read_through(self, node: Node) -> set[Place]:
+    def read_through(self, node: Node) -> frozenset[Place]:
         """What a node reads, and what that is a view or copy of, to any depth."""
+        found = self._read.get(id(node))
+        if found is None:
+            found = self._read[id(node)] = frozenset(self._sources(node))
+        return found
+
+    def _sources(self, node: Node) -> set[Place]:
         found: set[Place] = set()
         waiting = self.inputs(node)
         while waiting:
@@ -158,6 +164,10 @@ class Paths:
                 if stem(source.op) in SAME_ELEMENTS:
                     waiting.extend(self.inputs(source))
         return found
+
+    @cached_property
+    def _read(self) -> dict[int, frozenset[Place]]:
+        return {}
 
 
 def _walk(graph: Graph, prefix: str) -> Iterator[tuple[str, Node, Graph]]:
@@ -185,24 +195,8 @@ def difference(logged: LoggedSpec | None, spec: TensorSpec | None) -> str | None
     return None
 
 
-def is_reshaped(logged: LoggedSpec | None, spec: TensorSpec | None) -> bool:
-    """Whether they may hold the same elements, in one shape or another."""
-    if logged is None or spec is None or not _same_dtype(logged.dtype, spec.dtype):
-        return False
-    if any(not isinstance(size, int) for size in spec.shape):
-        return True
-    return _count(logged.shape) == _count(spec.shape)
-
-
 def _same_dtype(logged: str, wanted: str) -> bool:
     return logged in (wanted, _WIDENED.get(wanted))
-
-
-def _count(shape: tuple[int | str, ...]) -> int:
-    total = 1
-    for size in shape:
-        total *= int(size)
-    return total
 
 
 def _shape(shape: tuple[int | str, ...]) -> str:

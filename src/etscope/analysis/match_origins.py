@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from etscope.analysis.check import stem
 from etscope.analysis.match_graph import VIEWS, Paths, Place, Slot
-from etscope.analysis.match_instructions import Found
+from etscope.analysis.match_run import Found
 from etscope.model.graph import Graph, Node, Origin
 
 

@@ -16,8 +16,9 @@ from functools import cached_property
 
 from etscope.analysis.correlate import MethodSymbols
 from etscope.analysis.match_graph import LoggedSpec, Paths
-from etscope.analysis.match_instructions import Found, Runtime, match_instructions
+from etscope.analysis.match_instructions import match_instructions
 from etscope.analysis.match_origins import match_origins
+from etscope.analysis.match_run import Found, Runtime
 from etscope.analysis.program import InstructionRecord
 from etscope.model.graph import Graph
 from etscope.model.table import Column, Kind, Table
@@ -169,7 +170,12 @@ def match(
     outputs: the indices of the program's outputs, where the program is known: they and the indices
         in `instructions` tell the flow of values.
     """
-    runtime = Runtime(instructions, logged, delegated or {}, tuple(outputs))
+    counts = {
+        record.instruction_id: symbols.num_outputs.get(record.instruction_id, len(record.outputs))
+        for record in instructions
+        if record.kind == "delegate"
+    }
+    runtime = Runtime(instructions, logged, delegated or {}, tuple(outputs), counts)
     paths = Paths(graph)
     if graph is symbols.graph or _has_handles(graph) or symbols.graph is None:
         own = symbols if graph is symbols.graph else _with_graph(symbols, graph)

@@ -216,11 +216,11 @@ class _Flow:
     def run(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
         """Take note of what the instruction read and wrote."""
         for index in unfolded(self._values, inputs):
-            self._unread.discard(_place(self._values[index]))
+            self._unread.discard(place(self._values[index]))
         self._written.update(outputs)
         for index in unfolded(self._values, outputs):
             self._written.add(index)
-            self._unread.add(_place(self._values[index]))
+            self._unread.add(place(self._values[index]))
 
     def _count_outputs(self, args: tuple[int, ...]) -> int:
         count = 0
@@ -232,11 +232,11 @@ class _Flow:
         return count
 
     def _holds_data(self, index: int) -> bool:
-        place = _place(self._values[index])
-        return index in self._written or (place is not None and place in self._unread)
+        where = place(self._values[index])
+        return index in self._written or (where is not None and where in self._unread)
 
 
-def _place(value: Value) -> _Place | None:
+def place(value: Value) -> _Place | None:
     """The planned memory of a tensor, None for what has none."""
     if not isinstance(value, TensorValue) or value.allocation is None:
         return None
