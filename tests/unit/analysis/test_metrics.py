@@ -449,6 +449,8 @@ def test_an_unknown_name_lists_the_known() -> None:
     with pytest.raises(UsageError, match="unknown metric 'l7'") as caught:
         measure("l7", 1.0, 1.0)
     assert all(name in str(caught.value.hint) for name in EVERY)
+    with pytest.raises(UsageError, match="unknown metric"):
+        find_metric(["mse"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -53,7 +53,7 @@ def register_metric(
 
 def find_metric(name: str) -> Metric:
     """The metric of that name; `UsageError` with the names there are if it is none of them."""
-    if name not in METRICS:
+    if not isinstance(name, str) or name not in METRICS:
         raise UsageError(f"unknown metric {name!r}", hint="metrics are: " + ", ".join(METRICS))
     return METRICS[name]
 
