@@ -98,6 +98,32 @@ def leaving_places(covered: Sequence[str], inside: set[str], paths: Paths) -> li
     ]
 
 
+def in_own_order(
+    leaving: Sequence[Place], covered: Sequence[str], handles: Sequence[int], paths: Paths
+) -> list[Place] | None:
+    """Values in the order of the delegate's own graph, whose nodes' handles are `handles`; None
+    when that does not tell.
+
+    It does when each value's handle is its own, or when the graph has kept its order.
+    """
+    own = [paths.nodes[path].debug_handle for path in covered]
+    if own == list(handles):
+        return list(leaving)
+    of_values = {place: paths.nodes[place.path].debug_handle for place in leaving}
+    nodes_of = {handle: own.count(handle) for handle in of_values.values()}
+    by_handle: dict[int, list[Place]] = {}
+    for place, handle in of_values.items():
+        if handle is not None:
+            by_handle.setdefault(handle, []).append(place)
+    for handle, places in by_handle.items():
+        same_node = len({place.path for place in places}) == 1
+        if not same_node or (
+            handles.count(handle) > 1 and nodes_of[handle] != 1 and len(by_handle) > 1
+        ):
+            return None
+    return [place for handle in dict.fromkeys(handles) for place in by_handle.get(handle, ())]
+
+
 def read_by(covered: Iterable[str], paths: Paths) -> set[Place]:
     """All that the nodes read, and what that is a view or copy of."""
     return {place for path in covered for place in paths.read_through(paths.nodes[path])}

@@ -9,13 +9,12 @@ from functools import cached_property
 from etscope.analysis.check import stem
 from etscope.model.graph import Graph, Node, TensorSpec
 
-# Operators, by `stem`, that move elements and compute none: memory planning may make a view of
-# their input of them, and backends take them away.
+# Operators, by `stem`, that compute nothing. Memory planning makes views of some, and passes take
+# others away, so that what reads them may read their input.
 VIEWS = frozenset({"view", "et_view", "reshape"})
-SAME_ELEMENTS = VIEWS | {
-    "alias", "clone", "clone_dim_order", "contiguous", "detach", "lift_fresh", "to",
-    "to_dim_order", "unsqueeze", "squeeze", "permute", "transpose", "t", "expand", "flatten",
-    "unflatten", "select", "slice", "numpy_T",
+SAME_VALUE = VIEWS | {
+    "alias", "clone", "clone_dim_order", "contiguous", "detach", "lift_fresh", "squeeze", "to",
+    "to_dim_order", "unsqueeze",
 }  # fmt: skip
 
 # A recorder may widen a type that an ETDump cannot hold.
@@ -161,7 +160,7 @@ class Paths:
             if place not in found:
                 found.add(place)
                 source = self.nodes[place.path]
-                if stem(source.op) in SAME_ELEMENTS:
+                if stem(source.op) in SAME_VALUE:
                     waiting.extend(self.inputs(source))
         return found
 

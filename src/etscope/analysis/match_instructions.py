@@ -19,6 +19,7 @@ from etscope.analysis.correlate import MethodSymbols, handle_list
 from etscope.analysis.match_delegates import (
     covered_paths,
     delegate_choices,
+    in_own_order,
     known_delegates,
     leaving_places,
     match_calls,
@@ -92,22 +93,38 @@ class _Matcher:
 
     def _prepare_delegates(self) -> None:
         for record in self._delegates:
-            covered = covered_paths(record, self._symbols, self._paths)
+            covered = [
+                path
+                for path in covered_paths(record, self._symbols, self._paths)
+                if not self._is_kernels(path)
+            ]
             inside = {path for path in covered if self._is_surely_inside(path)}
             self._calls[record.instruction_id] = delegate_choices(
                 record, covered, inside, self._runtime, self._paths
             )
             self.found.covered[record.instruction_id] = tuple(covered)
 
+    def _is_kernels(self, path: str) -> bool:
+        """Whether kernels run all nodes of this operator and handle."""
+        node = self._paths.nodes[path]
+        group = node.debug_handle or 0, stem(node.op)
+        return len(self._groups.get(group, ())) == len(self._nodes.get(group, ()))
+
     def _is_surely_inside(self, path: str) -> bool:
         """Whether no kernel, and no other delegate, can run the node."""
         node = self._paths.nodes[path]
         handle = node.debug_handle
-        holders = sum(
-            handle in handle_list(self._symbols.handles.get(record.instruction_id))
+        holders = [
+            handles
             for record in self._delegates
-        )
-        return holders == 1 and (handle, stem(node.op)) not in self._groups
+            if handle in (handles := handle_list(self._symbols.handles[record.instruction_id]))
+        ]
+        alone = (handle, stem(node.op)) not in self._groups
+        return len(holders) == 1 and (alone or self._count(handle) == holders[0].count(handle))
+
+    def _count(self, handle: int | None) -> int:
+        """How many nodes have a handle."""
+        return sum(len(nodes) for (own, _), nodes in self._nodes.items() if own == handle)
 
     # -- who is
 
@@ -165,22 +182,32 @@ class _Matcher:
         return self._break_tie_of_calls(flow)
 
     def _break_tie_of_calls(self, flow: Flow) -> bool:
-        """Of the only delegate, outputs come in the order of the graph."""
-        if len(self._calls) != 1:
-            return False
-        ((number, choices),) = self._calls.items()
-        waiting = [choice for choice in choices if choice.chosen is None]
+        """The outputs of a delegate come in the order of its own graph, in which the record lists
+        the handles of its nodes."""
         kernels = {c.chosen[0].path for cs in self._groups.values() for c in cs if c.chosen}
-        covered = [path for path in self.found.covered[number] if path not in kernels]
-        leaving = leaving_places(covered, set(covered), self._paths)
-        if not waiting or len(leaving) != len(choices):
-            return False
-        for choice, place in zip(choices, leaving, strict=True):
-            if (place,) not in choice.candidates:
-                return False
-        for choice, place in zip(choices, leaving, strict=True):
-            flow.choose(choice, (place,))
-        return True
+        for number, choices in self._calls.items():
+            if all(choice.chosen for choice in choices):
+                continue
+            covered = [path for path in self.found.covered[number] if path not in kernels]
+            possible = {c[0] for choice in choices for c in choice.candidates}
+            leaving = in_own_order(
+                [
+                    place
+                    for place in leaving_places(covered, set(covered), self._paths)
+                    if place in possible
+                ],
+                covered,
+                handle_list(self._symbols.handles[number]),
+                self._paths,
+            )
+            if leaving is None or len(leaving) != len(choices):
+                continue
+            pairs = list(zip(choices, leaving, strict=True))
+            if all((place,) in choice.candidates for choice, place in pairs):
+                for choice, place in pairs:
+                    flow.choose(choice, (place,))
+                return True
+        return False
 
     def _is_in_order(self) -> bool:
         """Whether instructions run in the order of the graph's nodes, by the pairs so far."""

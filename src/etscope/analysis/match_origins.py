@@ -1,7 +1,8 @@
 """Carries pairs with the edge graph over to the program that it was made of.
 
 Each node of the edge graph names, in its `from_node` chain, the node of the exported program that
-it comes from. A node's value is that of the last node of its decomposition.
+it comes from: it is a part of that. The whole's value is the one that leaves its parts; which one,
+if there are several, its shape, its dtype and those that use it tell.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from etscope.analysis.check import stem
 from etscope.analysis.match_graph import VIEWS, Paths, Place, Slot
-from etscope.analysis.match_run import Found
-from etscope.model.graph import Graph, Node, Origin
+from etscope.analysis.match_run import Found, Reason
+from etscope.model.graph import Graph, Node, Origin, TensorSpec
 
 
 def match_origins(edge_found: Found, edge: Paths, paths: Paths) -> Found:
@@ -26,81 +27,89 @@ class _Origins:
         self._slots: dict[Place, list[Slot]] = {}
         for slot, place in edge_found.pairs.items():
             self._slots.setdefault(place, []).append(slot)
-        self._parts = _parts(edge, paths)
-        self._run()
+        self._parts = parts_of(edge, paths)
+        self._whole = {id(part): path for path, parts in self._parts.items() for part in parts}
+        for path, node in paths.operators.items():
+            self._match(path, node)
+        self._explain_slots()
 
-    def _run(self) -> None:
-        for path, node in self._paths.operators.items():
-            parts = self._parts.get(path, [])
-            for index, place in enumerate(self._paths.places(node)):
-                source = self._source(node, index, place, parts)
-                if source is not None:
-                    self._take(source, place)
-            if path not in {p.path for p in self.found.pairs.values()}:
-                self.found.node_reasons[path] = self._why_not(node, parts)
-        part_of = {id(part): path for path, parts in self._parts.items() for part in parts}
-        for slot, place in self._edge_found.pairs.items():
-            if slot not in self.found.pairs:
-                whole = part_of.get(id(self._edge.nodes[place.path]))
-                self.found.reasons[slot] = (
-                    ("comes from no node of the reference graph", "unknown")
-                    if whole is None
-                    else (f"inside of {whole}: a part of what it was decomposed into", "inside")
-                )
+    def _match(self, path: str, node: Node) -> None:
+        parts = self._parts.get(path, [])
+        places = self._paths.places(node)
+        sources = self._whole_tuple(node, parts) or [
+            self._only(self._candidates(node, place, parts)) for place in places
+        ]
+        taken = False
+        for place, source in zip(places, sources, strict=True):
+            if source is not None and sources.count(source) == 1:
+                taken = self._take(source, place) or taken
+        if not taken:
+            self.found.node_reasons[path] = self._why_not(node, parts)
 
-    def _take(self, source: tuple[Place, bool], place: Place) -> None:
-        edge_place, through_view = source
-        for slot in self._slots[edge_place]:
+    def _whole_tuple(self, node: Node, parts: Sequence[Node]) -> list[Place | None] | None:
+        """The values of the one part that has the same several values."""
+        if len(node.outputs) < 2:
+            return None
+        same = [
+            part
+            for part in parts
+            if len(part.outputs) == len(node.outputs)
+            and all(
+                _same_spec(one.tensor, other.tensor)
+                for one, other in zip(part.outputs, node.outputs, strict=True)
+            )
+        ]
+        return list(self._edge.places(same[0])) if len(same) == 1 else None
+
+    def _take(self, source: Place, place: Place) -> bool:
+        """Pair the logged values of a place of the edge graph, or of what that is a view of."""
+        is_view = False
+        while source not in self._slots:
+            node = self._edge.nodes[source.path]
+            inputs = self._edge.inputs(node)
+            if stem(node.op) not in VIEWS or not inputs:
+                return False
+            source, is_view = inputs[0], True
+        for slot in self._slots[source]:
             if slot not in self.found.pairs:
                 self.found.pairs[slot] = place
-                if through_view:
+                self.found.reasons.pop(slot, None)
+                if is_view:
                     self.found.views.add(slot)
+        return True
 
-    def _source(
-        self, node: Node, index: int, place: Place, parts: Sequence[Node]
-    ) -> tuple[Place, bool] | None:
-        """The place in the edge graph, one with a logged value, that has the node's value; and
-        whether it has it in another shape."""
-        results = self._results(node, place, parts)
-        if not results:
-            return None
-        candidates = [(found, p) for p in results if (found := self._logged(p)) is not None]
-        return candidates[0][0] if len(results) == 1 and candidates else None
+    # -- which value of the parts is the whole's
 
-    def _results(self, node: Node, place: Place, parts: Sequence[Node]) -> list[Place]:
-        """The places in the edge graph that may have the value: one if it is known."""
+    def _only(self, candidates: Sequence[Place]) -> Place | None:
+        return candidates[0] if len(candidates) == 1 else None
+
+    def _candidates(self, node: Node, place: Place, parts: Sequence[Node]) -> list[Place]:
+        """The values of parts that may be the whole's value at `place`."""
         spec = self._paths.spec(place)
-        inside = {id(part) for part in parts}
         fitting = [
-            edge_place
+            candidate
             for part in parts
-            for edge_place in self._edge.places(part)
-            if _same_spec(self._edge.spec(edge_place), spec)
+            for candidate in self._edge.places(part)
+            if _same_spec(self._edge.spec(candidate), spec)
         ]
-        by_output = self._by_output(place)
-        if by_output is not None:
-            return [p for p in fitting if p == by_output]
-        if len(node.outputs) == 1 or True:
-            same = [p for p in fitting if p.element == place.element or place.element is None]
-            whole = [
-                p
-                for p in same
-                if len(self._edge.places(self._edge.nodes[p.path])) == len(node.outputs)
-            ]
-            fitting = whole if len(node.outputs) > 1 and whole else fitting
+        result = self._as_output(place)
+        if result is not None:
+            return [candidate for candidate in fitting if candidate == result]
+        inside = {id(part) for part in parts}
         leaving = [
-            p for p in fitting if any(id(user) not in inside for user in self._edge.users(p))
+            candidate
+            for candidate in fitting
+            if any(id(user) not in inside for user in self._edge.users(candidate))
         ]
-        if len(leaving) > 1:
-            named = [p for p in leaving if stem(self._edge.nodes[p.path].op) == stem(node.op)]
-            leaving = named if len(named) == 1 else leaving
+        if len(leaving) > 1 or len(node.outputs) > 1:
+            leaving = [c for c in leaving if self._is_used_as(c, place, inside)]
         if leaving:
             return leaving
-        named = [p for p in fitting if stem(self._edge.nodes[p.path].op) == stem(node.op)]
-        return named if named else fitting[-1:]
+        named = [c for c in fitting if stem(self._edge.nodes[c.path].op) == stem(node.op)]
+        return named if len(node.outputs) == 1 else []
 
-    def _by_output(self, place: Place) -> Place | None:
-        """By the position among the outputs of both programs."""
+    def _as_output(self, place: Place) -> Place | None:
+        """The output of the edge graph that has the position of the value among the outputs."""
         graph, edge = self._paths.graph, self._edge.graph
         if "/" in place.path:
             return None
@@ -110,40 +119,91 @@ class _Origins:
                 return self._edge.place(edge, edge.outputs[-back])
         return None
 
-    def _logged(self, place: Place) -> tuple[Place, bool] | None:
-        """The place itself if it was logged, or what it is a view of."""
-        through_view = False
-        while place not in self._slots:
-            node = self._edge.nodes[place.path]
-            inputs = self._edge.inputs(node)
-            if stem(node.op) not in VIEWS or len(inputs) < 1:
-                return None
-            place, through_view = inputs[0], True
-        return place, through_view
+    def _is_used_as(self, candidate: Place, place: Place, inside: set[int]) -> bool:
+        """Whether those that use a value outside come from those that use the whole's."""
+        wanted = {self._paths.path_of[id(user)] for user in self._paths.users(place)}
+        used = {
+            self._whole.get(id(user))
+            for user in self._edge.users(candidate)
+            if id(user) not in inside
+        }
+        return bool(wanted & used)
 
-    def _why_not(self, node: Node, parts: Sequence[Node]) -> tuple[str, str]:
+    # -- reasons
+
+    def _explain_slots(self) -> None:
+        for slot, place in self._edge_found.pairs.items():
+            if slot not in self.found.pairs:
+                whole = self._whole.get(id(self._edge.nodes[place.path]))
+                self.found.reasons[slot] = (
+                    ("comes from no node of the reference graph", "unknown")
+                    if whole is None
+                    else (f"inside of {whole}: part of what it was decomposed into", "inside")
+                )
+
+    def _why_not(self, node: Node, parts: Sequence[Node]) -> Reason:
         if node.subgraphs:
-            return "it runs sub-graphs, whose nodes are compared", "inside"
+            return "it runs sub-graphs, whose nodes stand for themselves", "inside"
         if not parts:
             return "no node of the edge graph comes from it: passes took it away", "unknown"
-        reasons = dict.fromkeys(
-            self._edge_found.node_reasons[path]
-            for part in parts
-            if (path := self._edge.path_of[id(part)]) in self._edge_found.node_reasons
-        )
-        if len(reasons) == 1:
-            return next(iter(reasons))
-        kinds = {kind for _, kind in reasons}
-        if "inside" in kinds:
-            return next(reason for reason in reasons if reason[1] == "inside")
-        names = ", ".join(part.name for part in parts[-3:])
-        return f"nothing tells which value of {names} is its own", "ambiguous"
+        paths = [self._edge.path_of[id(part)] for part in parts]
+        known = self._edge_found.node_reasons
+        reasons = dict.fromkeys(known[path] for path in paths if path in known)
+        for reason in reasons:
+            if len(reasons) == 1 or reason[1] == "inside":
+                return reason
+        names = ", ".join(paths[-3:])
+        return f"nothing tells which value of its parts is its own ({names})", "ambiguous"
 
 
-def _same_spec(one: object, other: object) -> bool:
-    from etscope.model.graph import TensorSpec
+def parts_of(edge: Paths, paths: Paths) -> Mapping[str, list[Node]]:
+    """For each node of the program, by path, the nodes of the edge graph that come from it."""
+    parts: dict[str, list[Node]] = {}
+    for part, prefix, graph_id, names in _graph_pairs(edge.graph, paths.graph, ""):
+        for node in part.nodes:
+            if id(node) not in edge.path_of or node.kind != "call_function":
+                continue
+            for origin in _chain(node.origins):
+                if origin.graph_id == graph_id and origin.name in names:
+                    parts.setdefault(prefix + origin.name, []).append(node)
+                    break
+    return parts
 
-    if not isinstance(one, TensorSpec) or not isinstance(other, TensorSpec):
+
+def _graph_pairs(
+    edge: Graph, graph: Graph, prefix: str
+) -> Iterator[tuple[Graph, str, int | None, set[str]]]:
+    """The graph and its sub-graphs with those they were made of: the graph of the edge program, the
+    prefix of the other's paths, its id, and the names of its nodes."""
+    names = {node.name for node in graph.nodes if node.kind == "call_function"}
+    graph_id = graph.graph_id if graph.graph_id is not None else _graph_id(edge, graph)
+    yield edge, prefix, graph_id, names
+    edge_below = [below for node in edge.nodes for below in node.subgraphs]
+    below = [inner for node in graph.nodes for inner in node.subgraphs]
+    if len(edge_below) == len(below):
+        for inner_edge, inner in zip(edge_below, below, strict=True):
+            name = f"{prefix}{inner.name.rpartition('/')[2]}/"
+            yield from _graph_pairs(inner_edge, inner, name)
+
+
+def _graph_id(edge: Graph, graph: Graph) -> int | None:
+    """The id of a sub-graph, which no file has: the one that all nodes of the edge graph name with
+    nodes of the sub-graph, and with their operators."""
+    operators = {(node.name, node.op) for node in graph.nodes if node.kind == "call_function"}
+    common: set[int] | None = None
+    for node in edge.nodes:
+        found = {
+            origin.graph_id
+            for origin in _chain(node.origins)
+            if (origin.name, origin.target.removeprefix("aten.")) in operators
+        }
+        if found:
+            common = found if common is None else common & found
+    return next(iter(common)) if common is not None and len(common) == 1 else None
+
+
+def _same_spec(one: TensorSpec | None, other: TensorSpec | None) -> bool:
+    if one is None or other is None:
         return one is None and other is None
     return (
         one.dtype == other.dtype
@@ -155,32 +215,7 @@ def _same_spec(one: object, other: object) -> bool:
     )
 
 
-def _parts(edge: Paths, paths: Paths) -> Mapping[str, list[Node]]:
-    """For each node of the program, by path, the nodes of the edge graph that come from it."""
-    by_graph = _names(paths)
-    parts: dict[str, list[Node]] = {}
-    for node in edge.operators.values():
-        for origin in _chain(node.origins):
-            path = by_graph.get((origin.graph_id, origin.name))
-            if path is not None:
-                parts.setdefault(path, []).append(node)
-                break
-    return parts
-
-
-def _names(paths: Paths) -> Mapping[tuple[int | None, str], str]:
-    graph_id = paths.graph.graph_id
-    if graph_id is None:
-        return {}
-    return {
-        (graph_id, node.name): path for path, node in paths.operators.items() if "/" not in path
-    }
-
-
 def _chain(origins: Iterable[Origin]) -> Iterator[Origin]:
     for origin in origins:
         yield origin
         yield from _chain(origin.origins)
-
-
-__all__ = ["Graph", "match_origins"]
