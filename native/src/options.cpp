@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <sstream>
@@ -124,7 +125,11 @@ const std::vector<Group>& groups() {
          [](O&, C& c, S& v) {
            c.bundled_input_index =
                v == "-1" ? -1 : parse_number<int>("--bundled-input-index", v);
-         }}}},
+         }},
+        {"--fresh", "",
+         "load the method anew, so that no earlier call has changed its state, and\n"
+         "answer with the outputs of the first execution; test cases always are",
+         true, [](O&, C& c, S&) { c.fresh = true; }}}},
       {"What to record",
        {{"--etdump-out", "FILE", "write an ETDump", false,
          [](O& o, C&, S& v) { o.etdump_out = v; }},
@@ -149,7 +154,7 @@ const std::vector<Group>& groups() {
        {{"--result-out", "FILE", "write times and outputs as JSON", false,
          [](O& o, C&, S& v) { o.result_out = v; }},
         {"--outputs-dir", "DIR",
-         "write tensors of each call's last execution: output-CALL-INDEX.raw", false,
+         "write the outputs of each call that are tensors: output-CALL-INDEX.raw", false,
          [](O& o, C&, S& v) { o.outputs_dir = v; }},
         {"--verify", "", "compare with the outputs of the bundled program's test cases", false,
          [](O& o, C&, S&) { o.verify = true; }},
@@ -241,11 +246,35 @@ void check_options(const Options& options) {
 
 } // namespace
 
+namespace {
+
+/// The arguments, with those in a file, one a line, in place of `@FILE`.
+std::vector<std::string> unfolded(int argc, char** argv) {
+  std::vector<std::string> arguments;
+  for (int i = 1; i < argc; ++i) {
+    if (argv[i][0] != '@') {
+      arguments.emplace_back(argv[i]);
+      continue;
+    }
+    std::ifstream file(argv[i] + 1);
+    if (!file) {
+      throw Failure(kBadInput, std::string("cannot read ") + (argv[i] + 1));
+    }
+    for (std::string line; std::getline(file, line);) {
+      arguments.push_back(line);
+    }
+  }
+  return arguments;
+}
+
+} // namespace
+
 Options parse_options(int argc, char** argv) {
+  const auto arguments = unfolded(argc, argv);
   Options options;
   Calls calls(options.calls);
-  for (int i = 1; i < argc; ++i) {
-    std::string name = argv[i];
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    std::string name = arguments[i];
     std::optional<std::string> value;
     const auto equals = name.find('=');
     if (name.rfind("--", 0) == 0 && equals != std::string::npos) {
@@ -258,10 +287,10 @@ Options parse_options(int argc, char** argv) {
       fail(name + " takes no value");
     }
     if (takes_value && !value) {
-      if (++i == argc) {
+      if (++i == arguments.size()) {
         fail(name + " needs a value: " + flag.value);
       }
-      value = argv[i];
+      value = arguments[i];
     }
     if (flag.set == nullptr) {
       calls.begin(*value);
@@ -282,7 +311,8 @@ std::string help_text() {
   constexpr size_t kColumn = 28;
   std::ostringstream text;
   text << "usage: etscope-runner --program FILE [flags]\n\n"
-          "Runs a program on the ExecuTorch runtime and writes down what happened.\n";
+          "Runs a program on the ExecuTorch runtime and writes down what happened.\n"
+          "@FILE stands for the flags and values in FILE, one a line.\n";
   for (const Group& group : groups()) {
     text << "\n" << group.title << ":\n";
     for (const Flag& flag : group.flags) {

@@ -21,6 +21,7 @@ struct CallOptions {
   std::optional<int> testset_index;
   bool all_cases = false; // --testset-index all
   std::optional<int> bundled_input_index;
+  bool fresh = false;
   std::vector<std::string> inputs;
 };
 

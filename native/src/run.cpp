@@ -70,7 +70,12 @@ CallRecord run_call(
     Session& session, const CallOptions& call, const Options& options, Record& record) {
   const int64_t start = now_ns();
   CallRecord result;
-  LoadedMethod& method = session.method(call.method);
+  const bool fresh = call.fresh || (session.bundle() != nullptr && call.inputs.empty());
+  if (session.tracer() != nullptr) {
+    session.tracer()->set_input_index(-1); // loading is of no test case
+  }
+  LoadedMethod& method =
+      fresh ? session.fresh_method(call.method) : session.method(call.method);
   result.method = method.name();
   result.load_ns = now_ns() - start;
 
@@ -80,9 +85,20 @@ CallRecord run_call(
     session.tracer()->set_input_index(call.bundled_input_index.value_or(test_case.value_or(-1)));
   }
   set_activity("executing method '" + method.name() + "'");
-  result.warmup_ns = execute(method, call.warmup);
-  result.samples_ns = execute(method, call.iterations);
-  result.outputs = method.outputs();
+  int64_t executions = call.warmup + call.iterations;
+  std::vector<int64_t> times;
+  if (fresh) {
+    times = execute(method, 1);
+    result.outputs = method.outputs();
+    --executions;
+  }
+  const auto more = execute(method, executions);
+  times.insert(times.end(), more.begin(), more.end());
+  result.warmup_ns.assign(times.begin(), times.begin() + call.warmup);
+  result.samples_ns.assign(times.begin() + call.warmup, times.end());
+  if (!fresh) {
+    result.outputs = method.outputs();
+  }
 
   if (options.verify) {
     const auto index = static_cast<size_t>(*test_case);

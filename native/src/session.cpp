@@ -325,6 +325,14 @@ std::string Session::resolve(const std::string& name) const {
   throw Failure(kBadInput, "the program has no method '" + name + "'; it has " + list);
 }
 
+LoadedMethod& Session::fresh_method(const std::string& name) {
+  const std::string found = resolve(name);
+  const auto same = [&found](const auto& method) { return method->name() == found; };
+  methods_.erase(std::remove_if(methods_.begin(), methods_.end(), same), methods_.end());
+  module_->unload_method(found);
+  return method(found);
+}
+
 LoadedMethod& Session::method(const std::string& name) {
   const std::string found = resolve(name);
   for (const auto& method : methods_) {

@@ -64,6 +64,9 @@ class Session {
   /// Loads a method that is not loaded yet; "" is the one that a program is run by.
   LoadedMethod& method(const std::string& name);
 
+  /// The method as it is right after loading. What `method` gave before is gone.
+  LoadedMethod& fresh_method(const std::string& name);
+
   /// The cases of a bundled program, else null.
   const Bundle* bundle() const {
     return bundle_ ? &*bundle_ : nullptr;

@@ -198,14 +198,14 @@ def debug_buffer_bytes(program: Program, method: str) -> int:
     values = program.method(method).values
     sizes = (
         tensor.nbytes or 0
-        for _, index in logged_values(program, method)
+        for _, index in recorded_by_a_run(program, method)
         for tensor in [values[index]]
         if isinstance(tensor, TensorValue)
     )
     return sum(-(-size // _DEBUG_ALIGNMENT) * _DEBUG_ALIGNMENT for size in sizes)
 
 
-def logged_values(program: Program, method: str) -> Iterator[tuple[str, int]]:
+def recorded_by_a_run(program: Program, method: str) -> Iterator[tuple[str, int]]:
     """(by what, index of the value) of all that one run logs when all intermediate outputs are
     recorded; the first is an instruction ("3 aten::add.out") or "the method's outputs"."""
     found = program.method(method)

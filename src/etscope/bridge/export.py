@@ -212,30 +212,34 @@ def _exported(
     model: torch.nn.Module, inputs: Inputs, dynamic_shapes: Any, strict: bool | None
 ) -> ExportedProgram:
     """Strict export follows the model's own lines only, so that is tried first."""
-    reason = ""
-    for way in (True, False) if strict is None else (strict,):
-        try:
-            program = torch.export.export(
-                model, inputs.args, inputs.kwargs, dynamic_shapes=dynamic_shapes, strict=way
-            )
-        except Exception as error:
-            if strict is None and way:
-                reason = innermost(error, 200)
-                continue
-            raise ExportFailure(
-                f"torch.export cannot export this model: {innermost(error)}{own_frame(error)}",
-                hint="see https://docs.pytorch.org/docs/stable/export.html"
-                + (" or try without strict" if strict else ""),
-            ) from error
-        if reason:
-            warnings.warn(
-                f"exported non-strictly, as strict export fails ({reason}); operators may be "
-                "attributed to lines inside of libraries",
-                EtscopeWarning,
-                stacklevel=2,
-            )
+    if strict is not None:
+        return _exported_as(model, inputs, dynamic_shapes, strict)
+    try:
+        return _exported_as(model, inputs, dynamic_shapes, True)
+    except ExportFailure as failure:
+        program = _exported_as(model, inputs, dynamic_shapes, False)
+        warnings.warn(
+            f"exported non-strictly, as strict export fails ({innermost(failure, 200)}); "
+            "operators may be attributed to lines inside of libraries",
+            EtscopeWarning,
+            stacklevel=2,
+        )
         return program
-    raise AssertionError("unreachable")
+
+
+def _exported_as(
+    model: torch.nn.Module, inputs: Inputs, dynamic_shapes: Any, strict: bool
+) -> ExportedProgram:
+    try:
+        return torch.export.export(
+            model, inputs.args, inputs.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
+        )
+    except Exception as error:
+        raise ExportFailure(
+            f"torch.export cannot export this model: {innermost(error)}{own_frame(error)}",
+            hint="see https://docs.pytorch.org/docs/stable/export.html"
+            + (" or try without strict" if strict else ""),
+        ) from error
 
 
 def _quantized(

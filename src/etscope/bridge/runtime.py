@@ -36,8 +36,17 @@ def execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[st
     """Execute `job` (`etscope.run._job.Job`) and return its result as `result.json` has it, with
     numpy arrays for the descriptions of outputs. The two files are written if named."""
     _load_libraries(job)
+    threads = _C._threadpool_get_thread_count()
     if job.threads is not None:
         _C._unsafe_reset_threadpool(job.threads)
+    try:
+        return _execute(job, etdump, debug_buffer)
+    finally:
+        if _C._threadpool_get_thread_count() != threads:
+            _C._unsafe_reset_threadpool(threads)
+
+
+def _execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[str, Any]:
     begin = perf_counter_ns()
     program = _C._load_program(
         str(job.program),
@@ -62,18 +71,23 @@ def execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[st
 
 def _execute_call(program: Any, methods: dict[str, Any], call: Any) -> dict[str, Any]:
     load_ns = 0
-    if call.method not in methods:
+    if call.fresh or call.method not in methods:
         begin = perf_counter_ns()
         methods[call.method] = program.load_method(call.method)
         load_ns = perf_counter_ns() - begin
     method, inputs = methods[call.method], torch_values(call.inputs)
-    warmup_ns, _ = _timed(method, inputs, call.warmup)
-    samples_ns, outputs = _timed(method, inputs, call.iterations)
+    times: list[int] = []
+    outputs: list[Any] = []
+    if call.fresh:
+        times, first = _timed(method, inputs, 1)
+        outputs = [numpy_value(value) for value in first]
+    more, last = _timed(method, inputs, call.executions - len(times))
+    times += more
     return {
         "load_ns": load_ns,
-        "warmup_ns": warmup_ns,
-        "samples_ns": samples_ns,
-        "outputs": [numpy_value(value) for value in outputs],
+        "warmup_ns": times[: call.warmup],
+        "samples_ns": times[call.warmup :],
+        "outputs": outputs if call.fresh else [numpy_value(value) for value in last],
     }
 
 

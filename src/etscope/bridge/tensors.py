@@ -24,6 +24,8 @@ def tensor_from_numpy(array: npt.NDArray[Any]) -> torch.Tensor:
     bits = _AS_BITS.get(array.dtype.name)
     if bits is not None:
         return tensor_from_numpy(array.view(bits[0])).view(bits[1])
+    if array.size == 0:  # numpy's strides for these are not torch's
+        return torch.from_numpy(np.empty(0, array.dtype)).reshape(array.shape)
     # "K" keeps the order of dimensions, so a channels-last tensor stays one.
     return torch.from_numpy(array.copy(order="K"))
 

@@ -126,11 +126,13 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command line `args` (default: the process's own) and return its exit code."""
     if COMPLETE_VARIABLE in os.environ:
         cli.main(prog_name="etscope", complete_var=COMPLETE_VARIABLE)
+    _let_terminate_clean_up()
     session = _Session(debug=os.environ.get("ETSCOPE_DEBUG", "") not in ("", "0"))
     with _warnings_for_people():
         try:
             code = _run(list(sys.argv[1:] if args is None else args), session)
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
         except BrokenPipeError:
             # The interpreter flushes stdout once more when it exits; give it somewhere to go.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -150,6 +152,18 @@ def main(args: Sequence[str] | None = None) -> int:
             print("error: this is a bug in etscope; please report it", file=sys.stderr)
             return _BUG
     return code
+
+
+def _let_terminate_clean_up() -> None:
+    """Make SIGTERM an exception, so that children are ended and temporary files removed."""
+    import signal
+    import threading
+
+    def stop(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, stop)
 
 
 def _run(args: list[str], session: _Session) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,6 +32,32 @@ def profile_tables(
         for profile in _chosen(trace.profiles(), method)
     ]
     return tables if limit == 0 else _not_empty(tables, select)
+
+
+@dataclass(frozen=True, slots=True)
+class EventsView:
+    """What of the events is shown, by the options of a verb."""
+
+    by: str | None
+    select: str | None
+    columns: tuple[str, ...] | None
+    sort: str | None
+    limit: int | None
+    unit: str | None
+
+    def tables(self, trace: Trace, people: bool) -> list[Table]:
+        """The tables of a trace, with the columns for people or for programs."""
+        from etscope.cli._output import select_columns
+
+        tables = profile_tables(
+            trace,
+            by=self.by,
+            select=self.select,
+            sort=self.sort,
+            limit=self.limit,
+            unit=self.unit,
+        )
+        return select_columns(tables, self.columns, default_columns(self.by) if people else None)
 
 
 def default_columns(by: str | None) -> tuple[str, ...] | None:

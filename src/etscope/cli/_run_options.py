@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +13,8 @@ import click
 from etscope.cli._open import FILE
 
 if TYPE_CHECKING:
+    from etscope.analysis.verification import Verification
+    from etscope.cli._profiles import EventsView
     from etscope.model.table import Table
     from etscope.run import Run
 
@@ -34,7 +36,7 @@ class RunOptions:
     warmup: int
     threads: int | None
     debug_level: str
-    traced_iterations: int
+    traced_iterations: int | None
     debug_buffer_size: int | None
     grow: bool
     separate: bool
@@ -44,8 +46,8 @@ class RunOptions:
     library: tuple[str, ...]
     runner: str
     timeout: float | None
-    rtol: float
-    atol: float
+    rtol: float | None
+    atol: float | None
     show: tuple[str, ...]
     etdump_out: Path | None
     profile_out: Path | None
@@ -95,6 +97,11 @@ class RunOptions:
         """Raise `UsageError` for options that contradict each other, before anything runs."""
         from etscope.errors import UsageError
 
+        if not self.traces and (self.debug_level != "none" or self.allocations):
+            raise UsageError(
+                "--debug-level and --allocations record in traced runs, and none is asked for",
+                hint="add events to --show, or --save, or --etdump-out",
+            )
         if self.debug_buffer_out is not None and self.debug_level == "none":
             raise UsageError(
                 "--debug-buffer-out needs values to write",
@@ -103,15 +110,17 @@ class RunOptions:
         for path in (self.etdump_out, self.profile_out, self.debug_buffer_out, self.outputs_out):
             if path is not None and not path.parent.is_dir():
                 raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
+        if self.outputs_out is not None and self.outputs_out.suffix not in (".npz", ".safetensors"):
+            raise UsageError(f"outputs are written as .npz or .safetensors, not {self.outputs_out}")
         if len(self.show) > 1 and not people:
             raise UsageError(
                 "this format takes one table",
                 hint="--show events, or latency, or verification; several go with table and md",
             )
 
-    def shown(self, run: Run, events: Callable[[], Sequence[Table]], people: bool) -> list[Table]:
+    def shown(self, run: Run, view: EventsView, people: bool) -> list[Table]:
         """The tables to show: those that were asked for, else all to people and the events to
-        programs. `events` makes the tables of what ran."""
+        programs."""
         from etscope.errors import MissingDataError
 
         asked = self.show or (SHOWN if people else (EVENTS,))
@@ -119,7 +128,7 @@ class RunOptions:
         if LATENCY in asked:
             tables.append(run.latency_table())
         if EVENTS in asked:
-            tables += events()
+            tables += view.tables(run.trace, people)
         if VERIFICATION in asked:
             try:
                 tables.append(self.verification(run).table())
@@ -128,7 +137,7 @@ class RunOptions:
                     raise
         return tables
 
-    def verification(self, run: Run) -> Any:
+    def verification(self, run: Run) -> Verification:
         return run.verify(self.rtol, self.atol)
 
     def write_files(self, run: Run) -> None:
@@ -211,9 +220,8 @@ _OPTIONS = (
     click.option(
         "--traced-iterations",
         type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        help="Executions that record values.",
+        metavar="N",
+        help="Executions that record values. Default: 1.",
     ),
     click.option(
         "--debug-buffer-size",
@@ -261,12 +269,21 @@ _OPTIONS = (
         show_default=True,
         help="auto: python, unless only native can do it.",
     ),
-    click.option("--timeout", type=float, metavar="SECONDS", help="Of each run."),
     click.option(
-        "--rtol", type=float, default=1e-3, show_default=True, help="Of expected outputs."
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="Of each run.",
     ),
     click.option(
-        "--atol", type=float, default=1e-5, show_default=True, help="Of expected outputs."
+        "--rtol",
+        type=click.FloatRange(min=0),
+        metavar="X",
+        help="Of expected outputs, as atol in |output - expected| <= atol + rtol * |expected|. "
+        "Default: 1e-3; float16 1e-2, bfloat16 5e-2.",
+    ),
+    click.option(
+        "--atol", type=click.FloatRange(min=0), metavar="X", help="Default: 1e-5; 1e-3; 1e-2."
     ),
     click.option(
         "--show",

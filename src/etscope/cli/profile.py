@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from etscope.cli._options import output_options, table_options
-from etscope.cli._profiles import GROUPINGS
+from etscope.cli._profiles import GROUPINGS, EventsView
 from etscope.cli._run_options import VERIFICATION, RunOptions, run_options
 from etscope.cli.export import export_options, exported
-from etscope.cli.run import show
+from etscope.cli.run import finish
 
 if TYPE_CHECKING:
     from etscope.export import Exported
@@ -51,23 +51,37 @@ def command(
     from etscope.cli._output import for_people
     from etscope.cli._progress import progress
 
-    people = for_people(format, output)
-    options.check(people)
+    options.check(for_people(format, output))
+    view = EventsView(by, select, columns, sort, limit, unit)
     _, result = exported(model, **export)
     with ExitStack() as until_the_end:
         folder = options.save or Path(until_the_end.enter_context(tempfile.TemporaryDirectory()))
-        paths = {path.suffix: path for path in result.save(folder)}
+        verifies = VERIFICATION in options.show
+        paths = _saved(result, folder, bundle=verifies or options.save is not None)
+        if verifies and ".bpte" in paths:
+            source, calls = paths[".bpte"], None
+        else:
+            source, calls = paths[".etrecord"], _calls(result, options.method)
+        with progress(f"running {model}"):
+            run = options.run(source, calls, etrecord=paths[".etrecord"])
         if options.save is not None:
             for path in paths.values():
                 click.echo(f"wrote {path}", err=True)
-        with progress(f"running {model}"):
-            if VERIFICATION in options.show:  # the bundle has what to verify
-                run = options.run(paths[".bpte"], etrecord=paths[".etrecord"])
-            else:
-                run = options.run(paths[".etrecord"], _calls(result, options.method))
-        options.write_files(run)
-        show(run, options, by, select, columns, sort, limit, unit, format, output, color)
-        return options.exit_code(run)
+        return finish(run, options, view, format, output, color)
+
+
+def _saved(result: Exported, folder: Path, *, bundle: bool) -> dict[str, Path]:
+    """The files of the export by suffix. What no bundled program can hold is warned of."""
+    import warnings
+
+    from etscope.errors import BundleError, EtscopeWarning
+
+    try:
+        paths = result.save(folder, bundle=bundle)
+    except BundleError as error:
+        warnings.warn(f"no .bpte is written: {error.message}", EtscopeWarning, stacklevel=2)
+        paths = result.save(folder, bundle=False)
+    return {path.suffix: path for path in paths}
 
 
 def _calls(result: Exported, method: str | None) -> list[Any]:

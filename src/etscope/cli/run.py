@@ -9,11 +9,10 @@ import click
 
 from etscope.cli._open import FILE
 from etscope.cli._options import output_options, table_options
-from etscope.cli._profiles import GROUPINGS, default_columns, profile_tables
+from etscope.cli._profiles import GROUPINGS, EventsView
 from etscope.cli._run_options import RunOptions, run_options
 
 if TYPE_CHECKING:
-    from etscope.model.table import Table
     from etscope.run import Run
 
 
@@ -53,35 +52,26 @@ def command(
     from etscope.cli._progress import progress
 
     options.check(for_people(format, output))
+    view = EventsView(by, select, columns, sort, limit, unit)
     with progress(f"running {program}"):
-        run = options.run(program, data=data, etrecord=etrecord)
-    if run.is_traced and not force:
-        run.trace.verify()
-    options.write_files(run)
-    show(run, options, by, select, columns, sort, limit, unit, format, output, color)
-    return options.exit_code(run)
+        run = options.run(program, data=data, etrecord=etrecord, verify=not force)
+    return finish(run, options, view, format, output, color)
 
 
-def show(
+def finish(
     run: Run,
     options: RunOptions,
-    by: str | None,
-    select: str | None,
-    columns: tuple[str, ...] | None,
-    sort: str | None,
-    limit: int | None,
-    unit: str | None,
+    view: EventsView,
     format: str | None,
     output: Path | None,
     color: str,
-) -> None:
-    """Write the tables of a run that were asked for."""
-    from etscope.cli._output import for_people, select_columns, write_tables
+) -> int:
+    """Write the files and the tables of a run that were asked for; the exit code."""
+    from etscope.cli._output import for_people, write_tables
 
-    people = for_people(format, output)
-
-    def events() -> list[Table]:
-        tables = profile_tables(run.trace, by=by, select=select, sort=sort, limit=limit, unit=unit)
-        return select_columns(tables, columns, default_columns(by) if people else None)
-
-    write_tables(options.shown(run, events, people), None, None, format, output, color)
+    if run.is_traced and not run.forced:
+        run.trace.verify()
+    options.write_files(run)
+    tables = options.shown(run, view, for_people(format, output))
+    write_tables(tables, None, None, format, output, color)
+    return options.exit_code(run)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from etscope.errors import UsageError
-from etscope.formats.replacing import replacing
+from etscope.formats.replacing import make_folder, replacing
 
 if TYPE_CHECKING:
     from etscope.etrecord import ETRecord
@@ -69,11 +69,7 @@ class Exported:
         }
         if bundle:
             writers[BUNDLE] = partial(_write, self.bundle)
-        place = Path(folder)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot make the folder {place}: {error.strerror}") from error
+        place = make_folder(folder)
         paths = tuple(place / f"{name}{suffix}" for suffix in writers)
         with ExitStack() as files:
             opened = [files.enter_context(replacing(path)) for path in paths]

@@ -25,7 +25,7 @@ from etscope.formats.zip_archive import ZipArchive, open_archive
 from etscope.formats.zip_writer import Part, write_archive
 from etscope.optional import require
 
-KIND = "file of tensors"
+KIND = "tensor file"
 MAX_VALUES = 100_000
 
 Leaf = npt.NDArray[Any] | int | float | bool | str | None
@@ -217,20 +217,20 @@ def write_tensor_file(path: PathLike, values: Sequence[Leaf], names: Sequence[st
 
 def _array(value: Leaf, name: str) -> npt.NDArray[Any]:
     array = np.asarray(value)
-    if array.dtype.kind not in "biufc" and not _is_extension(array.dtype):
+    if array.dtype.kind not in "biufc" and fits_npz(array.dtype):
         raise UsageError(f"cannot write {name}: {type(value).__name__} is not a tensor or number")
     return array
 
 
-def _is_extension(dtype: np.dtype[Any]) -> bool:
-    """Whether the type is of ml_dtypes, which numpy's own format would store as bare bytes."""
+def fits_npz(dtype: np.dtype[Any]) -> bool:
+    """Whether numpy's own format has the type: those of ml_dtypes it would store as bare bytes."""
     name: str = dtype.name
-    return name.startswith(("bfloat", "float8"))
+    return not name.startswith(("bfloat", "float8"))
 
 
 def _write_npz(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     for name, array in arrays.items():
-        if _is_extension(array.dtype):
+        if not fits_npz(array.dtype):
             raise UsageError(
                 f"cannot write {name} to {path}: NumPy's format has no {array.dtype.name}",
                 hint="write a .safetensors file instead",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
@@ -218,15 +218,16 @@ class Inspector:
         return Runs(count, lambda run: _outputs(self.trace.values(block, run, positions)))
 
     def _reference(self, method: str | None, index: int) -> ProgramOutput | None:
-        """The outputs to expect of a test case: by the record, or by the bundled program."""
+        """The outputs to expect of a test case: of the bundled program, whose cases the index
+        counts, else of the record, which may have been made with the same bundle."""
         if method is None or index < 0:
             return None
-        record, cases = self.trace.record, None
-        if record is not None:
-            cases = (record.reference_outputs() or {}).get(method)
-        if cases is None and self._bundle is not None:
+        cases: Sequence[Any] | None = None
+        if self._bundle is not None:
             suites = {suite.method: suite.cases for suite in self._bundle.suites}
             cases = [case.expected_outputs for case in suites.get(method, ())]
+        elif self.trace.record is not None:
+            cases = (self.trace.record.reference_outputs() or {}).get(method)
         if cases is None or index >= len(cases) or not cases[index]:
             return None
         return _outputs(list(cases[index]))

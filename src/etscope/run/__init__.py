@@ -12,13 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from etscope.run._calls import Call
     from etscope.run._latency import Latency
     from etscope.run._outcome import Run
-    from etscope.run._run import Call, run
+    from etscope.run._run import run
 
 __all__ = ["Call", "Latency", "Run", "run"]
 
-_HOMES = {"Call": "_run", "Latency": "_latency", "Run": "_outcome", "run": "_run"}
+_HOMES = {"Call": "_calls", "Latency": "_latency", "Run": "_outcome", "run": "_run"}
 
 
 def __getattr__(name: str) -> Any:

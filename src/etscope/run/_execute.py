@@ -51,16 +51,12 @@ class Executed:
     debug_buffer: Path | None
 
 
-def chosen_runner(wanted: str, jobs: list[Job], program: Program) -> str:
+def chosen_runner(wanted: str, jobs: list[Job], program: Program, *, isolate: bool = True) -> str:
     """The runner for some jobs: "python" or "native".
 
     Raises `UsageError` when the wanted one cannot do them, `MissingDependencyError` when it, or
     the only one that can, is not to be had.
     """
-    if wanted not in RUNNERS:
-        raise UsageError(
-            f"there is no runner {wanted!r}", hint=f"runners are: {', '.join(RUNNERS)}"
-        )
     beyond = list(dict.fromkeys(reason for job in jobs for reason in beyond_python(job, program)))
     no_python = python.python_missing()
     if wanted == PYTHON and beyond:
@@ -74,6 +70,11 @@ def chosen_runner(wanted: str, jobs: list[Job], program: Program) -> str:
         )
     if wanted == PYTHON or (wanted == AUTO and not beyond and not no_python):
         return PYTHON
+    if not isolate:
+        raise UsageError(
+            f"the Python runtime cannot do this: {'; '.join(beyond) or no_python}",
+            hint="the native runner can, in a process of its own: isolate=True",
+        )
     no_native = native.native_missing()
     if no_native is None:
         return NATIVE
@@ -136,7 +137,8 @@ def _run_native(job: Job, folder: Path, timeout: float | None) -> None:
 
 def _with_debug_buffer(job: Job, folder: Path, how: How) -> None:
     """Execute with a debug buffer of the job's size; as long as it is too small, a larger one."""
-    _check_size(job)
+    if how.runner == PYTHON:
+        _check_size(job)
     try:
         _start(job, folder, how)
     except DebugBufferFull as full:
@@ -155,12 +157,13 @@ def _warn_of_widening(job: Job, program: Program) -> None:
         return
     for method in dict.fromkeys(call.method for call in job.calls):
         for what in unloggable(program, method):
-            warnings.warn(
-                f"an ETDump cannot hold {what}: recorded in a wider type where there is one that "
-                "holds them exactly, else left out",
-                EtscopeWarning,
-                stacklevel=2,
+            recorded = (
+                "left out"
+                if what.startswith("None")
+                else "recorded in a wider type where there is one that holds them exactly, else "
+                "left out"
             )
+            warnings.warn(f"an ETDump cannot hold {what}: {recorded}", EtscopeWarning, stacklevel=2)
 
 
 def _estimate(job: Job, program: Program) -> int:

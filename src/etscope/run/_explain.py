@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 # Lines of a healthy run on some machines, and of libraries that the Python process loads.
 _NOISE = re.compile(
     r"\[cpuinfo_utils\.cpp:\d+\]|Failed to load .*torchao|KernelPreference|"
-    r"^\s*$|torch/utils/_pytree\.py|terminate called|^Aborted"
+    r"dtype: \d+ \| dim order|^\s*$|torch/utils/_pytree\.py|terminate called|^Aborted"
 )
 
 DEBUG_BUFFER_FULL = "Ran out of space to store intermediate outputs"

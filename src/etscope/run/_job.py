@@ -38,6 +38,8 @@ class JobCall:
         where numpy has none) whose memory is dense in the order of dimensions that the program
         expects; None stands for an absent optional.
     bundled_input_index: written into the ETDump for these executions; -1 for none.
+    fresh: load the method anew for this call, so that no other has changed its state, and answer
+        with the outputs of the first execution instead of the last.
     """
 
     method: str
@@ -45,6 +47,7 @@ class JobCall:
     iterations: int = 1
     warmup: int = 0
     bundled_input_index: int = -1
+    fresh: bool = False
 
     @property
     def executions(self) -> int:

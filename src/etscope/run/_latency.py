@@ -64,7 +64,7 @@ def latency_table(latencies: Sequence[Latency]) -> Table:
     has_cases = any(latency.case is not None for latency in latencies)
     notes = []
     if any(latency.traced for latency in latencies):
-        notes.append("Traced runs take longer: compare untraced ones.")
+        notes.append("Traced runs do more than the model: compare untraced ones.")
     return Table(
         columns=(
             Column("run"),
@@ -72,7 +72,7 @@ def latency_table(latencies: Sequence[Latency]) -> Table:
             *([Column("case", Kind.INT, priority=5)] if has_cases else []),
             Column("iterations", Kind.COUNT, priority=2),
             Column("load", Kind.DURATION, "ms", priority=2),
-            Column("first", Kind.DURATION, "ms", priority=1),
+            Column("first", Kind.DURATION, "ms", title="cold", priority=1),
             Column("avg", Kind.DURATION, "ms"),
             Column("p50", Kind.DURATION, "ms"),
             Column("p90", Kind.DURATION, "ms", priority=1),

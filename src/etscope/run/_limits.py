@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from etscope.analysis.memory import logged_values
+from etscope.analysis.memory import recorded_by_a_run
 from etscope.formats.pte import Program
 from etscope.formats.pte_schema import ScalarValue, TensorValue, ValueKind
 from etscope.formats.scalar_type import ScalarType
@@ -58,7 +58,7 @@ def unloggable(program: Program, method: str) -> list[str]:
 
 def _logged(program: Program, method: str) -> Iterator[tuple[str, object]]:
     values = program.method(method).values
-    for place, index in logged_values(program, method):
+    for place, index in recorded_by_a_run(program, method):
         yield place, values[index]
 
 

@@ -20,12 +20,19 @@ __all__ = ["DEBUG_BUFFER_FULL", "command", "find_runner", "native_missing"]
 
 # The runner's exit code when there was more to log than `debug_buffer_size`.
 DEBUG_BUFFER_FULL = 6
+FLAGS = "flags.txt"
 
 
 def command(runner: Path, job: Job, folder: Path) -> list[str]:
-    """The command line that executes a job and leaves its answer in `folder`, where the inputs are
-    written now."""
-    line = [str(runner), "--program", str(job.program)]
+    """The command line that executes a job and leaves its answer in `folder`, where the inputs and
+    the flags are written now: there may be more of them than a command line holds."""
+    flags = folder / FLAGS
+    flags.write_text("".join(f"{word}\n" for word in _flags(job, folder)))
+    return [str(runner), f"@{flags}"]
+
+
+def _flags(job: Job, folder: Path) -> list[str]:
+    line = ["--program", str(job.program)]
     if job.data is not None:
         line += ["--data", str(job.data)]
     for library in job.libraries:
@@ -57,6 +64,8 @@ def _call_flags(call: JobCall, number: int, folder: Path) -> list[str]:
     line = ["--method", call.method, "--iterations", str(call.iterations)]
     line += ["--warmup", str(call.warmup)]
     line += ["--bundled-input-index", str(call.bundled_input_index)]
+    if call.fresh:
+        line.append("--fresh")
     for index, value in enumerate(call.inputs):
         line += ["--input", _input(value, folder / f"input-{number}-{index}.raw")]
     return line

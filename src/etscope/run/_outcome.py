@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from etscope.analysis.trace import Trace
 from etscope.analysis.verification import CaseCheck, Verification, compare_outputs
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etdump import read_etdump
 from etscope.formats.pte import program_fingerprint
-from etscope.formats.replacing import replacing
+from etscope.formats.replacing import make_folder, replacing
 from etscope.formats.source import PathLike
-from etscope.formats.tensor_files import write_tensor_file
+from etscope.formats.tensor_files import fits_npz, write_tensor_file
 from etscope.model.table import Table
 from etscope.optional import available
 from etscope.run._execute import Executed
+from etscope.run._folder import Folder
 from etscope.run._job import JobCall
 from etscope.run._latency import Latency, latency_of, latency_table
 from etscope.run._program import Opened
@@ -51,14 +54,25 @@ class CallRun:
 class Run:
     """What a run left. Its files are in a temporary folder until they are saved, and go with it.
 
-    calls: what was executed, in order. passes: the separate runs by name: "latency" (untraced),
-    "profile" (times) and "values".
+    opened: the program and what came with it. calls: what was executed, in order. passes: the
+    separate runs by name: "latency" (untraced), "profile" (times) and "values".
     """
 
-    opened: Opened
-    calls: tuple[CallRun, ...]
-    passes: Mapping[str, Executed]
-    folder: TemporaryDirectory[str]
+    opened: Opened = field(repr=False)
+    calls: tuple[CallRun, ...] = field(repr=False)
+    passes: Mapping[str, Executed] = field(repr=False)
+    folder: Folder = field(repr=False)
+    forced: bool = False
+
+    def close(self) -> None:
+        """Remove the temporary files now."""
+        self.folder.remove()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # -- outputs
 
@@ -135,6 +149,7 @@ class Run:
             dump=read_etdump(self.profile_path),
             record=self.opened.record,
             program=self.opened.program,
+            forced=self.forced,
         )
 
     def inspector(self, **options: Any) -> Inspector:
@@ -145,9 +160,12 @@ class Run:
         """
         from etscope.inspector import Inspector
 
-        path = options.pop("etdump_path", self.etdump_path)
-        debug_buffer = self.debug_buffer_path if path == self.etdump_path else None
-        known: dict[str, Any] = {"debug_buffer_path": debug_buffer, "etrecord": self.opened.record}
+        path = Path(options.pop("etdump_path", self.etdump_path))
+        known: dict[str, Any] = {
+            "debug_buffer_path": self.debug_buffer_path if path == self.etdump_path else None,
+            "etrecord": self.opened.record,
+            "verify": not self.forced,
+        }
         if self.opened.bundle is not None:
             known["program"] = self.opened.bundle
         elif self.opened.record is None:
@@ -156,10 +174,11 @@ class Run:
 
     # -- expected outputs
 
-    def verify(self, rtol: float = 1e-3, atol: float = 1e-5) -> Verification:
+    def verify(self, rtol: float | None = None, atol: float | None = None) -> Verification:
         """Compare the outputs of bundled test cases with the expected ones.
 
-        An element passes when |output - expected| <= atol + rtol * |expected|. Raises
+        An element passes when |output - expected| <= atol + rtol * |expected|; None takes the
+        usual tolerances of the output's type (`etscope.analysis.verification.TOLERANCES`). Raises
         `MissingDataError` when no call was of a test case that has expected outputs.
         """
         bundle = self.opened.bundle
@@ -213,34 +232,47 @@ class Run:
 
         run.etdp (times), and with a debug level values.etdp with debug.bin; outputs.npz (or
         .safetensors for types that numpy's files cannot hold); run.json: what ran, and how long.
+        Files of these names that are of another run are removed.
         """
-        target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        files = [target / "run.etdp"]
-        _copy(self.profile_path, files[0])
-        if self.etdump_path != self.profile_path:
-            files.append(target / "values.etdp")
-            _copy(self.etdump_path, files[-1])
-        if self.debug_buffer_path is not None:
-            files.append(target / "debug.bin")
-            _copy(self.debug_buffer_path, files[-1])
-        files.append(target / self._outputs_name())
-        self.save_outputs(files[-1])
-        files.append(target / "run.json")
-        with replacing(files[-1]) as out:
-            out.write(json.dumps(self.facts(), indent=1).encode() + b"\n")
-        return files
+        target = make_folder(folder)
+        sources = {"run.etdp": None, "values.etdp": None, "debug.bin": self.debug_buffer_path}
+        if self.is_traced:
+            sources["run.etdp"] = self.profile_path
+            if self.etdump_path != self.profile_path:
+                sources["values.etdp"] = self.etdump_path
+        with ExitStack() as files:
+            for name, source in sources.items():
+                if source is not None:
+                    out = files.enter_context(replacing(target / name))
+                    with source.open("rb") as data:
+                        shutil.copyfileobj(data, out, 1 << 20)
+            outputs = self._outputs_name()
+            self.save_outputs(target / outputs)
+            facts = files.enter_context(replacing(target / "run.json"))
+            facts.write(json.dumps(self.facts(), indent=1).encode() + b"\n")
+        written = [name for name, source in sources.items() if source is not None]
+        for name in {*sources, "outputs.npz", "outputs.safetensors"} - {*written, outputs}:
+            (target / name).unlink(missing_ok=True)
+        return [target / name for name in (*written, outputs, "run.json")]
 
     def facts(self) -> dict[str, Any]:
         """What ran, on what, and how long it took: plain values for JSON. Times are in ns."""
         first = self._first
-        path = self.opened.path
         return {
-            "program": None if path is None else str(path),
+            "program": self.opened.given,
             "program_sha256": program_fingerprint(self.opened.program.source.buffer),
             "runner": first.result.runner,
             "executorch": first.result.executorch,
             "threads": first.result.threads,
+            "calls": [
+                {
+                    "method": call.method,
+                    "case": shown.case,
+                    "iterations": call.iterations,
+                    "warmup": call.warmup,
+                }
+                for shown, call in zip(self.calls, first.job.calls, strict=True)
+            ],
             "debug_level": self._last.job.debug_level,
             "latencies": [
                 {
@@ -272,9 +304,10 @@ class Run:
 
     def _outputs_name(self) -> str:
         plain = all(
-            getattr(value, "dtype", None) is None or value.dtype.kind != "V"
+            fits_npz(value.dtype)
             for outputs in self.arrays
             for value in outputs
+            if isinstance(value, np.ndarray)
         )
         return "outputs.npz" if plain else "outputs.safetensors"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from etscope.errors import RuntimeFailure
@@ -26,8 +26,6 @@ def run_process(
     command: Sequence[str | os.PathLike[str]],
     folder: Path,
     timeout: float | None,
-    *,
-    environment: Mapping[str, str] | None = None,
 ) -> int:
     """Run a runner to its end; its exit code. What it says on stderr goes to a file in `folder`.
 
@@ -36,13 +34,14 @@ def run_process(
     """
     log_path = folder / LOG
     with log_path.open("wb") as log:
-        child = subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
+        try:
+            child = subprocess.Popen(
+                list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+        except OSError as error:
+            raise RuntimeFailure(
+                f"cannot start {os.fspath(command[0])}: {error.strerror}"
+            ) from error
         try:
             code = child.wait(timeout)
         except subprocess.TimeoutExpired as error:
@@ -77,7 +76,7 @@ def failure(what: str, log: str) -> RuntimeFailure:
 def _killed(number: int, log: str) -> Exception:
     if DEBUG_BUFFER_FULL in log:
         return DebugBufferFull(relevant(log))
-    name = signal.Signals(number).name
+    name = next((s.name for s in signal.Signals if s.value == number), f"signal {number}")
     found = explained(log)
     if found is not None:
         return RuntimeFailure(found[0], log=relevant(log), hint=found[1])

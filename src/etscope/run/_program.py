@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from etscope.errors import FormatError, MissingDataError, UsageError
+from etscope.analysis.check import instruction_labels
+from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
 from etscope.etrecord import as_record
 from etscope.formats.bundled import BundledFile
 from etscope.formats.etrecord import RecordView
@@ -22,19 +23,24 @@ from etscope.formats.pte_schema import TensorValue
 class Opened:
     """A program to run, and what came with it.
 
+    given: the path of the file that was given, whatever it is.
     path: the file that is exactly the program; None when it is part of another file or in memory.
     """
 
     program: Program
+    given: str | None = None
     path: Path | None = None
     record: RecordView | None = None
     bundle: BundledFile | None = None
 
     def file(self, folder: Path) -> Path:
         """A file that is the program, made in `folder` if there is none."""
-        if self.path is not None:
-            return self.path
         file = folder / "program.pte"
+        if self.path is not None:
+            if str(self.path).isprintable():
+                return self.path
+            file.symlink_to(self.path)  # the runtime takes no path that is not text
+            return file
         if not file.exists():
             with file.open("wb") as out:
                 out.write(self.program.source.buffer)
@@ -56,6 +62,24 @@ class Opened:
             hint="name one: method=, --method",
         )
 
+    def check_record(self) -> None:
+        """Raise `MismatchError` for a record that holds the fingerprints of another program."""
+        fingerprints = None if self.record is None else self.record.fingerprints
+        if fingerprints is None:
+            return
+        for method in self.program.methods:
+            recorded = fingerprints.methods.get(method.name)
+            if recorded is None or recorded.instructions != instruction_labels(method):
+                raise MismatchError(
+                    "this program and this ETRecord do not belong together: "
+                    + (
+                        f"the record has no method {method.name!r}"
+                        if recorded is None
+                        else f"its method {method.name!r} has other instructions"
+                    ),
+                    hint="take the files of one export; verify=False (--force) goes on regardless",
+                )
+
     @property
     def external_weights(self) -> bool:
         """Whether weights are in a file beside the program (.ptd)."""
@@ -75,6 +99,8 @@ def open_program(program: Any, etrecord: Any = None) -> Opened:
     another type.
     """
     opened = _open(program)
+    if isinstance(program, (str, os.PathLike)):
+        opened = replace(opened, given=os.fspath(program))
     return opened if etrecord is None else replace(opened, record=as_record(etrecord))
 
 
@@ -132,9 +158,10 @@ def _of_bundle(bundle: Any) -> Opened:
 def _of_manager(manager: Any) -> Opened:
     from etscope.bridge.programs import program_buffer
 
-    record = None
+    made = None
     with contextlib.suppress(RuntimeError, AttributeError):  # without generate_etrecord=True
-        record = as_record(manager.get_etrecord())
+        made = manager.get_etrecord()
+    record = None if made is None else as_record(made)
     opened = Opened(read_pte(program_buffer(manager)), record=record)
     if opened.external_weights:
         raise UsageError(

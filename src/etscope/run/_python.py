@@ -26,6 +26,16 @@ JOB = "job.json"
 FAILURE = "failure.json"
 _FAILED = 5
 
+# What the child runs. Python puts the current folder first among the places that modules come
+# from: a torch.py that lies there must not run. etscope comes last, from where it is here.
+_CHILD = (
+    "-c",
+    "import sys; sys.path[:] = [place for place in sys.path if place]; "
+    "home, folder = sys.argv[1:]; sys.path.append(home); "
+    "from etscope.run._python import main; sys.exit(main(folder))",
+)
+_HOME = str(Path(errors.__file__).parents[1])
+
 
 def python_missing() -> str | None:
     """Why the Python runner cannot be had; None when it can."""
@@ -36,8 +46,7 @@ def python_missing() -> str | None:
 def run_in_child(job: Job, folder: Path, timeout: float | None) -> None:
     """Execute a job in a new process; see `etscope.run._job` for what it leaves in `folder`."""
     (folder / JOB).write_text(json.dumps(_job_as_json(job, folder)))
-    command: list[str | Path] = [sys.executable, "-m", "etscope.run._child", folder]
-    code = run_process(command, folder, timeout, environment=_environment())
+    code = run_process([sys.executable, *_CHILD, _HOME, str(folder)], folder, timeout)
     if code == 0:
         return
     path = folder / FAILURE
@@ -53,6 +62,8 @@ def run_in_child(job: Job, folder: Path, timeout: float | None) -> None:
 
 def run_here(job: Job, folder: Path) -> None:
     """Execute a job in this process. When the runtime aborts, this process ends."""
+    import etscope.bridge.runtime  # noqa: F401 - now: torch's loggers keep the stderr they find
+
     with _log_kept(folder):
         try:
             _execute(job, folder)
@@ -63,8 +74,10 @@ def run_here(job: Job, folder: Path) -> None:
             raise failure(_innermost(error), read_log(folder)) from error
 
 
-def main(folder: Path) -> int:
-    """What the child does."""
+def main(name: str) -> int:
+    """What the child does, in the folder of that name."""
+    folder = Path(name)
+    _end_with_parent()
     try:
         _execute(_job_of_json(json.loads((folder / JOB).read_text()), folder), folder)
     except EtscopeError as error:
@@ -117,6 +130,7 @@ def _job_as_json(job: Job, folder: Path) -> dict[str, Any]:
                 "method": call.method,
                 "iterations": call.iterations,
                 "warmup": call.warmup,
+                "fresh": call.fresh,
                 "inputs": [
                     describe_value(value, folder / f"input-{number}-{index}.raw")
                     for index, value in enumerate(call.inputs)
@@ -142,6 +156,7 @@ def _job_of_json(content: Any, folder: Path) -> Job:
                 inputs=tuple(value_of(one, folder) for one in call["inputs"]),
                 iterations=call["iterations"],
                 warmup=call["warmup"],
+                fresh=call["fresh"],
             )
             for call in content["calls"]
         ),
@@ -151,11 +166,14 @@ def _job_of_json(content: Any, folder: Path) -> Job:
 # -- the surroundings of the runtime
 
 
-def _environment() -> dict[str, str]:
-    """The variables with which a child finds this etscope, wherever it was imported from."""
-    home = str(Path(errors.__file__).parents[1])
-    paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+def _end_with_parent() -> None:
+    """Ask Linux to end this process when its parent dies, of SIGKILL for one."""
+    import ctypes
+    import signal
+
+    if sys.platform == "linux":
+        set_parent_death_signal = 1  # PR_SET_PDEATHSIG in <sys/prctl.h>
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
 @contextmanager

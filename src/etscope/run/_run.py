@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from etscope.errors import MissingDataError, MissingFileError, UsageError
-from etscope.formats.bundled import BundledFile
+from etscope.errors import MissingFileError, UsageError
 from etscope.formats.source import PathLike
-from etscope.model.input_names import record_input_names
-from etscope.run._execute import AUTO, NATIVE, Executed, How, chosen_runner, execute
-from etscope.run._inputs import method_inputs
-from etscope.run._job import (
-    ALL_EVENTS,
-    DEBUG_LEVELS,
-    NONE,
-    PROFILING_LEVELS,
-    Job,
-    JobCall,
-)
+from etscope.run._calls import Call, job_calls
+from etscope.run._execute import AUTO, NATIVE, RUNNERS, Executed, How, chosen_runner, execute
+from etscope.run._folder import Folder
+from etscope.run._job import ALL_EVENTS, DEBUG_LEVELS, NONE, PROFILING_LEVELS, Job
 from etscope.run._outcome import LATENCY, PROFILE, VALUES, CallRun, Run
 from etscope.run._program import Opened, open_program
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
-    """One method to execute on one set of inputs; what is None is as `run()` has it.
-
-    testset_index: the bundled test case whose inputs are taken.
-    """
-
-    method: str | None = None
-    inputs: Any = None
-    iterations: int | None = None
-    warmup: int | None = None
-    testset_index: int | None = None
 
 
 def run(
@@ -56,7 +34,7 @@ def run(
     debug_level: str = NONE,
     debug_buffer_size: int | None = None,
     grow: bool = True,
-    traced_iterations: int = 1,
+    traced_iterations: int | None = None,
     separate: bool = True,
     profiling_level: str = ALL_EVENTS,
     delegate_filters: str | Sequence[str] = (),
@@ -66,6 +44,7 @@ def run(
     runner: str = AUTO,
     isolate: bool = True,
     timeout: float | None = None,
+    verify: bool = True,
 ) -> Run:
     """Run a program on the ExecuTorch runtime.
 
@@ -88,7 +67,7 @@ def run(
     debug_level: "none", "program_outputs" or "intermediate_outputs".
     debug_buffer_size: bytes. By default what the memory plan needs. `grow`: when it is too small,
         run again with a larger one. The file ends where the last tensor does, whatever the size.
-    traced_iterations: executions that record values; `warmup` is not executed there.
+    traced_iterations: executions that record values, 1 by default; `warmup` is not executed there.
     separate: False makes one run that does it all, and whose latency is marked as traced.
     profiling_level: "all", or "method" for the times of whole methods only.
     delegate_filters: regular expressions; of the values that delegates log, those whose name
@@ -99,38 +78,48 @@ def run(
     runner: "python" (the runtime in the `executorch` package), "native" (etscope's C++ runner), or
         "auto": python, unless only native can do what is asked.
     isolate: False runs in this process, which ends if the runtime aborts; python runner only.
-    timeout: seconds for each of the runs.
+    timeout: seconds for each of the runs, those in processes of their own.
+    verify: refuse a record that is not of the program.
 
     Raises `FormatError` for a file that is damaged or of another kind, `MismatchError` for inputs
     that are not what the method takes, `MissingDataError` for a method or test case that is not
     there, `UsageError` for arguments that do not go together, `MissingDependencyError` for a
     runner that cannot be had, `RuntimeFailure`, with the runtime's log, when the run fails.
     """
+    _check_words(debug_level, profiling_level, runner)
+    _check_numbers(traced_iterations, threads, timeout, debug_buffer_size, seed)
+    filters = _patterns(delegate_filters)
+    _check_combination(
+        trace=trace,
+        separate=separate,
+        isolate=isolate,
+        runner=runner,
+        timeout=timeout,
+        values=debug_level != NONE,
+        only_traced=bool(allocations or filters or profiling_level != ALL_EVENTS),
+        filters=bool(filters),
+        debug_buffer_size=debug_buffer_size,
+        traced_iterations=traced_iterations,
+    )
     opened = open_program(program, etrecord)
-    _check_words(debug_level, profiling_level)
-    if traced_iterations < 1:
-        raise UsageError("at least one iteration must be traced")
-    if not trace and (debug_level != NONE or allocations or not separate):
-        raise UsageError("values and allocations are recorded in traced runs only")
-    if not isolate and runner == NATIVE:
-        raise UsageError("the native runner is always a process of its own")
-    wanted = _wanted_calls(inputs, Call(method, None, iterations, warmup, testset_index))
-    calls = [call for one in wanted for call in _resolved(one, opened, seed)]
-    weights = _external_weights(opened, data)
+    if verify:
+        opened.check_record()
+    default = Call(method, None, iterations, warmup, testset_index)
+    calls = job_calls(inputs, default, opened, seed)
     base = Job(
         program=Path(),  # known when there is a folder for it
-        calls=tuple(calls),
-        data=weights,
+        calls=calls,
+        data=_external_weights(opened, data),
         trace=False,
         threads=threads,
-        libraries=tuple(Path(path) for path in _listed(libraries)),
+        libraries=tuple(_library(path) for path in _listed(libraries)),
     )
     traced = replace(
         base,
         trace=True,
         debug_level=debug_level,
         profiling_level=profiling_level,
-        delegate_filters=tuple(_listed(delegate_filters)),
+        delegate_filters=filters,
         allocations=allocations,
     )
     if not trace:
@@ -138,27 +127,27 @@ def run(
     else:
         jobs = _jobs(base, traced, traced_iterations) if separate else _one_job(traced)
     how = How(
-        runner=chosen_runner(runner, list(jobs.values()), opened.program),
+        runner=chosen_runner(runner, list(jobs.values()), opened.program, isolate=isolate),
         isolate=isolate,
         timeout=timeout,
         debug_buffer_size=debug_buffer_size,
         grow=grow,
     )
-    folder = tempfile.TemporaryDirectory(prefix="etscope-run-")
+    folder = Folder()
     try:
-        passes = _executed(jobs, Path(folder.name), how, opened)
+        passes = _executed(jobs, folder.path, how, opened)
     except BaseException:
-        folder.cleanup()
+        folder.remove()
         raise
-    return Run(opened, tuple(CallRun.of(call) for call in calls), passes, folder)
+    return Run(opened, tuple(CallRun.of(call) for call in calls), passes, folder, forced=not verify)
 
 
-def _jobs(base: Job, traced: Job, traced_iterations: int) -> dict[str, Job]:
+def _jobs(base: Job, traced: Job, traced_iterations: int | None) -> dict[str, Job]:
     """The separate runs: each records no more than it must."""
     jobs = {LATENCY: base, PROFILE: replace(traced, debug_level=NONE)}
     if traced.debug_level != NONE:
         calls = tuple(
-            replace(call, iterations=traced_iterations, warmup=0) for call in traced.calls
+            replace(call, iterations=traced_iterations or 1, warmup=0) for call in traced.calls
         )
         jobs[VALUES] = replace(traced, calls=calls)
     return jobs
@@ -178,69 +167,6 @@ def _executed(jobs: dict[str, Job], folder: Path, how: How, opened: Opened) -> d
     return done
 
 
-# -- from arguments to calls
-
-
-def _wanted_calls(inputs: Any, default: Call) -> list[Call]:
-    is_list = isinstance(inputs, (list, tuple)) and len(inputs) > 0
-    if not is_list or not any(isinstance(one, Call) for one in inputs):
-        return [replace(default, inputs=inputs)]
-    if not all(isinstance(one, Call) for one in inputs):
-        raise UsageError("a list of calls has something else in it", hint="give Call objects only")
-    return [
-        Call(
-            method=default.method if call.method is None else call.method,
-            inputs=call.inputs,
-            iterations=default.iterations if call.iterations is None else call.iterations,
-            warmup=default.warmup if call.warmup is None else call.warmup,
-            testset_index=default.testset_index
-            if call.testset_index is None
-            else call.testset_index,
-        )
-        for call in inputs
-    ]
-
-
-def _resolved(call: Call, opened: Opened, seed: int) -> Iterable[JobCall]:
-    """The executions that a call asks for: one, or one for each test case of a bundle."""
-    iterations, warmup = call.iterations or 0, call.warmup or 0
-    if iterations < 1 or warmup < 0:
-        raise UsageError("at least one iteration must run, and warm-up cannot be negative")
-    if call.inputs is None and opened.bundle is not None:
-        yield from _cases(call, opened, opened.bundle, iterations, warmup)
-        return
-    if call.testset_index is not None:
-        raise UsageError(
-            "a test case and inputs exclude each other"
-            if call.inputs is not None
-            else "a test case can be chosen of a bundled program only (.bpte)"
-        )
-    method = opened.method_name(call.method)
-    names = None if opened.record is None else record_input_names(opened.record, method)
-    values = method_inputs(opened.program, method, call.inputs, seed=seed, input_names=names)
-    yield JobCall(method, values, iterations, warmup)
-
-
-def _cases(
-    call: Call, opened: Opened, bundle: BundledFile, iterations: int, warmup: int
-) -> Iterable[JobCall]:
-    """The test cases of a bundle: of the method that is named, or of all that have some."""
-    suites = [bundle.suite(opened.method_name(call.method))] if call.method else bundle.suites
-    for suite in suites:
-        indices: Iterable[int] = range(len(suite.cases))
-        if call.testset_index is not None:
-            if not 0 <= call.testset_index < len(suite.cases):
-                raise MissingDataError(
-                    f"there is no test case {call.testset_index} of method {suite.method!r}",
-                    hint=f"it has {len(suite.cases)}, counted from 0",
-                )
-            indices = [call.testset_index]
-        for index in indices:
-            given = suite.cases[index].inputs
-            values = method_inputs(opened.program, suite.method, given, seed=0)
-            yield JobCall(suite.method, values, iterations, warmup, index)
-
-
 def _external_weights(opened: Opened, data: PathLike | None) -> Path | None:
     if data is not None and not Path(data).is_file():
         raise MissingFileError(f"external weights not found: {os.fspath(data)}")
@@ -257,10 +183,75 @@ def _listed(value: Any) -> list[Any]:
     return [value] if isinstance(value, (str, os.PathLike)) else list(value)
 
 
-def _check_words(debug_level: str, profiling_level: str) -> None:
+def _library(path: PathLike) -> Path:
+    if not Path(path).is_file():
+        raise MissingFileError(f"library not found: {os.fspath(path)}")
+    return Path(path).resolve()
+
+
+def _patterns(filters: str | Sequence[str]) -> tuple[str, ...]:
+    try:
+        return tuple(re.compile(pattern).pattern for pattern in _listed(filters))
+    except re.error as error:
+        raise UsageError(f"not a regular expression: {error.pattern!r} ({error})") from error
+
+
+# -- arguments that cannot be, or that would do nothing
+
+
+def _check_words(debug_level: str, profiling_level: str, runner: str) -> None:
     for what, value, allowed in (
         ("debug level", debug_level, DEBUG_LEVELS),
         ("profiling level", profiling_level, PROFILING_LEVELS),
+        ("runner", runner, RUNNERS),
     ):
         if value not in allowed:
             raise UsageError(f"there is no {what} {value!r}", hint=f"it is {', '.join(allowed)}")
+
+
+def _check_numbers(
+    traced_iterations: int | None,
+    threads: int | None,
+    timeout: float | None,
+    debug_buffer_size: int | None,
+    seed: int,
+) -> None:
+    for what, value in (
+        ("traced_iterations", traced_iterations),
+        ("threads", threads),
+        ("timeout", timeout),
+        ("debug_buffer_size", debug_buffer_size),
+    ):
+        if value is not None and not value > 0:
+            raise UsageError(f"{what} must be more than 0, not {value}")
+    if not isinstance(seed, int):
+        raise UsageError(f"a seed is a whole number, not {seed!r}")
+
+
+def _check_combination(
+    *,
+    trace: bool,
+    separate: bool,
+    isolate: bool,
+    runner: str,
+    timeout: float | None,
+    values: bool,
+    only_traced: bool,
+    filters: bool,
+    debug_buffer_size: int | None,
+    traced_iterations: int | None,
+) -> None:
+    sizes = debug_buffer_size is not None or traced_iterations is not None
+    for wrong, why in (
+        (not trace and (values or only_traced), "this is recorded in traced runs only"),
+        (not trace and not separate, "there is one run only, and it is not traced"),
+        (not values and (filters or sizes), "values are recorded with a debug level only"),
+        (
+            not separate and traced_iterations is not None,
+            "traced_iterations is of the separate run that records values",
+        ),
+        (not isolate and runner == NATIVE, "the native runner is always a process of its own"),
+        (not isolate and timeout is not None, "a run in this process cannot be timed out"),
+    ):
+        if wrong:
+            raise UsageError(why)

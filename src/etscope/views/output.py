@@ -29,8 +29,13 @@ def open_output(path: str | os.PathLike[str], *, binary: bool = False) -> Iterat
     """
     name = os.fspath(path)
     if name == "-":
-        with _standard_output(binary) as out:
-            yield out
+        try:
+            with _standard_output(binary) as out:
+                yield out
+        except OSError as error:
+            if error.filename is not None or isinstance(error, BrokenPipeError):
+                raise
+            raise _unwritable("standard output", error) from error
         return
     target = Path(os.path.realpath(path))  # a link is followed, not replaced
     with _naming(name):
@@ -76,6 +81,8 @@ def _opened(file: Path, packed: bool, binary: bool, streams: ExitStack) -> IO[An
 @contextmanager
 def _standard_output(binary: bool) -> Iterator[IO[Any]]:
     out = sys.stdout
+    if out is None:
+        raise UsageError("cannot write standard output: it is closed")
     if binary and out.isatty():
         raise UsageError(
             "this format is binary, and standard output is a terminal",

@@ -79,7 +79,7 @@ def test_the_layout_in_memory_does_not_matter() -> None:
 )
 def test_special_numbers(expected: list[float], actual: list[float], passed: bool) -> None:
     one, other = np.array(expected), np.array(actual)
-    assert check(one, other).passed is passed
+    assert check(one, other, rtol=1e-5, atol=1e-8).passed is passed
     assert np.allclose(other, one, equal_nan=True) is passed
 
 
@@ -265,7 +265,7 @@ def test_a_verification_as_a_table() -> None:
     assert table.values["mismatched"] == [1, None, None]
     assert table.values["actual"] == ["1", None, None]
     assert table.notes == (
-        "1 failed, 1 not comparable, 1 nothing to compare; within 1e-08 + 0.001 * |expected|.",
+        "1 failed, 1 not comparable, 1 nothing to compare; within atol + 0.001 * |expected|.",
     )
     assert Verification(()).table().notes == ("There is nothing to compare.",)
 
@@ -273,3 +273,12 @@ def test_a_verification_as_a_table() -> None:
 def test_cases_without_expected_outputs_do_not_fail_the_others() -> None:
     good = CaseCheck("forward", 0, compare_outputs([BASE], [BASE]))
     assert Verification((good, CaseCheck("forward", 1, ()))).passed
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("float16", 2e-3), ("bfloat16", 0.02)])
+def test_narrow_types_have_wider_tolerances(dtype: str, error: float) -> None:
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    one, other = np.ones(4, kind), (np.ones(4) + error).astype(kind)
+    assert check(one, other).passed
+    assert not check(one, other, rtol=1e-3, atol=1e-5).passed
+    assert not check(np.ones(4, np.float32), np.ones(4, np.float32) + np.float32(error)).passed

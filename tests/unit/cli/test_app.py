@@ -15,6 +15,7 @@ import pytest
 import etscope
 from etscope.cli import COMMANDS, CommandSpec, main
 from etscope.errors import EtscopeWarning, FormatError, MissingDataError, UsageError
+from tests.artifacts import artifacts
 
 Install = Callable[[Callable[[], object]], None]
 
@@ -163,3 +164,15 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert process.stderr.read() == b""
     assert process.wait() == 141
     process.stderr.close()
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-"])
+def test_standard_output_that_takes_nothing(redirection: str) -> None:
+    made = artifacts("cnn_portable")
+    command = f"{sys.executable} -m etscope inspect {made.etdump} {redirection}"
+
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2, done.stderr
+    assert "cannot write standard output" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -201,6 +201,27 @@ def test_profile_can_verify(capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["status"] for row in json.loads(out)["rows"]} == {"passed"}
 
 
+def test_profile_of_what_no_bundle_can_hold(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = tmp_path / "optional.py"
+    model.write_text(
+        "import torch\n\n\n"
+        "class Optional(torch.nn.Module):\n"
+        "    def forward(self, x, bias):\n"
+        "        return x * 2 if bias is None else x + bias\n\n\n"
+        "def make():\n"
+        "    return Optional(), (torch.ones(4, 8), None)\n"
+    )
+
+    code, out, _ = etscope(
+        capsys, "profile", f"{model}:make", "--iterations", 1, "--show", "latency"
+    )
+
+    assert code == 0
+    assert "untraced" in out
+
+
 def test_profile_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = etscope(capsys, "profile", "nowhere.py:make")
 

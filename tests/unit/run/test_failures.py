@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -33,12 +37,13 @@ HARMLESS = (
 
 
 @pytest.fixture
-def no_leftovers() -> object:
+def no_leftovers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """After the test, no folder of a run is left."""
-    before = set(Path(tempfile.gettempdir()).glob("etscope-run-*"))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     yield None
-    # Other tests may have had theirs removed meanwhile, but none may be added.
-    assert set(Path(tempfile.gettempdir()).glob("etscope-run-*")) <= before
+    assert list(scratch.iterdir()) == []
 
 
 def changed(path: Path, old: bytes, new: bytes, folder: Path) -> Path:
@@ -226,3 +231,45 @@ def test_a_run_that_takes_too_long() -> None:
 def test_harmless_lines_are_left_out() -> None:
     assert relevant(HARMLESS + NO_BACKEND) == NO_BACKEND.strip()
     assert relevant(HARMLESS) == ""
+
+
+def test_files_beside_the_user_do_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python starts with the current folder first among the places that modules come from."""
+    for name in ("json", "torch", "numpy", "etscope"):
+        (tmp_path / f"{name}.py").write_text("open('planted', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+
+    run(artifacts("cnn_portable").pte, iterations=1, trace=False, runner="python")
+
+    assert not (tmp_path / "planted").exists()
+
+
+def test_terminating_the_command_ends_the_run(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "etscope", "run", artifacts("cnn_portable").pte]
+    parent = subprocess.Popen([*command, "--iterations", str(10**9)], env=environment)
+    deadline = time.monotonic() + 60
+    while not children(parent.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    (child,) = children(parent.pid)
+
+    parent.terminate()
+
+    assert parent.wait(30) == 143
+    assert not Path(f"/proc/{child}").exists()
+    assert list(tmp_path.glob("etscope-run-*")) == []
+
+
+def children(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(one) for one in path.read_text().split()] if path.exists() else []
+
+
+def test_a_runner_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "runner"
+    path.write_text("no program")
+    path.chmod(0o755)
+    monkeypatch.setenv("ETSCOPE_RUNNER", str(path))
+
+    with pytest.raises(RuntimeFailure, match="cannot start"):
+        run(artifacts("cnn_portable").pte, runner="native")

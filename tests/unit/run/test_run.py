@@ -205,6 +205,21 @@ def test_saved_files(tmp_path: Path) -> None:
     assert [len(one["samples_ns"]) for one in facts["latencies"]] == [4, 4, 3]
 
 
+def test_a_second_save_leaves_nothing_of_the_first(tmp_path: Path) -> None:
+    traced_cnn().save(tmp_path)
+
+    run(artifacts("cnn_portable").pte, iterations=1, trace=False, isolate=False).save(tmp_path)
+
+    assert {path.name for path in tmp_path.iterdir()} == {"outputs.npz", "run.json"}
+
+
+def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(UsageError, match="cannot make the folder"):
+        traced_cnn().save(tmp_path / "file")
+
+
 def test_the_files_go_with_the_run() -> None:
     done = run(artifacts("cnn_portable").pte, iterations=1, warmup=0, isolate=False)
     folder = done.profile_path.parent
