@@ -54,23 +54,28 @@ def xnnpack_quantizer() -> Any:
     return xq.XNNPACKQuantizer().set_global(config)
 
 
+_SMALL_STATE = 1 << 20  # bytes
+
+
 def with_initial_state(edge: EdgeProgramManager) -> ExecutorchBackendConfig:
     """Options that put the state a model starts from into its program.
 
     ExecuTorch leaves it out of buffers that the model changes, for the sake of large caches: they
-    start from zeros. What is zeros may stay out.
+    start from what is in memory. Only large buffers of zeros, as caches are, stay out here.
     """
     programs = [edge.exported_program(method) for method in edge.methods]
-    names = [name for program in programs for name in _changed_and_not_zero(program)]
+    names = [name for program in programs for name in _states_to_store(program)]
     return ExecutorchBackendConfig(passes=[InitializedMutableBufferPass(names)] if names else [])
 
 
-def _changed_and_not_zero(program: ExportedProgram) -> Iterator[str]:
+def _states_to_store(program: ExportedProgram) -> Iterator[str]:
     signature = program.graph_signature
     changed = set(signature.buffers_to_mutate.values())
     for placeholder, buffer in signature.inputs_to_buffers.items():
         value = program.state_dict.get(buffer, program.constants.get(buffer))
-        if buffer in changed and value is not None and bool(value.any()):
+        if buffer not in changed or value is None:
+            continue
+        if value.nbytes <= _SMALL_STATE or bool(value.any()):
             yield placeholder
 
 

@@ -77,8 +77,12 @@ def test_the_dump_names_the_cases(tmp_path: Path) -> None:
     calls = ("--method", "forward", "--testset-index", "all", "--iterations", 2)
     calls += ("--method", "forward", "--testset-index", 0, "--bundled-input-index", 7)
     run_flags("--program", path, "--etdump-out", "e", *calls, folder=tmp_path)
-    indices = read_etdump(tmp_path / "e").run_bundled_input_index.tolist()
-    assert indices == [-1, 0, 0, 1, 1, 7]
+    dump = read_etdump(tmp_path / "e")
+    names = [dump.run_name_of(index) for index in range(dump.num_runs)]
+    indices = dump.run_bundled_input_index.tolist()
+    executed = [i for i, name in zip(indices, names, strict=True) if name == "Execute"]
+    assert executed == [0, 0, 1, 1, 7]
+    assert {i for i, name in zip(indices, names, strict=True) if name != "Execute"} == {-1}
 
 
 def test_a_real_bundle_gives_the_outputs_of_the_python_runtime(tmp_path: Path) -> None:

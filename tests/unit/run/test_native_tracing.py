@@ -301,7 +301,11 @@ def test_a_runtime_that_aborts_leaves_no_files(tmp_path: Path) -> None:
     assert "the backend gives up" in done.stderr
     last = done.stderr.splitlines()[-1]
     assert last == "etscope-runner: the runtime gave up while executing method 'forward'"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["delegate.pte", "input-0-0.raw"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "delegate.pte",
+        "flags.txt",
+        "input-0-0.raw",
+    ]
 
 
 # -- the size of the debug buffer
@@ -320,7 +324,7 @@ def test_a_full_debug_buffer_says_what_is_needed(tmp_path: Path) -> None:
     done = run_flags(*command(runner(), too_small, folder)[1:])
     assert done.returncode == DEBUG_BUFFER_FULL
     assert f"{needed} bytes were to be logged, --debug-buffer-size is {needed - 1}" in done.stderr
-    assert [path.name for path in folder.iterdir()] == ["input-0-0.raw"]
+    assert sorted(path.name for path in folder.iterdir()) == ["flags.txt", "input-0-0.raw"]
 
     enough = Job(made.pte, (call,), debug_level=INTERMEDIATE_OUTPUTS, debug_buffer_size=needed)
     run_job(enough, folder)
