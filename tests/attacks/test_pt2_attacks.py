@@ -121,6 +121,17 @@ def test_weights_that_share_memory_still_do(tmp_path: Path) -> None:
         torch.testing.assert_close(loaded.state_dict[name].detach(), value)
 
 
+def test_inputs_may_be_called_as_fields_of_the_file_are(tmp_path: Path) -> None:
+    class Named(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, name: Any, target: Any, expr_str: Any) -> Any:
+            return name + target * expr_str
+
+    path = tmp_path / "named.pt2"
+    torch.export.save(torch.export.export(Named(), (torch.ones(2),) * 3), path)
+    loaded = load_model(str(path)).model
+    torch.testing.assert_close(loaded.module()(*[torch.ones(2)] * 3), torch.full((2,), 2.0))
+
+
 # -- code in the program
 
 
