@@ -14,6 +14,7 @@
     |  +- VersionError                                    a file of a version we do not read
     +- MismatchError (ValueError)                exit 3   files that do not belong together
     +- MissingDataError (LookupError)            exit 4   a fine file without what was asked
+    |  +- NumericGapError (ValueError)                    values or references that are not there
     +- MissingDependencyError (ImportError)      exit 5   a package that is not installed
     +- RuntimeFailure (RuntimeError)             exit 5   the runtime or device failed
 
@@ -41,6 +42,7 @@ __all__ = [
     "MissingDataError",
     "MissingDependencyError",
     "MissingFileError",
+    "NumericGapError",
     "RecordError",
     "RuntimeFailure",
     "UsageError",
@@ -164,6 +166,12 @@ class MissingDataError(EtscopeError, LookupError):
 
     slug = "missing-data"
     exit_code = 4
+
+
+class NumericGapError(MissingDataError, ValueError):
+    """Values cannot be compared with a reference: one of the two is not there."""
+
+    slug = "numeric-gap"
 
 
 class MissingDependencyError(EtscopeError, ImportError):

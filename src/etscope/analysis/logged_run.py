@@ -10,8 +10,8 @@ from etscope.analysis.blocks import DELEGATE_CALL, Block, EventKey
 from etscope.analysis.match_graph import LoggedSpec
 from etscope.analysis.matching import Pair
 from etscope.analysis.profile import KERNEL_PREFIX
-from etscope.analysis import program as programs
-from etscope.analysis.program import InstructionRecord
+from etscope.analysis.program import InstructionRecord, place
+from etscope.analysis.program import unfolded as tensors_of
 from etscope.analysis.trace import Trace
 from etscope.formats.debug_value import DebugValue, TensorRef
 
@@ -112,12 +112,12 @@ def _with_flow(
     found = []
     for record in records:
         inputs = tuple(
-            index if index in written else last.get(programs.place(values[index]), index)
-            for index in programs.unfolded(values, record.inputs)
+            index if index in written else last.get(place(values[index]), index)
+            for index in tensors_of(values, record.inputs)
         )
-        outputs = programs.unfolded(values, record.outputs)
+        outputs = tensors_of(values, record.outputs)
         written.update(outputs)
-        last.update((place, i) for i in outputs if (place := programs.place(values[i])) is not None)
+        last.update((where, i) for i in outputs if (where := place(values[i])) is not None)
         found.append(replace(record, inputs=inputs, outputs=outputs))
     return found
 

@@ -68,7 +68,7 @@ class Flow:
         """Take candidates away until no more can go."""
         changed = True
         while changed:
-            changed = any([self._revise(choice) for choice in self.choices])
+            changed = sum(self._revise(choice) for choice in self.choices) > 0
             changed = self._take_chosen() or changed
 
     def choose(self, choice: Choice, candidate: Candidate) -> None:

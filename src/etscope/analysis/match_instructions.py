@@ -120,7 +120,7 @@ class _Matcher:
             if handle in (handles := handle_list(self._symbols.handles[record.instruction_id]))
         ]
         alone = (handle, stem(node.op)) not in self._groups
-        return len(holders) == 1 and (alone or self._count(handle) == holders[0].count(handle))
+        return len(holders) == 1 and (alone or self._count(handle) == holders[0].count(handle or 0))
 
     def _count(self, handle: int | None) -> int:
         """How many nodes have a handle."""

@@ -32,6 +32,9 @@ class _Origins:
         for path, node in paths.operators.items():
             self._match(path, node)
         self._explain_slots()
+        for number, covered in edge_found.covered.items():
+            wholes = (self._whole.get(id(edge.nodes[path])) for path in covered)
+            self.found.covered[number] = tuple(dict.fromkeys(w for w in wholes if w is not None))
 
     def _match(self, path: str, node: Node) -> None:
         parts = self._parts.get(path, [])

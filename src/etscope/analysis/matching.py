@@ -11,7 +11,7 @@ sub-graph.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from etscope.analysis.correlate import MethodSymbols
@@ -119,11 +119,15 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Matching:
-    """The pairs of a run and a reference graph, in order of execution, and what has no partner."""
+    """The pairs of a run and a reference graph, in order of execution, and what has no partner.
+
+    `covered` has the nodes inside of each delegate call, as far as they are known, by instruction.
+    """
 
     pairs: tuple[Pair, ...]
     unpaired_outputs: tuple[Unpaired, ...]
     unpaired_nodes: tuple[Unpaired, ...]
+    covered: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def by_node(self) -> Mapping[str, tuple[Pair, ...]]:
@@ -222,7 +226,8 @@ def _matching(found: Found, runtime: Runtime, paths: Paths) -> Matching:
         if slot not in found.pairs
     ]
     named = {pair.node for pair in pairs}
-    return Matching(tuple(pairs), tuple(unpaired), tuple(_missing(found, paths, named)))
+    missing = tuple(_missing(found, paths, named))
+    return Matching(tuple(pairs), tuple(unpaired), missing, dict(found.covered))
 
 
 def _missing(found: Found, paths: Paths, named: Iterable[str]) -> Iterable[Unpaired]:

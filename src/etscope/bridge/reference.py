@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx.node import Node, map_arg
 from torch.utils import _pytree as pytree
 
-from etscope.bridge.tensors import tensor_from_numpy
-from etscope.errors import FormatError, MissingDataError
+from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
+from etscope.errors import FormatError, NumericGapError
 
 INPUTS_HINT = (
     "give inputs=, or put them into the record: record.update_representative_inputs([...]) before "
@@ -45,7 +45,7 @@ def run_reference(
     "<name of the sub-graph>/<name>"; those of a loop come once for each pass. What is yielded may
     be written to by later nodes: look at it before the next one.
 
-    Nothing that is given is changed. Raises `MissingDataError` for inputs that are absent or not
+    Nothing that is given is changed. Raises `NumericGapError` for inputs that are absent or not
     what the program takes, `FormatError` for a program without its weights.
     """
     values = [
@@ -53,6 +53,23 @@ def run_reference(
         for value in pytree.tree_leaves(inputs)
     ]
     return _run_program(program, values if inputs is not None else None, state)
+
+
+def reference_arrays(
+    program: ExportedProgram, inputs: Any, state: dict[str, torch.Tensor] | None = None
+) -> Iterator[tuple[str, Any]]:
+    """As `run_reference`, with numpy arrays that share the tensors' memory."""
+    for name, value in run_reference(program, inputs, state):
+        yield name, pytree.tree_map_only(torch.Tensor, numpy_from_tensor, value)
+
+
+def keeps_state(program: ExportedProgram) -> bool:
+    """Whether a run changes what the next one starts from."""
+    kinds = {spec.kind for spec in program.graph_signature.output_specs}
+    if OutputKind.BUFFER_MUTATION in kinds:
+        return True
+    buffers = any(spec.kind is InputKind.BUFFER for spec in program.graph_signature.input_specs)
+    return buffers and _writes(program.graph_module)
 
 
 def call_names(program: ExportedProgram) -> list[str]:
@@ -68,7 +85,7 @@ def _run_program(
         bound = _bound(program, values, state)
         outputs = yield from _run(program.graph_module, bound, "")
         for spec, value in zip(program.graph_signature.output_specs, outputs, strict=True):
-            if spec.kind.name == "BUFFER_MUTATION" and spec.target is not None:
+            if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None:
                 state[spec.target] = value
 
 
@@ -79,9 +96,9 @@ def _bound(
     specs = program.graph_signature.input_specs
     users = [spec for spec in specs if spec.kind is InputKind.USER_INPUT]
     if values is None:
-        raise MissingDataError("no inputs to run the reference graph on", hint=INPUTS_HINT)
+        raise NumericGapError("no inputs to run the reference graph on", hint=INPUTS_HINT)
     if len(values) != len(users):
-        raise MissingDataError(
+        raise NumericGapError(
             f"the reference graph takes {len(users)} inputs, and there are {len(values)}",
             hint=INPUTS_HINT,
         )
@@ -135,8 +152,8 @@ def _check_input(node: Node, value: Any) -> None:
         raise _wrong_input(node, _described(expected), value)
 
 
-def _wrong_input(node: Node, expected: str, value: Any) -> MissingDataError:
-    return MissingDataError(
+def _wrong_input(node: Node, expected: str, value: Any) -> NumericGapError:
+    return NumericGapError(
         f"the reference graph takes {expected} for its input {node.name!r}, and the inputs have "
         f"{_described(value)} there",
         hint=INPUTS_HINT,
@@ -225,7 +242,8 @@ def _map(args: Sequence[Any], prefixes: Sequence[str]) -> _Values:
     body, mapped, others = args
     rows = []
     for row in zip(*(tensor.unbind(0) for tensor in mapped), strict=True):
-        rows.append((yield from _run(body, chain(row, others), prefixes[0])))
+        result = yield from _run(body, chain(row, others), prefixes[0])
+        rows.append(result)
     return _stacked(rows)
 
 

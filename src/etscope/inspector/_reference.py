@@ -1,0 +1,160 @@
+"""The reference that a person means: a graph of the record, and its program on their inputs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from etscope.analysis.gap import NO_RECORD_HINT, MethodRun, Reference, edge_symbols
+from etscope.analysis.linked_graph import method_of_graph
+from etscope.analysis.match_graph import Paths
+from etscope.analysis.match_origins import parts_of
+from etscope.analysis.symbols import EDGE_GRAPH, graph_name
+from etscope.analysis.trace import Trace
+from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError
+from etscope.etrecord import as_etrecord
+from etscope.formats.bundled import BundledFile
+from etscope.formats.etrecord import EDGE, EXPORTED, RecordView
+from etscope.model.exported_graph import graph_from_record
+from etscope.model.graph import Graph
+from etscope.optional import require
+
+_WANTED_BY = "a reference run"
+
+
+def reference_of(
+    trace: Trace,
+    method: str,
+    name: str | None,
+    inputs: Any,
+    *,
+    best_effort: bool = False,
+) -> Reference:
+    """The graph `name` of a method on `inputs`.
+
+    name: "exported_program", "edge_dialect_exported_program", or another graph of the record. By
+    default the exported program, if the edge program's nodes all lead back to it, or
+    `best_effort` does without that; else the edge program.
+
+    Raises `NumericGapError` without a record, for a graph that it does not have (an unknown
+    name), and, when the reference is run, for inputs that are not the program's.
+    """
+    record = trace.record
+    if record is None:
+        raise NumericGapError("a reference needs an ETRecord", hint=NO_RECORD_HINT)
+    graph = None
+    if name is None:
+        graph = _default_graph(trace, method, best_effort)
+    elif name in (EDGE, EDGE_GRAPH):
+        graph = edge_symbols(trace, method).graph
+    if graph is None:
+        graph = graph_from_record(record, _found_name(record, name or EDGE, method))
+    found = graph
+
+    def values() -> Iterator[tuple[str, Any]]:
+        yield from _values(record, found, inputs)
+
+    return Reference(graph.name, graph, values)
+
+
+def _found_name(record: RecordView, name: str, method: str) -> str:
+    try:
+        return graph_name(record, name, method)
+    except MissingDataError as error:
+        known = [graph.removesuffix(f"/{method}") for graph in record.graph_names]
+        raise NumericGapError(
+            f"the record has no reference graph {name!r} for the method {method!r}",
+            hint="reference graphs are: " + ", ".join(dict.fromkeys(known)),
+        ) from error
+
+
+def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None:
+    """The exported program's graph, if the edge program's nodes lead back to it."""
+    record = trace.record
+    if record is None:
+        return None
+    try:
+        name = graph_name(record, EXPORTED, method)
+    except MissingDataError:
+        return None
+    edge = edge_symbols(trace, method).graph
+    if edge is None or method_of_graph(record, name) not in (method, None):
+        return None
+    graph = graph_from_record(record, name)
+    lost = _handles_without_origin(edge, graph)
+    if lost and not best_effort:
+        warnings.warn(
+            f"{len(lost)} operators of the edge program do not say what they come from in the "
+            f"exported program ({', '.join(lost[:3])}): compared with the edge program instead "
+            "(disable_debug_handle_valdiation=True takes the exported program all the same)",
+            EtscopeWarning,
+            stacklevel=4,
+        )
+        return None
+    return graph
+
+
+def _handles_without_origin(edge: Graph, graph: Graph) -> list[str]:
+    """Edge nodes none of whose handle comes from a node of the exported graph."""
+    paths = Paths(edge)
+    linked = {
+        part.debug_handle for parts in parts_of(paths, Paths(graph)).values() for part in parts
+    }
+    return [
+        path
+        for path, node in paths.operators.items()
+        if node.debug_handle and node.debug_handle not in linked
+    ]
+
+
+# -- values
+
+
+def _values(record: RecordView, graph: Graph, inputs: Any) -> Iterator[tuple[str, Any]]:
+    require("torch", wanted_by=_WANTED_BY)
+    require("executorch.exir", wanted_by=_WANTED_BY)
+    from etscope.bridge.reference import call_names, reference_arrays
+
+    program = reference_program(record, graph.name)
+    names = dict(zip(call_names(program), _called(graph), strict=True))
+    for name, value in reference_arrays(program, inputs):
+        yield names.get(name, name), value
+
+
+def _called(graph: Graph) -> list[str]:
+    """What `call_names` has, under the names of our graph: these are of the record's file, and a
+    program that was never saved may have others."""
+    return [node.name for node in graph.nodes if node.kind == "call_function"]
+
+
+def reference_program(record: RecordView, name: str) -> Any:
+    """The `ExportedProgram` of a graph of the record."""
+    etrecord = as_etrecord(record)
+    kind, _, method = name.partition("/")
+    if kind == EDGE:
+        return etrecord.edge_programs[method]
+    if kind == EXPORTED:
+        programs = etrecord.exported_programs
+        return programs.get(method, etrecord.exported_program)
+    return (etrecord.graph_map or {})[name]
+
+
+def inputs_of_run(
+    trace: Trace, method: str, run: MethodRun, given: Any, bundle: BundledFile | None
+) -> Any:
+    """The inputs of a run: those that are given, those of the bundled test case that ran, or the
+    record's representative ones. None when there are none."""
+    if given is not None:
+        return given
+    case = run.block.bundled_input_index
+    if bundle is not None and case >= 0:
+        for suite in bundle.suites:
+            if suite.method == method and case < len(suite.cases):
+                return list(suite.cases[case].inputs)
+    record = trace.record
+    methods = trace.methods
+    main = "forward" if "forward" in methods else (methods[0] if len(methods) == 1 else None)
+    if record is None or method != main:
+        return None
+    return record.representative_inputs()

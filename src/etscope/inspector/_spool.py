@@ -1,0 +1,57 @@
+"""A place for more tensors than one wants in memory: a temporary file that is mapped."""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_ALIGNMENT = 64
+
+
+class Spool:
+    """Takes arrays, and gives them back as writable arrays over the file.
+
+    What is written into them stays in this process. The file has no name, and goes when the last
+    array does.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the spool
+        self._end = 0
+        self._map: mmap.mmap | None = None
+
+    def add(self, value: Any) -> Any:
+        """Keep a value; what `get` takes. Only arrays go to the file."""
+        if not isinstance(value, np.ndarray):
+            return value
+        stored = np.ascontiguousarray(value)
+        at = -(-self._end // _ALIGNMENT) * _ALIGNMENT
+        self._file.seek(at)
+        self._file.write(stored.reshape(-1).view(np.uint8).data)
+        self._end = at + stored.nbytes
+        return _Stored(value.shape, stored.dtype, at)
+
+    def get(self, kept: Any) -> Any:
+        """The value. Nothing can be added afterwards."""
+        if not isinstance(kept, _Stored):
+            return kept
+        if kept.size == 0:
+            return np.empty(kept.shape, kept.dtype)
+        if self._map is None:
+            self._file.flush()
+            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_COPY)
+        array: npt.NDArray[Any] = np.ndarray(kept.shape, kept.dtype, self._map, kept.offset)
+        return array
+
+
+class _Stored:
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int) -> None:
+        self.shape, self.dtype, self.offset = shape, dtype, offset
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
