@@ -6,9 +6,9 @@ needs neither torch nor executorch.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from etscope._lazy import lazy_names
 from etscope._version import __version__
 
 if TYPE_CHECKING:
@@ -39,29 +39,19 @@ __all__ = [
     "parse_etrecord",
 ]
 
-_HOMES = {
-    "BundledProgram": "etscope.bundled_program",
-    "ETRecord": "etscope.etrecord",
-    "Event": "etscope.inspector",
-    "EventBlock": "etscope.inspector",
-    "Inspector": "etscope.inspector",
-    "PerfData": "etscope.inspector",
-    "TimeScale": "etscope.inspector",
-    "compare_results": "etscope.inspector",
-    "generate_etrecord": "etscope.etrecord",
-    "parse_etrecord": "etscope.etrecord",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name == "inspector":
-        return importlib.import_module("etscope.inspector")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'etscope' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "BundledProgram": "etscope.bundled_program",
+        "ETRecord": "etscope.etrecord",
+        "Event": "etscope.inspector",
+        "EventBlock": "etscope.inspector",
+        "Inspector": "etscope.inspector",
+        "PerfData": "etscope.inspector",
+        "TimeScale": "etscope.inspector",
+        "compare_results": "etscope.inspector",
+        "generate_etrecord": "etscope.etrecord",
+        "parse_etrecord": "etscope.etrecord",
+        "inspector": "etscope.inspector",
+    },
+)

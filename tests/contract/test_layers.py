@@ -9,6 +9,7 @@ import pytest
 from tests.contract.source_tree import SOURCE, Import, cycles, imports, modules
 
 RANKS: dict[str, float] = {
+    "_lazy": 0,
     "_version": 0,
     "errors": 0,
     "units": 0,

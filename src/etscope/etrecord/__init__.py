@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope.analysis.slim import slim_etrecord
@@ -19,23 +20,14 @@ __all__ = [
     "slim_etrecord",
 ]
 
-_HOMES = {
-    "ETRecord": "etscope.etrecord._etrecord",
-    "as_etrecord": "etscope.etrecord._views",
-    "as_record": "etscope.etrecord._views",
-    "generate_etrecord": "etscope.etrecord._etrecord",
-    "parse_etrecord": "etscope.etrecord._etrecord",
-    "slim_etrecord": "etscope.analysis.slim",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'etscope.etrecord' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "ETRecord": "etscope.etrecord._etrecord",
+        "as_etrecord": "etscope.etrecord._views",
+        "as_record": "etscope.etrecord._views",
+        "generate_etrecord": "etscope.etrecord._etrecord",
+        "parse_etrecord": "etscope.etrecord._etrecord",
+        "slim_etrecord": "etscope.analysis.slim",
+    },
+)

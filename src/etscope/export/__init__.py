@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope.export._export import export
@@ -12,21 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Exported", "Source", "export", "load_model"]
 
-_HOMES = {
-    "Exported": "etscope.export._exported",
-    "Source": "etscope.export._source",
-    "export": "etscope.export._export",
-    "load_model": "etscope.export._source",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'etscope.export' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Exported": "etscope.export._exported",
+        "Source": "etscope.export._source",
+        "export": "etscope.export._export",
+        "load_model": "etscope.export._source",
+    },
+)

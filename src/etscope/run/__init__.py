@@ -9,7 +9,9 @@ done.inspector().print_data_tabular()
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope.run._calls import Call
@@ -19,19 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "Latency", "Run", "run"]
 
-_HOMES = {"Call": "_calls", "Latency": "_latency", "Run": "_outcome", "run": "_run"}
-
-
-def __getattr__(name: str) -> Any:
-    # Loaded when used: the process that holds the runtime needs none of them.
-    if name not in _HOMES:
-        raise AttributeError(f"module 'etscope.run' has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(f"etscope.run.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Call": "etscope.run._calls",
+        "Latency": "etscope.run._latency",
+        "Run": "etscope.run._outcome",
+        "run": "etscope.run._run",
+    },
+)
