@@ -306,7 +306,7 @@ def test_other_files(tmp_path: Path) -> None:
         path.write_bytes(data)
         refusal(path)
     path.write_bytes(zip_bytes({"readme.txt": b""}))
-    assert "not a file of tensors: this is a zip file" in refusal(path)
+    assert "not a tensor file: this is a zip file" in refusal(path)
     for other in (artifacts("cnn_portable").pte, artifacts("cnn_portable").etrecord):
         assert other is not None
         assert "not a file of tensors: this is an E" in refusal(other)
