@@ -309,7 +309,7 @@ def test_other_files(tmp_path: Path) -> None:
     assert "not a tensor file: this is a zip file" in refusal(path)
     for other in (artifacts("cnn_portable").pte, artifacts("cnn_portable").etrecord):
         assert other is not None
-        assert "not a file of tensors: this is an E" in refusal(other)
+        assert "not a tensor file: this is an E" in refusal(other)
 
 
 # -- writing
