@@ -26,19 +26,35 @@ INPUTS_HINT = (
     "it is saved, as `etscope export` does"
 )
 
-# What runs a graph: hands out (name, value) of its nodes, and returns what the graph returns.
-_Values = Generator[tuple[str, Any], None, Any]
+# What runs a graph: hands out (name, value) of its nodes, takes a value in its place or None, and
+# returns what the graph returns.
+_Values = Generator[tuple[str, Any], Any, Any]
+
+# What computes a node: given the node and its arguments.
+Call = Callable[[Node, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def _call(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return node.target(*args, **kwargs)
 
 
 def run_reference(
-    program: ExportedProgram, inputs: Any, state: dict[str, torch.Tensor] | None = None
-) -> Iterator[tuple[str, Any]]:
+    program: ExportedProgram,
+    inputs: Any,
+    state: dict[str, torch.Tensor] | None = None,
+    *,
+    call: Call = _call,
+) -> Generator[tuple[str, Any], Any, None]:
     """Run a program of any dialect, and yield the name and the value of each node that computes
     something, in order of execution.
 
     inputs: the user's inputs, flat or nested as the model takes them, of torch or numpy.
     state: buffers by name that take the place of the program's own, and that have the values after
         the run when it ends: of a model with state, give the same dict to each run.
+    call: computes a node that runs no graph, in place of its operator.
+
+    What is sent to the generator takes the place of the value that it yielded last, for all nodes
+    that follow.
 
     Values are torch's: a tensor, a number, or a tuple or list of them; elements (`getitem`) are
     not yielded again. A node of a branch, a loop's body or a delegate is called
@@ -52,7 +68,7 @@ def run_reference(
         tensor_from_numpy(value) if isinstance(value, np.ndarray) else value
         for value in pytree.tree_leaves(inputs)
     ]
-    return _run_program(program, values if inputs is not None else None, state)
+    return _run_program(program, values if inputs is not None else None, state, call)
 
 
 def reference_arrays(
@@ -78,12 +94,15 @@ def call_names(program: ExportedProgram) -> list[str]:
 
 
 def _run_program(
-    program: ExportedProgram, values: list[Any] | None, state: dict[str, torch.Tensor] | None
-) -> Iterator[tuple[str, Any]]:
+    program: ExportedProgram,
+    values: list[Any] | None,
+    state: dict[str, torch.Tensor] | None,
+    call: Call,
+) -> Generator[tuple[str, Any], Any, None]:
     state = {} if state is None else state
     with torch.no_grad():
         bound = _bound(program, values, state)
-        outputs = yield from _run(program.graph_module, bound, "")
+        outputs = yield from _run(program.graph_module, bound, "", call)
         for spec, value in zip(program.graph_signature.output_specs, outputs, strict=True):
             if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None:
                 state[spec.target] = value
@@ -180,7 +199,9 @@ def _writes(module: torch.fx.GraphModule) -> bool:
 # -- graphs
 
 
-def _run(module: torch.fx.GraphModule, arguments: Iterable[Any], prefix: str) -> _Values:
+def _run(
+    module: torch.fx.GraphModule, arguments: Iterable[Any], prefix: str, call: Call
+) -> _Values:
     values: dict[Node, Any] = {}
     given = iter(arguments)
     done_after = _last_uses(module)
@@ -195,13 +216,14 @@ def _run(module: torch.fx.GraphModule, arguments: Iterable[Any], prefix: str) ->
             args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
             control = _CONTROL.get(str(node.target))
             if control is None:
-                value = node.target(*args, **kwargs)
+                value = call(node, args, kwargs)
             else:
                 names = [str(a.target) for a in node.args if _is_module(a)]
-                value = yield from control(args, [f"{prefix}{name}/" for name in names])
-            values[node] = value
+                value = yield from control(args, [f"{prefix}{name}/" for name in names], call)
             if _computes(node):
-                yield prefix + node.name, value
+                instead = yield prefix + node.name, value
+                value = value if instead is None else instead
+            values[node] = value
             del value, args, kwargs
         for used in done_after.get(node, ()):
             del values[used]
@@ -231,44 +253,44 @@ def _last_uses(module: torch.fx.GraphModule) -> dict[Node, list[Node]]:
 # -- operators that run graphs
 
 
-def _cond(args: Sequence[Any], prefixes: Sequence[str]) -> _Values:
+def _cond(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
     condition, then, otherwise, operands = args
     taken = 0 if bool(condition) else 1
-    result = yield from _run((then, otherwise)[taken], operands, prefixes[taken])
+    result = yield from _run((then, otherwise)[taken], operands, prefixes[taken], call)
     return result
 
 
-def _map(args: Sequence[Any], prefixes: Sequence[str]) -> _Values:
+def _map(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
     body, mapped, others = args
     rows = []
     for row in zip(*(tensor.unbind(0) for tensor in mapped), strict=True):
-        result = yield from _run(body, chain(row, others), prefixes[0])
+        result = yield from _run(body, chain(row, others), prefixes[0], call)
         rows.append(result)
     return _stacked(rows)
 
 
-def _scan(args: Sequence[Any], prefixes: Sequence[str]) -> _Values:
+def _scan(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
     body, carried, scanned, others = args
     count = len(carried)
     rows = []
     for row in zip(*(tensor.unbind(0) for tensor in scanned), strict=True):
-        result = yield from _run(body, chain(carried, row, others), prefixes[0])
+        result = yield from _run(body, chain(carried, row, others), prefixes[0], call)
         carried = result[:count]
         rows.append(result[count:])
     return (*carried, *_stacked(rows))
 
 
-def _while(args: Sequence[Any], prefixes: Sequence[str]) -> _Values:
+def _while(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
     condition, body, carried, others = args
-    while bool((yield from _run(condition, chain(carried, others), prefixes[0]))[0]):
-        carried = yield from _run(body, chain(carried, others), prefixes[1])
+    while bool((yield from _run(condition, chain(carried, others), prefixes[0], call))[0]):
+        carried = yield from _run(body, chain(carried, others), prefixes[1], call)
     return tuple(carried)
 
 
-def _delegate(args: Sequence[Any], prefixes: Sequence[str]) -> _Values:
+def _delegate(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
     lowered, *inputs = args
     program = lowered.original_module
-    result = yield from _run(program.graph_module, _bound(program, inputs, {}), prefixes[0])
+    result = yield from _run(program.graph_module, _bound(program, inputs, {}), prefixes[0], call)
     return result
 
 
@@ -277,7 +299,7 @@ def _stacked(rows: Sequence[Sequence[torch.Tensor]]) -> tuple[torch.Tensor, ...]
 
 
 # By the operator's name: some of them exist only when ExecuTorch or a part of torch is imported.
-_CONTROL: Mapping[str, Callable[[Sequence[Any], Sequence[str]], _Values]] = {
+_CONTROL: Mapping[str, Callable[[Sequence[Any], Sequence[str], Call], _Values]] = {
     "cond": _cond,
     "map_impl": _map,
     "scan": _scan,
