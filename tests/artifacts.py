@@ -47,6 +47,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # (the longest builds first, so that none of them is left alone at the end)
 RECIPES: dict[str, str] = {
     "bert_base_xnnpack": "bert",
+    "bert_portable": "bert_portable",
     "wide": "scale",
     "large_2m": "scale",
     "cnn_portable": "cnn",
@@ -70,6 +71,11 @@ RECIPES: dict[str, str] = {
     "deconvolution": "lowering",
     "written_state": "lowering",
     "replaced_operators": "lowering",
+    "attention_xnnpack": "numerics",
+    "recurrent_xnnpack": "numerics",
+    "many_delegates": "numerics",
+    "batched_linear": "numerics",
+    "rewritten_state": "numerics",
     "record_variants": "records",
     "bundled": "native_runs",
     "allocations": "native_runs",
@@ -81,7 +87,7 @@ RECIPES: dict[str, str] = {
 }
 
 # Minutes or gigabytes: for benchmarks and for tests marked slow.
-SLOW = frozenset({"bert_base_xnnpack", "large_2m"})
+SLOW = frozenset({"bert_base_xnnpack", "bert_portable", "large_2m"})
 
 ABANDONED_SECONDS = 3600  # a build still unfinished after this long has been killed
 UNAVAILABLE_EXIT = 75  # the child's exit code for "cannot be made on this machine"

@@ -149,14 +149,28 @@ class MethodRun(NamedTuple):
 
 
 def runs_of(trace: Trace, method: str) -> list[MethodRun]:
-    """The runs of a method, in the order of the dump."""
+    """The runs of a method, in the order of the dump.
+
+    Runs that logged the same events for several methods are of the one whose values they have.
+    """
     found = [
         MethodRun(block, position, int(number))
         for block in trace.blocks
-        if executes(block) and trace.method_of(block) == method
+        if executes(block) and _method_by_values(trace, block) == method
         for position, number in enumerate(block.runs)
     ]
     return sorted(found, key=lambda run: run.number)
+
+
+def _method_by_values(trace: Trace, block: Block) -> str | None:
+    method, others = trace.method_of(block), trace.also_fitting(block)
+    if method is None or not others or trace.record is None:
+        return method
+    pairs = {
+        name: len(match_run(trace, logged_run(trace, block, 0, name)).pairs)
+        for name in (method, *others)
+    }
+    return max(pairs, key=lambda name: pairs[name])
 
 
 def chosen_run(trace: Trace, method: str, run: int | None) -> MethodRun:
@@ -235,14 +249,14 @@ def numeric_gap(
     )
 
 
-def match_run(trace: Trace, logged: LoggedRun, graph: Graph) -> Matching:
-    """The matching of a run with a graph of the trace's record."""
+def match_run(trace: Trace, logged: LoggedRun, graph: Graph | None = None) -> Matching:
+    """The matching of a run with a graph of the trace's record, by default the edge program's."""
     symbols = edge_symbols(trace, logged.method)
     if symbols.graph is None:
         raise NumericGapError(
             "the record has no graphs: nothing tells which value is which", hint=NO_RECORD_HINT
         )
-    own = symbols.graph if graph.name == symbols.graph.name else graph
+    own = symbols.graph if graph is None or graph.name == symbols.graph.name else graph
     return match(
         own,
         symbols,
@@ -351,16 +365,21 @@ class _Comparison:
         for pair in self._matching.pairs:
             if pair not in self._seen:
                 self._fail(pair, f"the reference did not run {pair.node}: it took another branch")
-        compared = [pair for pair in self._matching.pairs if pair not in self._failed]
-        named = {pair.node for pair in compared}
-        lost = {
-            pair.node: Unpaired(failed.reason, failed.kind, node=pair.node)
-            for pair, failed in self._failed.items()
-            if pair.node not in named
-        }
-        return Coverage(
-            pairs=len(compared),
-            outputs=(*self._matching.unpaired_outputs, *self._failed.values()),
-            nodes=(*self._matching.unpaired_nodes, *lost.values()),
-            paired_nodes=len(named),
-        )
+        return coverage_without(self._matching, self._failed)
+
+
+def coverage_without(matching: Matching, failed: Mapping[Pair, Unpaired]) -> Coverage:
+    """The coverage of a comparison in which some pairs turned out to be none."""
+    compared = [pair for pair in matching.pairs if pair not in failed]
+    named = {pair.node for pair in compared}
+    lost = {
+        pair.node: Unpaired(reason.reason, reason.kind, node=pair.node)
+        for pair, reason in failed.items()
+        if pair.node not in named
+    }
+    return Coverage(
+        pairs=len(compared),
+        outputs=(*matching.unpaired_outputs, *failed.values()),
+        nodes=(*matching.unpaired_nodes, *lost.values()),
+        paired_nodes=len(named),
+    )

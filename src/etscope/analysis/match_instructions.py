@@ -331,7 +331,7 @@ class _Matcher:
 
 def _are_same(nodes: Sequence[Node]) -> bool:
     """Whether nodes do the same with the same arguments, so that any is as good."""
-    return len({(node.op, node.arguments) for node in nodes}) == 1
+    return len({(node.op, node.arguments, node.inputs) for node in nodes}) == 1
 
 
 def _without_handle(record: InstructionRecord) -> str:
