@@ -109,7 +109,11 @@ def _run_program(
 
 
 def _bound(
-    program: ExportedProgram, values: list[Any] | None, state: dict[str, torch.Tensor]
+    program: ExportedProgram,
+    values: list[Any] | None,
+    state: dict[str, torch.Tensor],
+    *,
+    check: bool = True,
 ) -> list[Any]:
     """What goes into the placeholders of the program's graph, in order."""
     specs = program.graph_signature.input_specs
@@ -128,7 +132,7 @@ def _bound(
     for spec, node in zip(specs, placeholders, strict=True):
         if spec.kind is InputKind.USER_INPUT:
             value = next(given)
-            if not isinstance(spec.arg, ConstantArgument):
+            if check and not isinstance(spec.arg, ConstantArgument):
                 _check_input(node, value)
         else:
             value = _stored(program, spec, state)
@@ -290,7 +294,8 @@ def _while(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
 def _delegate(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
     lowered, *inputs = args
     program = lowered.original_module
-    result = yield from _run(program.graph_module, _bound(program, inputs, {}), prefixes[0], call)
+    bound = _bound(program, inputs, {}, check=False)  # `call` may compute in other types
+    result = yield from _run(program.graph_module, bound, prefixes[0], call)
     return result
 
 

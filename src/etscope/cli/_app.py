@@ -49,9 +49,13 @@ COMMANDS: dict[str, CommandSpec] = {
     ),
     "run": CommandSpec("etscope.cli.run", "Run a program on the runtime: times, outputs, values."),
     "inspect": CommandSpec("etscope.cli.inspect", "Show what ran and how long it took."),
+    "numerics": CommandSpec(
+        "etscope.cli.numerics", "Find the operator whose numbers go wrong, and its line."
+    ),
     "convert": CommandSpec(
         "etscope.cli.convert", "Export the events: Perfetto, Chrome, speedscope, Parquet, CSV…"
     ),
+    "bisect": CommandSpec("etscope.cli.bisect", "Find the smallest piece of a model that fails."),
     "info": CommandSpec("etscope.cli.info", "Tell what an ETDump, ETRecord, .pte or .bpte holds."),
     "graph": CommandSpec("etscope.cli.graph", "Look into the graphs of an ETRecord."),
     "slim": CommandSpec("etscope.cli.slim", "Shrink an ETRecord to what attribution needs."),

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from etscope.analysis.gap import Gap
+    from etscope.analysis.numerics_rows import Numerics
     from etscope.analysis.trace import Trace
     from etscope.formats.bundled import BundledFile
 
@@ -88,4 +89,40 @@ class NumericGaps:
             inputs=inputs,
             bundle=self._bundle,
             best_effort=disable_debug_handle_validation,
+        )
+
+    def diagnose_numerics(
+        self,
+        metric: str = "sqnr",
+        *,
+        tolerance: float | None = None,
+        reference_graph: str | None = None,
+        method: str | None = None,
+        run: int | None = None,
+        inputs: Any = None,
+    ) -> Numerics:
+        """Which operator's numbers go wrong, and which line of Python that is: of each logged value
+        the total error to the reference, the operator's own, and the one that it inherited.
+
+        metric: of `etscope.analysis.metrics`. tolerance: the worst error of an operator that is
+        fine, in that metric; by default what is usual for the type. Rounding is always allowed for.
+        reference_graph: the edge program by default. method, run, inputs: as for
+        `calculate_numeric_gap`.
+
+        `.verdict` names the first operator that is wrong, `.first`, `.suspects` and `.odd_origin`
+        are rows, `.table()` has all; `etscope.analysis.numerics_limits` says what is allowed.
+
+        Raises what `numeric_gap` raises.
+        """
+        from etscope.inspector._numerics import numerics_of
+
+        return numerics_of(
+            self.trace,
+            metric=metric,
+            tolerance=tolerance,
+            reference_graph=reference_graph,
+            method=method,
+            run=run,
+            inputs=inputs,
+            bundle=self._bundle,
         )

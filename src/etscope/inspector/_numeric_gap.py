@@ -75,7 +75,7 @@ def gap_of(
     """The numeric gap of a run to a graph of the record; see `Inspector.numeric_gap`."""
     if trace.record is None:
         raise NumericGapError("a numeric gap needs an ETRecord", hint=NO_RECORD_HINT)
-    wanted = _method(trace, method)
+    wanted = method_that_ran(trace, method)
     chosen = chosen_run(trace, wanted, run)
     check_values(trace)
     given = inputs_of_run(trace, wanted, chosen, inputs, bundle)
@@ -83,7 +83,8 @@ def gap_of(
     return numeric_gap(trace, wanted, reference, metrics, run, keep=keep)
 
 
-def _method(trace: Trace, method: str | None) -> str:
+def method_that_ran(trace: Trace, method: str | None) -> str:
+    """The method that is meant: `method`, or "forward", or the only one that ran."""
     if method is not None:
         return method
     ran = [name for name in trace.methods if runs_of(trace, name)]

@@ -112,20 +112,23 @@ def _handles_without_origin(edge: Graph, graph: Graph) -> list[str]:
 
 
 def _values(record: RecordView, graph: Graph, inputs: Any) -> Iterator[tuple[str, Any]]:
-    require("torch", wanted_by=_WANTED_BY)
-    require("executorch.exir", wanted_by=_WANTED_BY)
-    from etscope.bridge.reference import call_names, reference_arrays
+    program, names = named_program(record, graph)
+    from etscope.bridge.reference import reference_arrays
 
-    program = reference_program(record, graph.name)
-    names = dict(zip(call_names(program), _called(graph), strict=True))
     for name, value in reference_arrays(program, inputs):
         yield names.get(name, name), value
 
 
-def _called(graph: Graph) -> list[str]:
-    """What `call_names` has, under the names of our graph: these are of the record's file, and a
-    program that was never saved may have others."""
-    return [node.name for node in graph.nodes if node.kind == "call_function"]
+def named_program(record: RecordView, graph: Graph) -> tuple[Any, dict[str, str]]:
+    """The `ExportedProgram` of a graph, and what our graph calls its nodes: our names are of the
+    record's file, and a program that was never saved may have others."""
+    require("torch", wanted_by=_WANTED_BY)
+    require("executorch.exir", wanted_by=_WANTED_BY)
+    from etscope.bridge.reference import call_names
+
+    program = reference_program(record, graph.name)
+    ours = [node.name for node in graph.nodes if node.kind == "call_function"]
+    return program, dict(zip(call_names(program), ours, strict=True))
 
 
 def reference_program(record: RecordView, name: str) -> Any:

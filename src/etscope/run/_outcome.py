@@ -30,6 +30,7 @@ from etscope.run._latency import Latency, latency_of, latency_table
 from etscope.run._program import Opened
 
 if TYPE_CHECKING:
+    from etscope.analysis.numerics_rows import Numerics
     from etscope.inspector import Inspector
 
 LATENCY, PROFILE, VALUES = "latency", "profile", "values"
@@ -171,6 +172,23 @@ class Run:
         elif self.opened.record is None:
             known["program"] = self.opened.program
         return Inspector(path, **{**known, **options})
+
+    # -- values
+
+    def numerics(self, metric: str = "sqnr", **options: Any) -> Numerics:
+        """Which operator's numbers go wrong, on the inputs that ran: see
+        `Inspector.diagnose_numerics`, which the options go to.
+
+        Needs a record and debug_level="intermediate_outputs".
+        """
+        calls = [call for call in self.calls if call.method == options.get("method", call.method)]
+        if len(calls) != 1 and "inputs" not in options:
+            raise UsageError(
+                f"this run made {len(calls)} calls",
+                hint="give the method=, or run= and the inputs= of that call",
+            )
+        known = {"inputs": list(calls[0].inputs), "method": calls[0].method} if calls else {}
+        return self.inspector().diagnose_numerics(metric, **{**known, **options})
 
     # -- expected outputs
 

@@ -1,0 +1,188 @@
+"""A reference run with the device's own values: what each operator should have made of its inputs.
+
+Three runs of one graph go side by side: the plain reference; the same graph, in which each value
+that the device logged takes the place of the one computed here; and that once more in float64,
+which tells how much of a difference is rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.fx.node import Node
+from torch.utils import _pytree as pytree
+
+from etscope.bridge.reference import run_reference
+from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
+
+_JITTER_SEED = 0
+
+# The device's value of a node at a pass of its loop, as (element or None, array): none, or all
+# that were logged.
+DeviceValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recomputed:
+    """A node's value, three times; look at it before the next one.
+
+    `local` is computed from the device's values, `wide` from the same in float64, `reference` from
+    none of them. Arrays, numbers, or tuples or lists of them. `reference` and `wide` are None where
+    those runs took another branch.
+    """
+
+    name: str
+    loop_pass: int
+    reference: Any
+    local: Any
+    wide: Any
+
+
+def recompute(
+    program: ExportedProgram,
+    inputs: Any,
+    device: DeviceValues,
+    wanted: Collection[str],
+    names: Mapping[str, str],
+) -> Iterator[Recomputed]:
+    """Run a program next to what the device made of it, and yield the `wanted` nodes in order.
+
+    inputs: of the program, as for `run_reference`. names: what its nodes are called by others,
+    where that is not as in the program; `device` and `wanted` go by those.
+
+    In float64, operators that take only other types run as they are; numbers are quantised after
+    they were moved by up to half a step, since that much is rounding too.
+    """
+    jitter = torch.Generator().manual_seed(_JITTER_SEED)
+
+    def widely(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _wide_call(node, args, kwargs, jitter)
+
+    local = _Run(run_reference(program, inputs), names)
+    plain = _Run(run_reference(program, inputs), names)
+    wide = _Run(run_reference(program, inputs, call=widely), names)
+    while local.current is not None:
+        name, loop_pass, value = local.current
+        reference, exact = (run.reach(name, loop_pass) for run in (plain, wide))
+        if name in wanted:
+            yield Recomputed(name, loop_pass, *map(_arrays, (reference, value, exact)))
+        given = device(name, loop_pass)
+        if reference is not None:
+            plain.go_on(None)
+        if exact is not None:
+            wide.go_on(_replaced(exact, given) if given else None)
+        local.go_on(_replaced(value, given) if given else None)
+
+
+def flat_inputs(inputs: Any) -> list[Any]:
+    """The inputs one by one, as arrays and numbers."""
+    return [_arrays(value) for value in pytree.tree_leaves(inputs)]
+
+
+class _Run:
+    """A run that stands at the value that it computed last."""
+
+    def __init__(
+        self, run: Generator[tuple[str, Any], Any, None], names: Mapping[str, str]
+    ) -> None:
+        self._run, self._names = run, names
+        self._passes: dict[str, int] = {}
+        self.current: tuple[str, int, Any] | None = None
+        self.go_on(None)
+
+    def reach(self, name: str, loop_pass: int) -> Any:
+        """Go to a value; None where this run has none, since it took another branch."""
+        while self.current is not None and self.current[:2] != (name, loop_pass):
+            if "/" in name and "/" not in self.current[0]:
+                return None  # through with the branch or loop
+            self.go_on(None)
+        return None if self.current is None else self.current[2]
+
+    def go_on(self, instead: Any) -> None:
+        """To the next value, with another in place of the current one."""
+        try:
+            name, value = self._run.send(instead)
+        except StopIteration:
+            self.current = None
+            return
+        name = self._names.get(name, name)
+        loop_pass = self._passes.get(name, 0)
+        self._passes[name] = loop_pass + 1
+        self.current = name, loop_pass, value
+
+
+def _arrays(value: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, numpy_from_tensor, value)
+
+
+def _replaced(value: Any, given: Collection[tuple[int | None, Any]]) -> Any:
+    """The value with the device's in its place; in its own layout and type."""
+    elements = list(value) if isinstance(value, (tuple, list)) else value
+    for element, array in given:
+        if element is None:
+            elements = _like(elements, array)
+        else:
+            elements[element] = _like(elements[element], array)
+    return tuple(elements) if isinstance(elements, list) else elements
+
+
+def _like(value: Any, array: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or not isinstance(array, np.ndarray):
+        return value
+    given = tensor_from_numpy(array)
+    if given.numel() != value.numel():
+        return value
+    dtype = given.dtype if value.dtype == torch.float64 else value.dtype
+    return torch.empty_like(value, dtype=dtype).copy_(given.reshape(value.shape))
+
+
+# -- in float64
+
+
+def _wide_call(
+    node: Node, args: tuple[Any, ...], kwargs: dict[str, Any], jitter: torch.Generator
+) -> Any:
+    if getattr(getattr(node.target, "_schema", None), "is_mutable", False):
+        return node.target(*args, **kwargs)
+    if "quantize_per_tensor" in str(node.target) and "dequantize" not in str(node.target):
+        args = (_moved(args[0], args[1], jitter), *args[1:])
+    try:
+        wide = pytree.tree_map_only(torch.Tensor, _widened, (args, kwargs))
+        return node.target(*wide[0], **wide[1])
+    except (RuntimeError, TypeError, ValueError, AssertionError, NotImplementedError):
+        narrow = _narrowing(node)
+        narrowed = pytree.tree_map_only(torch.Tensor, narrow, (args, kwargs))
+        return node.target(*narrowed[0], **narrowed[1])
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _narrowing(node: Node) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What brings float64 back to the type that an operator computes in."""
+    types = [
+        value.dtype
+        for used in node.all_input_nodes
+        if isinstance(value := used.meta.get("val"), torch.Tensor) and value.is_floating_point()
+    ]
+    dtype = types[0] if types else torch.float32
+
+    def narrow(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(dtype) if tensor.dtype == torch.float64 else tensor
+
+    return narrow
+
+
+def _moved(tensor: Any, step: Any, jitter: torch.Generator) -> Any:
+    """The numbers, each moved by up to half a step."""
+    moves = torch.rand(tensor.shape, generator=jitter, dtype=torch.float64) - 0.5
+    return (tensor + moves * step).to(tensor.dtype)
+
+
+__all__ = ["DeviceValues", "Recomputed", "flat_inputs", "recompute"]

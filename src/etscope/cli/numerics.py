@@ -1,0 +1,185 @@
+"""`etscope numerics`: which operator's numbers go wrong, and which line of Python that is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from etscope.cli._open import FILE, open_trace, trace_options
+from etscope.cli._options import output_options
+
+if TYPE_CHECKING:
+    from etscope.analysis.numerics_rows import Numerics
+    from etscope.analysis.trace import Trace
+    from etscope.model.table import Table
+
+GRAPHS = {"edge": "edge_dialect_exported_program", "exported": "exported_program"}
+_COLUMNS = (
+    "instruction", "op", "node", "total", "local", "inherited", "noise", "limit", "verdict",
+    "odd", "module", "source",
+)  # fmt: skip
+
+
+@click.command(short_help="Find the operator whose numbers go wrong, and its line.")
+@trace_options
+@click.option("--inputs", type=FILE, metavar="FILE", help="The inputs that ran: .pt, .npz, …")
+@click.option(
+    "--metric", default="sqnr", show_default=True, metavar="NAME", help="Metric of the errors."
+)
+@click.option(
+    "--tolerance",
+    type=float,
+    metavar="X",
+    help="Worst error of an operator that is fine, in the metric. Default: by type.",
+)
+@click.option(
+    "--graph",
+    type=click.Choice(list(GRAPHS)),
+    default="edge",
+    show_default=True,
+    help="The reference: the program before lowering, or as torch.export made it.",
+)
+@click.option("--method", "-m", metavar="NAME", help="The method. Default: the one that ran.")
+@click.option("--run", type=click.IntRange(min=0), metavar="N", help="Which of its runs, from 0.")
+@click.option(
+    "--sort",
+    type=click.Choice(["run", "error"]),
+    default="run",
+    show_default=True,
+    help="Order of execution, or the worst first.",
+)
+@click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="Show N rows at most.")
+@click.option("--coverage", is_flag=True, help="Show what was not compared instead, and why.")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write a plot of the local errors: .png or .svg.",
+)
+@click.option("--columns", metavar="NAME,…", help="Show these columns, in order.")
+@output_options
+def command(
+    dump: str,
+    etrecord: str | None,
+    debug_buffer: str | None,
+    program: str | None,
+    force: bool,
+    source_unit: str,
+    inputs: str | None,
+    metric: str,
+    tolerance: float | None,
+    graph: str,
+    method: str | None,
+    run: int | None,
+    sort: str,
+    limit: int | None,
+    coverage: bool,
+    plot: Path | None,
+    columns: str | None,
+    format: str | None,
+    output: Path | None,
+    color: str,
+) -> int:
+    """Tell which operator of DUMP goes wrong, in which line of Python.
+
+    Each recorded value is compared with the reference (total), with what PyTorch makes of the
+    device's own inputs of that operator (local), and that with the reference (inherited). An
+    operator is wrong when its local error is worse than the limit: the tolerance, or a multiple of
+    what rounding alone does (noise).
+
+    Exit code 1 when an operator is wrong.
+    """
+    from etscope.cli._output import write_tables
+    from etscope.cli._progress import progress
+    from etscope.cli._quiet import quiet
+
+    if plot is not None:
+        from etscope.views.figures import checked_suffix
+
+        checked_suffix(plot)
+    trace = open_trace(dump, etrecord, debug_buffer, program, force=force)
+    with progress("computing the reference"), quiet():
+        found = _diagnosed(trace, program, inputs, metric, tolerance, GRAPHS[graph], method, run)
+    if plot is not None:
+        _plot(found, plot)
+    table = found.table(sort)
+    if coverage:
+        table = replace(found.coverage.table(), notes=found.notes)
+    if limit is not None:
+        table = table.take(range(min(limit, len(table))))
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    default = None if coverage else _shown(table)
+    write_tables([table], names, default, format, output, color)
+    return 0 if found.is_fine else 1
+
+
+def _diagnosed(
+    trace: Trace,
+    program: str | None,
+    inputs: str | None,
+    metric: str,
+    tolerance: float | None,
+    graph: str,
+    method: str | None,
+    run: int | None,
+) -> Numerics:
+    from etscope.formats.program_file import read_program_file
+    from etscope.inspector._numeric_gap import method_that_ran
+    from etscope.inspector._numerics import numerics_of
+
+    given = None
+    if inputs is not None:
+        given = _inputs(trace, method_that_ran(trace, method), inputs)
+    return numerics_of(
+        trace,
+        metric=metric,
+        tolerance=tolerance,
+        reference_graph=graph,
+        method=method,
+        run=run,
+        inputs=given,
+        bundle=None if program is None else read_program_file(program)[1],
+    )
+
+
+def _inputs(trace: Trace, method: str, path: str) -> list[Any]:
+    """The inputs of a file, in the order of the method's."""
+    program = trace.recorded_program
+    if program is None:
+        from etscope.formats.tensor_files import read_tensor_file
+
+        return list(read_tensor_file(path).values)
+    from etscope.model.input_names import record_input_names
+    from etscope.run._inputs import method_inputs
+
+    names = None if trace.record is None else record_input_names(trace.record, method)
+    return list(method_inputs(program, method, path, seed=0, input_names=names))
+
+
+def _shown(table: Table) -> list[str]:
+    """The columns for people: `odd` only where a value has NaN or infinities."""
+    has_odd = any(cell is not None for cell in table.values["odd"])
+    return [name for name in _COLUMNS if name != "odd" or has_odd]
+
+
+def _plot(found: Numerics, path: Path) -> None:
+    from etscope.model.table import Column, Kind
+    from etscope.views.error_plot import save_error_plot
+
+    table = found.table()
+    name = found.metric.name
+    measured = replace(
+        table,
+        columns=(*table.columns, Column(name, Kind.FLOAT)),
+        values={**table.values, name: table.values["local"]},
+    )
+    save_error_plot(
+        measured,
+        path,
+        name,
+        noise_floor=table.values["noise"],
+        title=f"Local error of {found.method}",
+    )
