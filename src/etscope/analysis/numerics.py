@@ -183,7 +183,7 @@ class _Diagnosis:
             excess=judged.excess,
             share=judged.share,
             verdict=WRONG if exceeds(self._metric, judged.error, judged.limit) else FINE,
-            odd=_odd_numbers(value, local, reference),
+            odd=_odd_numbers(value, reference),
         )
 
     def _row(self, pair: Pair, region: Region, loop_pass: int, value: Any) -> NumericsRow:
@@ -218,11 +218,9 @@ def _element(value: Any, pair: Pair) -> Any:
     return value if value is None or pair.element is None else value[pair.element]
 
 
-def _odd_numbers(value: Any, local: Any, reference: Any) -> OddNumbers | None:
-    nan, infinite = _counted(value)
-    if not nan + infinite:
-        return None
-    return OddNumbers(nan, infinite, sum(_counted(local)), sum(_counted(reference)))
+def _odd_numbers(value: Any, reference: Any) -> OddNumbers | None:
+    found = _counted(value)
+    return OddNumbers(*found, *_counted(reference)) if any(found) else None
 
 
 def _counted(value: Any) -> tuple[int, int]:

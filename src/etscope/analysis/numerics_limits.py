@@ -124,8 +124,7 @@ def _tolerated(expected: _Array, numbers: _Float64) -> _Array | None:
 
 def _with_noise(numbers: _Float64, exact: _Float64, factor: float) -> _Float64:
     with np.errstate(invalid="ignore", over="ignore"):
-        noise = numbers - exact
-        noise[numbers == exact] = 0.0  # infinities
+        noise = np.where(numbers == exact, 0.0, numbers - exact)  # of infinities, too
         return numbers + factor * noise
 
 

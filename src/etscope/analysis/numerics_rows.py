@@ -20,13 +20,17 @@ SORTS = ("run", "error")
 
 @dataclass(frozen=True, slots=True)
 class OddNumbers:
-    """How many NaN and infinities a device's value has; and how many of both are in what PyTorch
-    makes of the device's inputs, and in the reference."""
+    """How many NaN and infinities a device's value has, and how many the reference's."""
 
     nan: int
     infinite: int
-    local: int
-    reference: int
+    expected_nan: int
+    expected_infinite: int
+
+    @property
+    def is_unexpected(self) -> bool:
+        """Whether there are more than in the reference, where a mask may be infinite."""
+        return self.nan > self.expected_nan or self.infinite > self.expected_infinite
 
     def __str__(self) -> str:
         parts = [(self.nan, "NaN"), (self.infinite, "Inf")]
@@ -120,16 +124,12 @@ class Numerics:
 
     @cached_property
     def odd_origin(self) -> NumericsRow | None:
-        """The first value with NaN or infinities that was made of values without: first of all one
-        where the reference has none."""
-        odd = {row.pair.node for row in self.rows if row.odd is not None}
-        origins = [
-            row
-            for row in self.rows
-            if row.odd is not None and not any(name in odd for name in row.reads)
-        ]
-        unexpected = [row for row in origins if row.odd is not None and not row.odd.reference]
-        return next(iter(unexpected or origins), None)
+        """The first value with NaN or infinities that was made of values without: with more of
+        them than the reference has, or else with NaN that the reference has, too."""
+        odd = [row for row in self.rows if row.odd is not None]
+        unexpected = [row for row in odd if row.odd is not None and row.odd.is_unexpected]
+        nan = [row for row in odd if row.odd is not None and row.odd.nan]
+        return _first_of_flow(unexpected) or _first_of_flow(nan)
 
     @property
     def is_fine(self) -> bool:
@@ -167,8 +167,8 @@ class Numerics:
             notes.append(f"{inherited} values are wrong only because of what went in")
         origin = self.odd_origin
         if origin is not None and origin.odd is not None:
-            has = "has them, too" if origin.odd.reference else "has none"
-            notes.append(f"{origin.odd} come from {described(origin)}; the reference {has} there")
+            expected = "" if origin.odd.is_unexpected else ", as in the reference"
+            notes.append(f"{origin.odd} come from {described(origin)}{expected}")
         notes += self.doubts
         notes.append(str(self.coverage))
         return tuple(notes)
@@ -245,6 +245,13 @@ class Numerics:
             f"; the worst {self.metric.title} to the reference is {self._value(worst.total)}, in "
             f"instruction {worst.pair.instruction}"
         )
+
+
+def _first_of_flow(rows: Sequence[NumericsRow]) -> NumericsRow | None:
+    """The first that reads a value of none of them."""
+    nodes = {row.pair.node for row in rows}
+    free = (row for row in rows if not any(name in nodes for name in row.reads))
+    return next(free, None)
 
 
 def described(row: NumericsRow) -> str:

@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.fx.node import Node
 from torch.utils import _pytree as pytree
 
-from etscope.bridge.reference import run_reference
+from etscope.bridge.reference import run_reference, writes_in_place
 from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
 
 _JITTER_SEED = 0
@@ -63,6 +63,7 @@ def recompute(
     def widely(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return _wide_call(node, args, kwargs, jitter)
 
+    kept = _parameters(program) if writes_in_place(program.graph_module) else None
     local = _Run(run_reference(program, inputs), names)
     plain = _Run(run_reference(program, inputs), names)
     wide = _Run(run_reference(program, inputs, call=widely), names)
@@ -75,8 +76,8 @@ def recompute(
         if reference is not None:
             plain.go_on(None)
         if exact is not None:
-            wide.go_on(_replaced(exact, given) if given else None)
-        local.go_on(_replaced(value, given) if given else None)
+            wide.go_on(_replaced(exact, given, kept) if given else None)
+        local.go_on(_replaced(value, given, kept) if given else None)
 
 
 def flat_inputs(inputs: Any) -> list[Any]:
@@ -120,25 +121,43 @@ def _arrays(value: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, numpy_from_tensor, value)
 
 
-def _replaced(value: Any, given: Collection[tuple[int | None, Any]]) -> Any:
-    """The value with the device's in its place; in its own layout and type."""
+def _parameters(program: ExportedProgram) -> set[int]:
+    """Where the program's own weights are in memory."""
+    return {tensor.untyped_storage().data_ptr() for tensor in program.state_dict.values()}
+
+
+def _replaced(
+    value: Any, given: Collection[tuple[int | None, Any]], kept: Collection[int] | None
+) -> Any:
+    """The value with the device's in its place.
+
+    kept: None for a graph that does not write to values. In one that does, the same memory may be
+    the value of several nodes, so the device's goes there; but not where `kept` says.
+    """
     elements = list(value) if isinstance(value, (tuple, list)) else value
     for element, array in given:
         if element is None:
-            elements = _like(elements, array)
+            elements = _like(elements, array, kept)
         else:
-            elements[element] = _like(elements[element], array)
+            elements[element] = _like(elements[element], array, kept)
     return tuple(elements) if isinstance(elements, list) else elements
 
 
-def _like(value: Any, array: Any) -> Any:
+def _like(value: Any, array: Any, kept: Collection[int] | None) -> Any:
+    """The array as a tensor, in the layout and type of `value`."""
     if not isinstance(value, torch.Tensor) or not isinstance(array, np.ndarray):
         return value
     given = tensor_from_numpy(array)
     if given.numel() != value.numel():
         return value
+    given = given.reshape(value.shape)
+    if kept is not None and value.untyped_storage().data_ptr() not in kept:
+        try:
+            return value.copy_(given)
+        except RuntimeError:  # several elements at one place of memory
+            return given
     dtype = given.dtype if value.dtype == torch.float64 else value.dtype
-    return torch.empty_like(value, dtype=dtype).copy_(given.reshape(value.shape))
+    return torch.empty_like(value, dtype=dtype).copy_(given)
 
 
 # -- in float64

@@ -85,7 +85,7 @@ def keeps_state(program: ExportedProgram) -> bool:
     if OutputKind.BUFFER_MUTATION in kinds:
         return True
     buffers = any(spec.kind is InputKind.BUFFER for spec in program.graph_signature.input_specs)
-    return buffers and _writes(program.graph_module)
+    return buffers and writes_in_place(program.graph_module)
 
 
 def call_names(program: ExportedProgram) -> list[str]:
@@ -125,7 +125,7 @@ def _bound(
             f"the reference graph takes {len(users)} inputs, and there are {len(values)}",
             hint=INPUTS_HINT,
         )
-    writes = _writes(program.graph_module)
+    writes = writes_in_place(program.graph_module)
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     given = iter(values)
     bound: list[Any] = []
@@ -190,7 +190,7 @@ def _described(value: Any) -> str:
     return f"{dtype}[{', '.join(str(size) for size in value.shape)}]"
 
 
-def _writes(module: torch.fx.GraphModule) -> bool:
+def writes_in_place(module: torch.fx.GraphModule) -> bool:
     """Whether a node of the graph, or of one below it, writes to its arguments."""
     for part in module.modules():
         for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
