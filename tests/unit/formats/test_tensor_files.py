@@ -364,7 +364,7 @@ def test_types_that_numpy_s_files_cannot_hold(name: str, tmp_path: Path) -> None
 def test_what_cannot_be_written(
     file: str, values: list[Any], names: list[str], words: str, tmp_path: Path
 ) -> None:
-    if path.endswith(".safetensors"):
+    if file.endswith(".safetensors"):
         pytest.importorskip("safetensors")
     with pytest.raises(UsageError) as caught:
         write_tensor_file(tmp_path / file, values, names)
