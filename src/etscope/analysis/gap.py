@@ -329,6 +329,9 @@ class _Comparison:
                 self._fail(pair, f"logged as {logged_shape}, but {list(shape)} in the reference")
                 return None
             logged = np.reshape(logged, shape)
+        if np.size(expected) == 0:
+            self._fail(pair, "it has no elements", "empty")
+            return None
         row = self._row(pair, expected, logged, loop_pass)
         if self._keep is not None:
             self._keep(row, expected, logged)
@@ -354,10 +357,10 @@ class _Comparison:
             module=module_path(node) or "",
         )
 
-    def _fail(self, pair: Pair, reason: str) -> None:
+    def _fail(self, pair: Pair, reason: str, kind: str = "differs") -> None:
         label = self._records[pair.instruction].label
         self._failed[pair] = Unpaired(
-            reason, "differs", instruction=pair.instruction, output=pair.output, op=label
+            reason, kind, instruction=pair.instruction, output=pair.output, op=label
         )
 
     def coverage(self) -> Coverage:

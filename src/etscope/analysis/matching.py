@@ -53,7 +53,7 @@ class Unpaired:
     """A value without partner, and why. A runtime output has an instruction; a node has a name.
 
     `kind` is the reason's class: "inside" (of an operator or delegate), "not logged", "view",
-    "ambiguous", "differs" (in shape or dtype), "unknown".
+    "not run", "ambiguous", "differs" (in shape or dtype), "empty", "unknown".
     """
 
     reason: str

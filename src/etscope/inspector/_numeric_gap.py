@@ -79,7 +79,14 @@ def gap_of(
     chosen = chosen_run(trace, wanted, run)
     check_values(trace)
     given = inputs_of_run(trace, wanted, chosen, inputs, bundle)
-    reference = reference_of(trace, wanted, reference_graph, given, best_effort=best_effort)
+    reference = reference_of(
+        trace,
+        wanted,
+        reference_graph,
+        given,
+        best_effort=best_effort,
+        is_first_run=chosen == runs_of(trace, wanted)[0],
+    )
     return numeric_gap(trace, wanted, reference, metrics, run, keep=keep)
 
 

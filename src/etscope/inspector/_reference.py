@@ -30,12 +30,14 @@ def reference_of(
     inputs: Any,
     *,
     best_effort: bool = False,
+    is_first_run: bool = True,
 ) -> Reference:
     """The graph `name` of a method on `inputs`.
 
     name: "exported_program", "edge_dialect_exported_program", or another graph of the record. By
     default the exported program, if the edge program's nodes all lead back to it, or
-    `best_effort` does without that; else the edge program.
+    `best_effort` does without that; else the edge program. is_first_run: whether the state that
+    the method keeps, if any, is that of the program.
 
     Raises `NumericGapError` without a record, for a graph that it does not have (an unknown
     name), and, when the reference is run, for inputs that are not the program's.
@@ -53,7 +55,7 @@ def reference_of(
     found = graph
 
     def values() -> Iterator[tuple[str, Any]]:
-        yield from _values(record, found, inputs)
+        yield from _values(record, found, inputs, is_first_run)
 
     return Reference(graph.name, graph, values)
 
@@ -111,10 +113,17 @@ def _handles_without_origin(edge: Graph, graph: Graph) -> list[str]:
 # -- values
 
 
-def _values(record: RecordView, graph: Graph, inputs: Any) -> Iterator[tuple[str, Any]]:
+def _values(
+    record: RecordView, graph: Graph, inputs: Any, is_first_run: bool
+) -> Iterator[tuple[str, Any]]:
     program, names = named_program(record, graph)
-    from etscope.bridge.reference import reference_arrays
+    from etscope.bridge.reference import keeps_state, reference_arrays
 
+    if not is_first_run and keeps_state(program):
+        raise NumericGapError(
+            "this method keeps state from run to run, and the state before this run is not known",
+            hint="compare the first run: run=0",
+        )
     for name, value in reference_arrays(program, inputs):
         yield names.get(name, name), value
 

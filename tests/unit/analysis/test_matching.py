@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("executorch.exir")
 
-from etscope.analysis.correlate import MethodSymbols  # noqa: E402
-from etscope.analysis.match_graph import LoggedSpec, difference  # noqa: E402
-from etscope.analysis.matching import match  # noqa: E402
-from etscope.analysis.program import InstructionRecord  # noqa: E402
-from etscope.model.graph import Graph, Node, TensorSpec, Value  # noqa: E402
-from tests.numeric_runs import ATEN, EDGE, compared  # noqa: E402
+from etscope.analysis.correlate import MethodSymbols
+from etscope.analysis.match_graph import LoggedSpec, difference
+from etscope.analysis.matching import match
+from etscope.analysis.program import InstructionRecord
+from etscope.model.graph import Graph, Node, TensorSpec, Value
+from tests.numeric_runs import ATEN, EDGE, compared
 
 # artefact -> pairs with the exported program and with the edge program
 FLOAT = {
@@ -104,7 +104,7 @@ def test_a_linear_layer_of_a_batch_is_its_product_in_another_shape() -> None:
     (first,) = result.matching.by_node["linear"]
     assert first.is_view
     assert result.logged.values(first)[0].shape == (6, 6)
-    views = [item for item in compared("batched_linear", EDGE).matching.unpaired_nodes]
+    views = compared("batched_linear", EDGE).matching.unpaired_nodes
     assert {item.kind for item in views} == {"view"}
 
 
@@ -194,7 +194,7 @@ def kernel(number: int, operator: str, *, reads: int, writes: int) -> Instructio
 def test_equal_operators_are_told_apart_by_what_they_read() -> None:
     graph = chain("aten.sin.default", "aten.sin.default", "aten.sin.default")
     symbols = MethodSymbols("forward", graph, handles={0: 1, 1: 1, 2: 1})
-    specs = dict.fromkeys(range(3), [LoggedSpec("float32", (2,))])
+    specs = {number: [LoggedSpec("float32", (2,))] for number in range(3)}
     records = [kernel(i, "sin", reads=i, writes=i + 1) for i in range(3)]
     found = match(graph, symbols, records, specs, outputs=(3,))
     assert [pair.node for pair in found.pairs] == ["n0", "n1", "n2"]

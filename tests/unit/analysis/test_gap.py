@@ -1,0 +1,148 @@
+"""The comparison along a reference: rows, coverage, and what cannot be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("executorch.exir")
+
+from etscope.analysis.gap import Reference, numeric_gap
+from etscope.analysis.metrics import METRICS
+from etscope.errors import NumericGapError, UsageError
+from etscope.inspector._reference import reference_of
+from tests.numeric_runs import ATEN, EDGE, inputs_of, inspector
+
+
+def reference(name: str, graph: str, method: str = "forward") -> tuple[Any, Reference]:
+    trace = inspector(name).trace
+    return trace, reference_of(trace, method, graph, inputs_of(name, method))
+
+
+@pytest.mark.parametrize("graph", [ATEN, EDGE])
+@pytest.mark.parametrize(
+    "name", ["cnn_portable", "channels_last", "many_delegates", "while_loop", "cond"]
+)
+def test_a_right_program_has_small_gaps(name: str, graph: str) -> None:
+    trace, found = reference(name, graph)
+    gap = numeric_gap(trace, "forward", found, ["mse", "max_abs"])
+    assert gap.rows and gap.coverage.pairs
+    assert all(row.metrics["mse"] is not None and row.metrics["mse"] < 1e-8 for row in gap.rows)
+    table = gap.table()
+    assert len(table) == len(gap.rows)
+    assert {"instruction", "node", "op", "mse", "max_abs", "source", "handles"} <= set(table.names)
+
+
+def altered(found: Reference, node: str, change: Any) -> Reference:
+    """The reference with one node's value changed."""
+
+    def values() -> Iterator[tuple[str, Any]]:
+        for name, value in found.values():
+            yield name, change(value) if name == node else value
+
+    return replace(found, values=values)
+
+
+def test_the_wrong_operator_comes_first() -> None:
+    trace, found = reference("cnn_portable", EDGE)
+    gap = numeric_gap(trace, "forward", found, ["mse"])
+    node = next(row.node for row in gap.rows[7:] if row.pair.element is None)
+    worse = numeric_gap(trace, "forward", altered(found, node, lambda v: v + 1), ["mse"])
+    assert worse.worst_first()[0].node == node
+    assert worse.worst_first()[0].metrics["mse"] == pytest.approx(1, rel=1e-3)
+
+
+def test_nan_in_one_of_them_is_the_worst() -> None:
+    trace, found = reference("cnn_portable", EDGE)
+    rows = numeric_gap(trace, "forward", found, ["mse"]).rows
+    node = next(row.node for row in rows[3:] if row.pair.element is None)
+    broken = altered(found, node, lambda v: np.full_like(v, np.nan))
+    first = numeric_gap(trace, "forward", broken, ["mse", "snr"]).worst_first()[0]
+    assert first.node == node and np.isnan(first.metrics["mse"])  # type: ignore[arg-type]
+
+
+def test_another_shape_at_run_time_is_not_compared() -> None:
+    trace, found = reference("dynamic_shape", EDGE)
+    whole = numeric_gap(trace, "forward", found)
+    cut = altered(found, "aten_relu_default", lambda v: v[:2])
+    gap = numeric_gap(trace, "forward", cut)
+    assert len(gap.rows) == len(whole.rows) - 1
+    assert gap.coverage.pairs == whole.coverage.pairs - 1
+    reasons = [item.reason for item in gap.coverage.outputs]
+    assert "logged as [5, 6], but [2, 6] in the reference" in reasons
+
+
+def test_a_branch_that_only_the_device_took_is_not_compared() -> None:
+    trace, found = reference("cond", EDGE)
+    whole = numeric_gap(trace, "forward", found)
+    other = reference_of(trace, "forward", EDGE, [-inputs_of("cond")[0]])
+    gap = numeric_gap(trace, "forward", other)
+    inside = [row for row in whole.rows if "/" in row.node]
+    assert inside and not any("/" in row.node for row in gap.rows)
+    assert sum("another branch" in item.reason for item in gap.coverage.outputs) == len(inside)
+
+
+def test_runs_are_chosen_by_number() -> None:
+    trace = inspector("varying_inputs").trace
+    for case in range(4):
+        found = reference_of(trace, "forward", EDGE, inputs_of("varying_inputs", case=case))
+        gap = numeric_gap(trace, "forward", found, ["mse"], run=case)
+        assert all(row.metrics["mse"] < 1e-10 for row in gap.rows)  # type: ignore[operator]
+        other = numeric_gap(trace, "forward", found, ["mse"], run=(case + 1) % 4)
+        assert max(row.metrics["mse"] for row in other.rows) > 1e-3  # type: ignore[type-var, operator]
+        assert gap.run != other.run
+    with pytest.raises(UsageError, match="ran 4 times"):
+        numeric_gap(trace, "forward", found, run=4)
+
+
+def test_methods_with_the_same_events_are_told_apart_by_their_values() -> None:
+    for method in ("forward", "extra"):
+        trace, found = reference("forward_and_extra", EDGE, method)
+        gap = numeric_gap(trace, method, found, ["mse"])
+        assert gap.method == method
+        assert all(row.metrics["mse"] < 1e-10 for row in gap.rows)  # type: ignore[operator]
+
+
+def test_values_can_be_kept() -> None:
+    trace, found = reference("batched_linear", ATEN)
+    kept: list[tuple[Any, Any, Any]] = []
+    gap = numeric_gap(trace, "forward", found, keep=lambda *entry: kept.append(entry))
+    assert [entry[0] for entry in kept] == list(gap.rows)
+    for row, expected, logged in kept:
+        assert expected.shape == logged.shape == row.shape
+
+
+def test_a_loop_has_a_row_for_each_pass() -> None:
+    trace, found = reference("while_loop", EDGE)
+    gap = numeric_gap(trace, "forward", found)
+    (pair,) = {row.pair for row in gap.rows if row.node.endswith("sigmoid_default")}
+    assert [row.loop_pass for row in gap.rows if row.pair == pair] == list(range(5))
+
+
+def test_every_metric_can_be_measured() -> None:
+    trace, found = reference("int_outputs", EDGE)
+    gap = numeric_gap(trace, "forward", found, list(METRICS))
+    assert set(gap.rows[0].metrics) == set(METRICS)
+
+
+def test_without_a_debug_buffer_there_is_nothing_to_compare() -> None:
+    trace, found = reference("cnn_portable", EDGE)
+    with pytest.raises(NumericGapError, match="debug buffer"):
+        numeric_gap(replace(trace, debug_buffer=None), "forward", found)
+
+
+def test_a_method_that_did_not_run() -> None:
+    trace, found = reference("cnn_portable", EDGE)
+    with pytest.raises(NumericGapError, match="no run of the method 'other'"):
+        numeric_gap(trace, "other", found)
+
+
+def test_nothing_compared_is_an_error() -> None:
+    trace, found = reference("cnn_portable", EDGE)
+    empty = replace(found, values=lambda: iter(()))
+    with pytest.raises(NumericGapError, match="none of the 36 values"):
+        numeric_gap(trace, "forward", empty)
