@@ -27,12 +27,18 @@ RANKS: dict[str, float] = {
     "web": 7,
     "etdb": 7,
     "lab": 7,
+    "bisect": 7,
     "cli": 8,
     "__main__": 9,
     "": 9,  # etscope/__init__.py: the face, which names everything and loads nothing
 }
-APPLICATIONS = {"export", "run", "web", "etdb", "lab"}
-ALLOWED_BETWEEN_APPLICATIONS = {("lab", "run"), ("lab", "web")}
+APPLICATIONS = {"export", "run", "web", "etdb", "lab", "bisect"}
+ALLOWED_BETWEEN_APPLICATIONS = {
+    ("lab", "run"),
+    ("lab", "web"),
+    ("bisect", "run"),
+    ("bisect", "export"),
+}
 HEAVY = {"torch", "executorch"}
 
 

@@ -30,7 +30,7 @@ class Parts(NamedTuple):
     reference_outputs: Flat
 
 
-class _Method(NamedTuple):
+class Method(NamedTuple):
     """A method on its way: the exported program, what to feed it, what it answers in PyTorch, and
     the program before it was quantised."""
 
@@ -52,18 +52,19 @@ def export_model(
     new_record: Callable[[], Any],
 ) -> Parts:
     """See `etscope.export.export`; `new_record` makes an empty `ETRecord`."""
-    _check_options(backend, quantize, calibration)
-    methods = _methods(model, inputs, dynamic_shapes, strict)
-    if quantize:
-        rounds = None if calibration is None else [inputs_of(one) for one in calibration]
-        methods = {
-            name: _quantized(method, QUANTIZERS[backend](), rounds, dynamic_shapes)
-            for name, method in methods.items()
-        }
+    methods = methods_of(
+        model,
+        inputs,
+        backend=backend,
+        quantize=quantize,
+        dynamic_shapes=dynamic_shapes,
+        strict=strict,
+        calibration=calibration,
+    )
     programs = {name: method.program for name, method in methods.items()}
-    program = _lowered(programs, backend, new_record)
+    program = lowered(programs, backend, new_record)
     record = program.get_etrecord()
-    example_inputs = {name: _flat_inputs(one.program, one.inputs) for name, one in methods.items()}
+    example_inputs = {name: flat_inputs(one.program, one.inputs) for name, one in methods.items()}
     outputs = {name: method.outputs for name, method in methods.items()}
     main = "forward" if "forward" in methods else next(iter(methods))
     if main == "forward" or len(methods) == 1:
@@ -76,6 +77,28 @@ def export_model(
             {label if name == "forward" else f"{label}/{name}": unquantized}
         )
     return Parts(program, record, example_inputs, outputs)
+
+
+def methods_of(
+    model: Any,
+    inputs: Any,
+    *,
+    backend: str,
+    quantize: bool = False,
+    dynamic_shapes: Any = None,
+    strict: bool | None = None,
+    calibration: Sequence[Any] | None = None,
+) -> dict[str, Method]:
+    """The methods of a model, exported and quantised: as they are before they are lowered."""
+    _check_options(backend, quantize, calibration)
+    methods = _methods(model, inputs, dynamic_shapes, strict)
+    if not quantize:
+        return methods
+    rounds = None if calibration is None else [inputs_of(one) for one in calibration]
+    return {
+        name: _quantized(method, QUANTIZERS[backend](), rounds, dynamic_shapes)
+        for name, method in methods.items()
+    }
 
 
 def _check_options(backend: str, quantize: bool, calibration: object) -> None:
@@ -98,7 +121,7 @@ def _check_options(backend: str, quantize: bool, calibration: object) -> None:
 
 def _methods(
     model: Any, inputs: Any, dynamic_shapes: Any, strict: bool | None
-) -> dict[str, _Method]:
+) -> dict[str, Method]:
     if isinstance(model, torch.nn.Module):
         given = inputs_of(inputs)
         if given is None:
@@ -137,18 +160,18 @@ def _of_method(name: str, inputs: Any, programs: Mapping[str, Any]) -> Any:
 
 def _from_module(
     model: torch.nn.Module, inputs: Inputs, dynamic_shapes: Any, strict: bool | None
-) -> _Method:
+) -> Method:
     with _evaluating(model):
         outputs = _eager(model, inputs)
-        return _Method(_exported(model, inputs, dynamic_shapes, strict), inputs, outputs)
+        return Method(_exported(model, inputs, dynamic_shapes, strict), inputs, outputs)
 
 
-def _from_program(name: str, program: ExportedProgram, inputs: Inputs | None) -> _Method:
+def _from_program(name: str, program: ExportedProgram, inputs: Inputs | None) -> Method:
     if inputs is None:
         if program.example_inputs is None:
             raise UsageError(f"the method {name!r} has no example inputs", hint=NO_INPUTS_HINT)
         inputs = Inputs(*program.example_inputs)
-    return _Method(program, inputs, _eager(_module_of(program), inputs))
+    return Method(program, inputs, _eager(_module_of(program), inputs))
 
 
 def _module_of(program: ExportedProgram) -> torch.nn.Module:
@@ -243,8 +266,8 @@ def _exported_as(
 
 
 def _quantized(
-    method: _Method, quantizer: Any, calibration: Sequence[Inputs | None] | None, dynamic: Any
-) -> _Method:
+    method: Method, quantizer: Any, calibration: Sequence[Inputs | None] | None, dynamic: Any
+) -> Method:
     """The method with int8 weights and activations; its outputs are those of the quantised graph
     in PyTorch."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
@@ -267,10 +290,10 @@ def _quantized(
         raise ExportFailure(f"the model cannot be quantised: {innermost(error)}") from error
     outputs = _eager(converted, method.inputs)
     program = _exported(converted, method.inputs, dynamic, strict=False)
-    return _Method(program, method.inputs, outputs, method.program)
+    return Method(program, method.inputs, outputs, method.program)
 
 
-def _lowered(
+def lowered(
     programs: Mapping[str, ExportedProgram], backend: str, new_record: Callable[[], Any]
 ) -> ExecutorchProgramManager:
     try:
@@ -283,7 +306,7 @@ def _lowered(
         ) from error
 
 
-def _flat_inputs(program: ExportedProgram, inputs: Inputs) -> tuple[Any, ...]:
+def flat_inputs(program: ExportedProgram, inputs: Inputs) -> tuple[Any, ...]:
     """In the order of the program's own list of inputs."""
     kwargs = inputs.kwargs
     if kwargs:

@@ -55,6 +55,7 @@ COMMANDS: dict[str, CommandSpec] = {
     "convert": CommandSpec(
         "etscope.cli.convert", "Export the events: Perfetto, Chrome, speedscope, Parquet, CSV…"
     ),
+    "bisect": CommandSpec("etscope.cli.bisect", "Find the smallest piece of a model that fails."),
     "info": CommandSpec("etscope.cli.info", "Tell what an ETDump, ETRecord, .pte or .bpte holds."),
     "graph": CommandSpec("etscope.cli.graph", "Look into the graphs of an ETRecord."),
     "slim": CommandSpec("etscope.cli.slim", "Shrink an ETRecord to what attribution needs."),

@@ -1,0 +1,28 @@
+"""Find the smallest piece of a model that fails on the runtime.
+
+from etscope.bisect import bisect
+
+found = bisect("model.pt2", "bisected", backend="xnnpack")
+print(found.pieces)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etscope._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from etscope.bisect._answer import Answer
+    from etscope.bisect._bisect import Bisected, bisect
+
+__all__ = ["Answer", "Bisected", "bisect"]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Answer": "etscope.bisect._answer",
+        "Bisected": "etscope.bisect._bisect",
+        "bisect": "etscope.bisect._bisect",
+    },
+)

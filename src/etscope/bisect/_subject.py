@@ -1,0 +1,75 @@
+"""The model that is cut into pieces: what a user names, or holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etscope.errors import FormatError, MissingDataError
+from etscope.formats.identify import ETRECORD, identify
+from etscope.formats.source import PathLike
+
+if TYPE_CHECKING:
+    from etscope.bridge.pieces import Subject
+
+
+def find_subject(
+    model: Any,
+    inputs: Sequence[PathLike | Any],
+    *,
+    backend: str,
+    quantize: bool,
+    strict: bool | None,
+    method: str | None,
+    seed: int,
+) -> Subject:
+    """The program to cut, of a name ("file.pt2", "record.etrecord", "file.py:make") or of a
+    `Source`; `inputs` are samples, files of them among those, the model's own if there are none."""
+    from etscope.bridge.pieces import check_samples, subject_of
+    from etscope.export import Source, load_model
+
+    source = model
+    if isinstance(model, (str, Path)):
+        model = str(model)
+        source = _of_record(model) if _is_record(model) else load_model(model, seed=seed)
+    elif not isinstance(model, Source):
+        source = Source("", type(model).__name__, model)
+    samples = [
+        source.read_inputs(one) if isinstance(one, (str, Path)) else one for one in inputs
+    ] or [source.inputs]
+    subject = subject_of(
+        source.model,
+        samples[0],
+        samples[1:],
+        backend=backend,
+        quantize=quantize,
+        strict=strict,
+        method=method,
+    )
+    check_samples(subject)
+    return subject
+
+
+def _is_record(path: str) -> bool:
+    try:
+        return Path(path).is_file() and identify(path) == ETRECORD
+    except FormatError:
+        return False
+
+
+def _of_record(path: str) -> Any:
+    from etscope.etrecord import parse_etrecord
+    from etscope.export import Source
+
+    record = parse_etrecord(path)
+    programs = record.exported_programs
+    if not programs:
+        raise MissingDataError(
+            f"{path} has no exported program, which is what can be cut",
+            hint="etscope export writes it; generate_etrecord(exported_program=) takes it",
+        )
+    name = "forward" if "forward" in programs else next(iter(programs))
+    model = {name: programs[name]}
+    inputs = record._representative_inputs
+    return Source(path, Path(path).stem, model, None if inputs is None else {name: tuple(inputs)})

@@ -1,0 +1,83 @@
+"""`etscope bisect`, as a person calls it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from etscope.bisect._search import STRATEGIES
+from etscope.cli import bisect as command
+from etscope.cli import main
+from etscope.export import export
+
+MODEL = """
+import torch
+
+class Bad(torch.nn.Module):
+    example_inputs = (torch.ones(1, 4),)
+
+    def forward(self, x):
+        return torch.sigmoid(torch.relu(x).sort(dim=1).values)
+
+class Fine(torch.nn.Module):
+    example_inputs = (torch.ones(1, 4),)
+
+    def forward(self, x):
+        return torch.relu(x)
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "bad_model", raising=False)
+    Path("bad_model.py").write_text(MODEL)
+
+
+def run(capfd: Any, *arguments: object) -> tuple[int, str, str]:
+    code = main(["bisect", *(str(argument) for argument in arguments)])
+    captured = capfd.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_a_failing_piece_is_told_with_its_line(capfd: Any) -> None:
+    """An operator that has no kernel: a failure in the process of its own."""
+    code, out, err = run(capfd, "bad_model.py:Bad", "-o", "out", "-f", "json")
+    assert (code, err) == (1, "")
+    (row,) = json.loads(out)["rows"]
+    assert row["nodes"] == ["sort"]
+    assert row["source"] == ["bad_model.py:8"]
+    assert row["failure"] == "fails to run"
+    assert row["detail"] == "this runtime has no kernel for aten::sort.values"
+    assert Path("out/repro/repro.py").is_file()
+
+    assert run(capfd, "bad_model.py:Bad", "-o", "out")[0] == 2
+    code, _, err = run(capfd, "bad_model.py:Bad", "-o", "out", "--resume", "-b", "xnnpack")
+    assert code == 3
+    assert "of another backend: portable" in err
+
+
+def test_nothing_to_find(capfd: Any) -> None:
+    code, out, err = run(capfd, "bad_model.py:Fine", "-o", "out", "--no-isolate")
+    assert (code, err) == (0, "")
+    assert "Nothing to find: the whole model is good." in out
+    assert not Path("out/repro").exists()
+
+
+def test_a_record_and_a_command_that_knows_nothing(capfd: Any) -> None:
+    export(torch.nn.ReLU(), (torch.ones(2),)).save("saved", bundle=False)
+    skip = "sh -c 'exit 125' {program}"
+    code, _, err = run(capfd, "saved/model.etrecord", "-o", "out", "--command", skip)
+    assert code == 4
+    assert "the command said so" in err
+    assert run(capfd, "saved/model.etrecord", "-o", "new", "--no-isolate")[0] == 0
+
+
+def test_the_words_are_those_of_the_library() -> None:
+    assert command.STRATEGIES == STRATEGIES
