@@ -68,7 +68,7 @@ def comparisons() -> dict[str, Comparison | Limit]:
             ours=lambda: _cold_start(["-m", "etscope", "inspect"], "--etrecord", repeats=10),
         ),
         "run_overhead": Comparison(
-            "an iteration of `run()`, the bare bindings as the other side, a CNN of 2.5 ms",
+            "CPU of an iteration of `run()`, the bare bindings as the other side, a CNN of 2.5 ms",
             target=1 / 1.05,
             upstream=lambda: overhead(False, "cnn_portable"),
             ours=lambda: overhead(True, "cnn_portable"),
