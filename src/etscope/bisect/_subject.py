@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,8 @@ def find_subject(
         source = _of_record(model) if _is_record(model) else load_model(model, seed=seed)
     elif not isinstance(model, Source):
         source = Source("", type(model).__name__, model)
+    by_method = isinstance(source.model, Mapping)
+    source = _one_method(source, method)
     samples = [
         source.read_inputs(one) if isinstance(one, (str, Path)) else one for one in inputs
     ] or [source.inputs]
@@ -45,7 +48,7 @@ def find_subject(
         backend=backend,
         quantize=quantize,
         strict=strict,
-        method=method,
+        method=None if by_method else method,
     )
     check_samples(subject)
     return subject
@@ -59,6 +62,7 @@ def _is_record(path: str) -> bool:
 
 
 def _of_record(path: str) -> Any:
+    from etscope.bridge.pieces import nested
     from etscope.etrecord import parse_etrecord
     from etscope.export import Source
 
@@ -69,7 +73,20 @@ def _of_record(path: str) -> Any:
             f"{path} has no exported program, which is what can be cut",
             hint="etscope export writes it; generate_etrecord(exported_program=) takes it",
         )
-    name = "forward" if "forward" in programs else next(iter(programs))
-    model = {name: programs[name]}
-    inputs = record._representative_inputs
-    return Source(path, Path(path).stem, model, None if inputs is None else {name: tuple(inputs)})
+    flat = record._representative_inputs
+    main = "forward" if "forward" in programs else next(iter(programs))
+    inputs = {} if flat is None else {main: nested(programs[main], flat)}
+    return Source(path, Path(path).stem, programs, inputs)
+
+
+def _one_method(source: Any, method: str | None) -> Any:
+    """The source of one program where there is one for each method."""
+    if not isinstance(source.model, Mapping):
+        return source
+    name = method or ("forward" if "forward" in source.model else next(iter(source.model)))
+    if name not in source.model:
+        raise MissingDataError(
+            f"the model has no method {name!r}", hint=f"methods are: {', '.join(source.model)}"
+        )
+    inputs = source.inputs.get(name) if isinstance(source.inputs, Mapping) else source.inputs
+    return replace(source, model=source.model[name], inputs=inputs)

@@ -84,6 +84,14 @@ def subject_of(
     return Subject(program, flat)
 
 
+def nested(program: ExportedProgram, flat: Sequence[Any]) -> Inputs:
+    """Flat inputs as the program takes them, by position and by keyword."""
+    spec = program.call_spec.in_spec
+    if len(flat) != spec.num_leaves:
+        raise UsageError(f"the program takes {spec.num_leaves} inputs, and there are {len(flat)}")
+    return Inputs(*pytree.tree_unflatten(list(flat), spec))
+
+
 def _plain(program: ExportedProgram, inputs: Inputs) -> ExportedProgram:
     """The program of static shapes, and in the functional form, where values are not written to."""
     try:

@@ -17,7 +17,7 @@ from torch import nn
 from etscope.bisect import bisect
 from etscope.bisect._answer import LOWER, RUN, VALUE
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
-from etscope.export import Source
+from etscope.export import Source, export
 from tests.unit.bisect.planted import WIDTH, Products, Sorted, Tangent, backend, generated
 
 PLANTS: list[tuple[type[nn.Module], str]] = [(Tangent, VALUE), (Products, LOWER), (Sorted, RUN)]
@@ -213,3 +213,26 @@ def test_options_that_make_no_sense(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=words):
             bisect(model, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
+
+
+class Keywords(nn.Module):
+    def forward(self, x: torch.Tensor, *, scale: torch.Tensor) -> torch.Tensor:
+        return torch.tan(x) * scale
+
+
+def test_a_record_may_have_methods_and_inputs_by_keyword(tmp_path: Path) -> None:
+    given = {"x": torch.ones(1, 2), "scale": torch.ones(1)}
+    programs = {
+        "forward": torch.export.export(Keywords(), (), given),
+        "other": torch.export.export(nn.ReLU(), (torch.ones(2),)),
+    }
+    export(programs).save(tmp_path, "saved", bundle=False)
+    path = tmp_path / "saved.etrecord"
+    with backend() as name, mock.patch("etscope.bisect._repro._confirm"):
+        found = bisect(path, tmp_path / "a", backend=name, isolate=False)
+        assert found.nodes == [["tan"]]
+        options: dict[str, Any] = {"backend": name, "isolate": False, "method": "other"}
+        sample = (torch.ones(2),)
+        assert bisect(path, tmp_path / "b", inputs=[sample], **options).found == ()
+        with pytest.raises(MissingDataError, match="no method 'third'"):
+            bisect(path, tmp_path / "c", **{**options, "method": "third"})
