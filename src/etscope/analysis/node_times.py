@@ -53,18 +53,26 @@ class NodeTimes:
 def node_times(linked: LinkedGraph, profile: MethodProfile) -> NodeTimes:
     """The times of the nodes of `linked` in `profile`, which is of the graph's method."""
     found = [(row, nodes) for row in profile.rows if (nodes := nodes_of_row(linked, row))]
-    explained = {row.instruction_id for row, _ in found if row.depth}
+    explained: dict[int | None, Ticks] = {}
+    for row, _ in found:
+        if row.depth:
+            number = row.instruction_id
+            explained[number] = explained.get(number, 0) + row.ticks
     times: dict[frozenset[int], NodeTime] = {}
     for row, nodes in found:
         call = _call_node(linked, nodes) if row.kind == "delegate" else None
+        ticks = row.ticks
         if call is not None:
             nodes = (call,)
         elif row.kind == "delegate" and row.instruction_id in explained:
-            continue  # its nodes have times of their own, from inside the delegate
+            # Its nodes have times of their own, from inside the delegate: what is left is of all.
+            ticks = ticks - explained[row.instruction_id]
+            if (ticks < 0).any() or not ticks.any():
+                continue
         inside = bool(row.depth) and _call_node(linked, nodes) is not None
         key = frozenset(map(id, nodes))
         before = times[key].ticks if key in times else 0
-        times[key] = NodeTime(nodes, before + row.ticks, inside)
+        times[key] = NodeTime(nodes, before + ticks, inside)
     at = _placed(linked, list(times.values()))
     return NodeTimes(
         profile=profile,

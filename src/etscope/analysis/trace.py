@@ -25,6 +25,7 @@ from etscope.analysis.check import (
     instruction_labels,
 )
 from etscope.analysis.correlate import UNATTRIBUTED, Attribution, MethodSymbols, attribute
+from etscope.analysis.inner_events import InnerEvents, attributed, inner_events
 from etscope.analysis.profile import MethodProfile, executes, load_ticks, method_profile
 from etscope.analysis.program import InstructionRecord, instructions
 from etscope.analysis.symbols import (
@@ -205,12 +206,16 @@ class Trace:
         symbols = self.symbols(method)
         instructions = self.instructions(method)
         branches = branch_nodes(self.labels.get(method, ()), symbols)
+        inner = self.inner_events(method)
 
         def attribution(key: EventKey) -> Attribution:
             found = attribute(key, symbols)
             instruction = key.instruction
-            if instruction is None or key.delegate_id is not None:
+            if instruction is None:
                 return found
+            if key.delegate_id is not None:
+                operator = inner.get((instruction, key.delegate_id))
+                return found if operator is None else attributed(found, operator, symbols)
             if instruction in branches:
                 found = _with_node(found, branches[instruction])
             if 0 <= instruction < len(instructions):
@@ -218,6 +223,22 @@ class Trace:
             return found
 
         return attribution
+
+    @cached_property
+    def _inner(self) -> dict[str, InnerEvents]:
+        return {}
+
+    def inner_events(self, method: str) -> InnerEvents:
+        """The operators behind events inside delegates of which the record has no map."""
+        program = self.recorded_program
+        if program is None or self.record is None:
+            return {}
+        if method not in self._inner:
+            blocks = [block for block in self.blocks if self.method_of(block) == method]
+            self._inner[method] = inner_events(
+                blocks, program, self.symbols(method), self.instructions(method)
+            )
+        return self._inner[method]
 
     def instructions(self, method: str) -> Sequence[InstructionRecord]:
         """The method's instructions in the program, empty without one."""

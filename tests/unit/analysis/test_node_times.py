@@ -108,7 +108,7 @@ def test_a_delegate_call_has_its_time_and_its_nodes_theirs_inside() -> None:
     assert times.accounted.tolist() == [25]
 
 
-def test_events_inside_a_delegate_replace_the_call_where_it_is_no_node() -> None:
+def test_events_inside_a_delegate_come_before_the_call_where_it_is_no_node() -> None:
     shown = graph(call("a", "aten.add.Tensor", handle=1), call("b", "aten.mul.Tensor", handle=2))
     found = linked(shown, {0: [1, 2]}, delegates={0: "B"})
     rows = [
@@ -118,7 +118,7 @@ def test_events_inside_a_delegate_replace_the_call_where_it_is_no_node() -> None
 
     times = node_times(found, profile(*rows, total=[30]))
 
-    assert standing(found, times) == {"b": (1, [12])}
+    assert standing(found, times) == {"b": (1, [12]), "a": (2, [8])}  # the rest is of both
     assert times.accounted.tolist() == [20]
 
 

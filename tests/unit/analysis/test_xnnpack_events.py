@@ -1,0 +1,170 @@
+"""Which operator an event inside XNNPACK is of: by hand, and on models whose lines are known."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import linecache
+import re
+import warnings
+from collections import Counter
+
+import pytest
+
+from etscope.analysis.profile import Row
+from etscope.analysis.xnnpack_events import Pairing, pair
+from etscope.errors import EtscopeWarning
+from etscope.formats.xnnpack import XnnNode
+from tests.xnnpack_models import MODELS
+
+LINE = re.compile(r"# is: (.+)$")
+
+
+def nodes(*kinds: str) -> tuple[XnnNode, ...]:
+    """Operators with the debug handles 1, 2, …; "Add+" has a fused activation."""
+    return tuple(
+        XnnNode(kind.rstrip("+"), handle, clamped=kind.endswith("+"))
+        for handle, kind in enumerate(kinds, 1)
+    )
+
+
+def handles(events: list[str], *kinds: str) -> list[int | None]:
+    found = pair(events, nodes(*kinds))
+    return [None if one is None else one.node.debug_handle for one in found]
+
+
+def test_kinds_and_their_order_tell() -> None:
+    events = [
+        "Fully Connected (NC, F32) GEMM #1",
+        "Add (ND) #1",
+        "Fully Connected (NC, F32) GEMM #2",
+    ]
+    assert handles(events, "FullyConnected", "Add", "FullyConnected") == [1, 2, 3]
+
+
+def test_an_operator_that_was_left_out() -> None:
+    events = ["Fully Connected (NC) #1", "Batch Matrix Multiply (NC, F32) GEMM #1"]
+    kinds = ("FullyConnected", "StaticTranspose", "BatchMatrixMultiply")
+    assert handles(events, *kinds) == [1, 3]
+
+
+def test_which_of_two_was_left_out_is_not_guessed() -> None:
+    events = ["Static Reshape (NC) #1", "Add (ND) #1"]
+    assert handles(events, "StaticReshape", "StaticReshape", "Add") == [None, 3]
+
+
+def test_two_with_one_debug_handle_need_no_choice() -> None:
+    reshape = XnnNode("StaticReshape", 7)
+    assert pair(["Static Reshape (NC) #1"], [reshape, reshape]) == [Pairing(reshape)]
+
+
+def test_a_fused_activation_may_run_apart() -> None:
+    first, second, third = pair(
+        ["Add (ND) #1", "Clamp (NC) #1", "Add (ND) #2"], nodes("Add+", "Add")
+    )
+    assert first is not None and second is not None and third is not None
+    assert [one.node.debug_handle for one in (first, second, third)] == [1, 1, 2]
+    assert [one.activation for one in (first, second, third)] == [False, True, False]
+
+
+def test_a_clamp_that_is_either_fused_or_an_operator_is_neither() -> None:
+    assert handles(["Add (ND) #1", "Clamp (NC) #1"], "Add+", "Clamp") == [1, None]
+
+
+def test_packing_belongs_to_no_operator() -> None:
+    assert handles(["Pack LH (X32) #1", "Fully Connected (NC) #1"], "FullyConnected") == [None, 1]
+
+
+@pytest.mark.parametrize(
+    ("events", "kinds"),
+    [
+        (["Add (ND) #1"], ("Add", "Add")),
+        (["Add (ND) #1", "Add (ND) #2"], ("Add",)),
+        (["Add (ND) #1", "Divide (ND) #1"], ("Div", "Add")),
+        (["Add (ND) #1", "Something New (NC) #1"], ("Add", "Add")),
+        (["Add (ND) #1", "Something New (NC) #1"], ("Add", "Newer")),
+        (["Add (ND) #1"], ()),
+    ],
+)
+def test_what_does_not_fit_has_no_operators_at_all(
+    events: list[str], kinds: tuple[str, ...]
+) -> None:
+    assert handles(events, *kinds) == [None] * len(events)
+
+
+def test_nothing_of_nothing() -> None:
+    assert pair([], nodes("Clamp")) == []
+
+
+# -- models in which each line says what it becomes
+
+
+@functools.cache
+def rows_of(name: str, *, quantize: bool = False) -> list[Row]:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("executorch.exir")
+    from etscope.export import export
+    from etscope.run import run
+
+    make, inputs = MODELS[name]
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exported = export(make().eval(), inputs(), backend="xnnpack", quantize=quantize)
+        warnings.simplefilter("error", EtscopeWarning)
+        with run(exported.record, inputs(), iterations=2) as ran:
+            (profile,) = ran.trace.profiles()
+            return [row for row in profile.rows if row.kind == "delegated"]
+
+
+def planted(row: Row) -> str:
+    """What the line says that the event was put at."""
+    (line,) = row.attribution.lines
+    said = LINE.search(linecache.getline(line.file, line.line).rstrip())
+    assert said is not None, f"{row.name} was put at {line}, which does not run in XNNPACK"
+    return f"{line.line} {said[1]}"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_event_is_at_its_line(name: str) -> None:
+    rows = [row for row in rows_of(name) if row.attribution.lines]
+    assert [planted(row).partition(" ")[2] for row in rows] == [
+        row.name.partition(" (")[0] for row in rows
+    ]
+    make, _ = MODELS[name]
+    assert Counter(planted(row) for row in rows) == Counter(lines_of_model(make))
+
+
+def lines_of_model(make: type) -> list[str]:
+    source, first = inspect.getsourcelines(make)
+    return [
+        f"{number} {said[1]}"
+        for number, text in enumerate(source, first)
+        if (said := LINE.search(text.rstrip()))
+    ]
+
+
+@pytest.mark.parametrize("name", ["linears", "residuals"])
+def test_every_quantised_event_is_at_its_line(name: str) -> None:
+    rows = [row for row in rows_of(name, quantize=True) if row.attribution.lines]
+    kinds = {row.name.partition(" ")[0] for row in rows}
+    assert "Fully" in kinds or "Convolution" in kinds
+    for row in rows:
+        event, said = row.name.partition(" (")[0].partition(" #")[0], planted(row)
+        if event not in ("Convert", "Invalid Unary Op", "Transpose"):
+            assert said.partition(" ")[2] == event
+    make, _ = MODELS[name]
+    at = Counter(planted(row) for row in rows if not row.name.startswith("Convert"))
+    assert at == Counter(lines_of_model(make))
+
+
+def test_a_conversion_of_layout_is_of_no_node() -> None:
+    transposes = [row for row in rows_of("residuals") if row.name.startswith("Transpose")]
+    assert len(transposes) == 2
+    assert all(row.attribution.nodes == () for row in transposes)
+    assert all(row.attribution.debug_handles is None for row in transposes)
+
+
+def test_a_relu_that_runs_apart_is_a_relu() -> None:
+    (clamp,) = [row for row in rows_of("residuals") if row.name.startswith("Clamp")]
+    assert clamp.attribution.op_types == ["aten.relu.default"]

@@ -1,0 +1,77 @@
+"""The reader of XNNPACK's operators in a delegate's data."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from etscope.errors import FormatError
+from etscope.formats.pte import read_pte
+from etscope.formats.xnnpack import XnnNode, is_xnnpack, read_xnnpack
+from tests.artifacts import artifacts
+
+
+@pytest.fixture(scope="module")
+def data() -> bytes:
+    return bytes(read_pte(str(artifacts("cnn_xnnpack").pte)).delegate_blob("forward", 0))
+
+
+def test_operators_in_order(data: bytes) -> None:
+    nodes = read_xnnpack(memoryview(data))
+    assert [node.kind for node in nodes] == [
+        "StaticTranspose", "Conv2d", "Conv2d", "Conv2d", "Add", "Conv2d", "Conv2d", "Conv2d", "Add",
+        "AvgPooling2d", "StaticTranspose", "StaticReshape", "FullyConnected", "Softmax",
+    ]  # fmt: skip
+    assert nodes[0] == XnnNode("StaticTranspose", None)
+    assert nodes[1] == XnnNode("Conv2d", 1, clamped=True)
+    assert [node.debug_handle for node in nodes[2:5]] == [4, 7, 10]
+
+
+def test_a_conversion_says_which_way_it_goes() -> None:
+    program = read_pte(str(artifacts("cnn_xnnpack_int8").pte))
+    nodes = read_xnnpack(program.delegate_blob("forward", 0))
+    ways = [node.quantizes for node in nodes if node.kind == "Convert"]
+    assert ways == [True, False, True, False]
+    assert not any(node.quantizes for node in nodes if node.kind != "Convert")
+
+
+def test_the_same_without_a_header(data: bytes) -> None:
+    offset, size = (int.from_bytes(data[at : at + 4], "little") for at in (10, 14))
+    assert read_xnnpack(memoryview(data)[offset : offset + size]) == read_xnnpack(memoryview(data))
+
+
+def test_other_data_is_not_xnnpack(data: bytes) -> None:
+    assert is_xnnpack(memoryview(data))
+    for other in (b"", b"XH00", bytes(100), b"1234VK00" + bytes(90)):
+        assert not is_xnnpack(memoryview(other))
+        with pytest.raises(FormatError):
+            read_xnnpack(memoryview(other))
+
+
+def test_operators_that_are_said_to_lie_elsewhere(data: bytes) -> None:
+    for at in (10, 14):
+        broken = bytearray(data)
+        broken[at : at + 4] = b"\xff\xff\xff\x7f"
+        with pytest.raises(FormatError, match="operators"):
+            read_xnnpack(memoryview(broken))
+
+
+def test_cut_off_and_changed_data_is_an_error_or_an_answer(data: bytes) -> None:
+    end = int.from_bytes(data[10:14], "little") + int.from_bytes(data[14:18], "little")
+    refused = 0
+    for length in range(0, end, 97):
+        with pytest.raises(FormatError):
+            read_xnnpack(memoryview(data)[:length])
+    chance = random.Random(1)
+    for _ in range(2000):
+        broken = bytearray(data[:end])
+        for _ in range(chance.randint(1, 4)):
+            broken[chance.randrange(30, len(broken))] = chance.randrange(256)
+        try:
+            nodes = read_xnnpack(memoryview(broken))
+        except FormatError:
+            refused += 1
+        else:
+            assert len(nodes) <= len(broken)
+    assert refused > 100
