@@ -67,6 +67,17 @@ def comparisons() -> dict[str, Comparison | Limit]:
             ),
             ours=lambda: _cold_start(["-m", "etscope", "inspect"], "--etrecord", repeats=10),
         ),
+        "numeric_gap": Comparison(
+            '`calculate_numeric_gap("MSE")` of a new Inspector, BERT, 4 layers, portable',
+            target=5,
+            upstream=lambda: _numeric_gap(UPSTREAM, artifacts("bert_portable"), repeats=1),
+            ours=lambda: _numeric_gap(OURS, artifacts("bert_portable"), repeats=3),
+        ),
+        "numeric_gap_xnnpack": Limit(
+            "the same, BERT base, XNNPACK, 110 M parameters (upstream fails)",
+            None,
+            lambda: _numeric_gap(OURS, artifacts("bert_base_xnnpack"), repeats=1, inputs=True),
+        ),
         "run_overhead": Comparison(
             "CPU of an iteration of `run()`, the bare bindings as the other side, a CNN of 2.5 ms",
             target=1 / 1.05,
@@ -120,6 +131,21 @@ def _to_dataframe(setup: str, repeats: int) -> Cost:
 def _cold_start(command: list[str], record_flag: str, repeats: int) -> Cost:
     made = artifacts("cnn_xnnpack")
     return process(*command, str(_times(made)), record_flag, str(made.etrecord), repeats=repeats)
+
+
+def _numeric_gap(setup: str, made: Artifact, repeats: int, inputs: bool = False) -> Cost:
+    """All that there is to do once torch and the tools are imported: open the files, run the
+    reference, compare. The record is opened anew each time."""
+    modules = "import torch, pandas, executorch.exir"
+    given = f", inputs=torch.load({str(made.inputs_pt)!r})['forward'][0]" if inputs else ""
+    return measured(
+        f"{setup}\n{modules}",
+        f"inspector = Inspector(etdump_path={str(made.etdump)!r}, "
+        f"etrecord={str(made.etrecord)!r}, debug_buffer_path={str(made.debug_buffer)!r})\n"
+        f"result = inspector.calculate_numeric_gap('MSE'{given})\n"
+        "del inspector",
+        repeats=repeats,
+    )
 
 
 def _help() -> Cost:

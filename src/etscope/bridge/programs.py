@@ -19,6 +19,7 @@ from torch.export import ExportedProgram
 from etscope.bridge.branch_constants import branch_constants_allowed
 from etscope.bridge.kernels import check_kernels
 from etscope.bridge.tensors import tensor_from_numpy
+from etscope.bridge.weights import StoredWeights
 from etscope.errors import FormatError, RecordError
 from etscope.formats.torch_archive import read_tensors
 
@@ -75,10 +76,16 @@ def program_json(program: ExportedProgram, name: str) -> dict[str, Any]:
     return parsed
 
 
-def deserialize_program(program: SerializedProgram, name: str) -> ExportedProgram:
-    """The program of a graph of a record that was found safe (see `formats.program_safety`)."""
+def deserialize_program(
+    program: SerializedProgram, name: str, weights: StoredWeights | None = None
+) -> ExportedProgram:
+    """The program of a graph of a record that was found safe (see `formats.program_safety`).
+
+    With `weights`, these are its `state_dict`, and stay where they are.
+    """
+    state = program.state_dict if weights is None else weights.stand_ins()
     artifact = export_serialize.SerializedArtifact(
-        program.json, program.state_dict, program.constants, program.example_inputs
+        program.json, state, program.constants, program.example_inputs
     )
     try:
         found: ExportedProgram = exir_serialize.deserialize(artifact)
@@ -89,6 +96,8 @@ def deserialize_program(program: SerializedProgram, name: str) -> ExportedProgra
             hint="its graph can be read without torch: etscope graph",
         ) from error
     check_kernels(found)
+    if weights is not None:
+        found._state_dict = weights
     return found
 
 

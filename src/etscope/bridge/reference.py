@@ -19,6 +19,7 @@ from torch.fx.node import Node, map_arg
 from torch.utils import _pytree as pytree
 
 from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
+from etscope.bridge.weights import StoredWeight, StoredWeights
 from etscope.errors import FormatError, NumericGapError
 
 INPUTS_HINT = (
@@ -135,7 +136,7 @@ def _bound(
             if check and not isinstance(spec.arg, ConstantArgument):
                 _check_input(node, value)
         else:
-            value = _stored(program, spec, state)
+            value = _stored(program, spec, state, lazily=not writes)
         if writes and isinstance(value, torch.Tensor) and spec.kind is not InputKind.PARAMETER:
             value = value.clone()
             if spec.kind is InputKind.BUFFER and spec.target is not None:
@@ -144,10 +145,14 @@ def _bound(
     return bound
 
 
-def _stored(program: ExportedProgram, spec: Any, state: Mapping[str, torch.Tensor]) -> Any:
-    """A parameter, buffer or constant of the program."""
+def _stored(
+    program: ExportedProgram, spec: Any, state: Mapping[str, torch.Tensor], *, lazily: bool
+) -> Any:
+    """A parameter, buffer or constant of the program; lazily: one in a file is not read yet."""
     for held in (state, program.state_dict, program.constants):
         if spec.target in held:
+            if lazily and isinstance(held, StoredWeights):
+                return StoredWeight(held, spec.target)
             return held[spec.target]
     if spec.kind is InputKind.TOKEN:
         return None
@@ -208,6 +213,11 @@ def _run(
 ) -> _Values:
     values: dict[Node, Any] = {}
     given = iter(arguments)
+
+    def read(node: Node) -> Any:
+        value = values[node]
+        return value.read() if isinstance(value, StoredWeight) else value
+
     done_after = _last_uses(module)
     for node in module.graph.nodes:
         if node.op == "placeholder":
@@ -215,9 +225,9 @@ def _run(
         elif node.op == "get_attr":
             values[node] = operator.attrgetter(node.target)(module)
         elif node.op == "output":
-            return map_arg(node.args[0], values.__getitem__)
+            return map_arg(node.args[0], read)
         else:
-            args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+            args, kwargs = map_arg((node.args, node.kwargs), read)
             control = _CONTROL.get(str(node.target))
             if control is None:
                 value = call(node, args, kwargs)

@@ -11,9 +11,11 @@ from typing import Any
 
 from etscope.errors import reading
 from etscope.formats.etrecord import (
+    CONSTANTS,
     DEBUG_HANDLES,
     DELEGATES,
     EDGE,
+    EXAMPLE_INPUTS,
     EXPORTED,
     NUM_OUTPUTS,
     REFERENCE_OUTPUTS,
@@ -50,6 +52,25 @@ def load_program(file: RecordFile, name: str) -> Any:
             memoryview(content), map(memoryview, siblings), strict=programs.UNPICKLES_FREELY
         )
         return programs.deserialize_program(programs.SerializedProgram(content, *siblings), name)
+
+
+def load_to_run(file: RecordFile, name: str) -> Any:
+    """As `load_program`, for running the graph once: its weights are read from the file when a
+    node uses them, and its `state_dict` is a mapping that does that."""
+    from etscope.formats.program_safety import check_program
+
+    programs = bridge("the ExportedProgram of a record")
+    arrays = file.state_dict(name)
+    if programs.UNPICKLES_FREELY or not isinstance(arrays, dict) or not arrays:
+        return load_program(file, name)
+    from etscope.bridge.weights import StoredWeights
+
+    content = bytes(file.program_text(name))
+    siblings = [bytes(file.sibling(name, suffix)) for suffix in (CONSTANTS, EXAMPLE_INPUTS)]
+    with reading("ETRecord", file.path, member=file.graph_members[name]):
+        check_program(memoryview(content), map(memoryview, siblings), strict=False)
+        parts = programs.SerializedProgram(content, b"", *siblings)
+        return programs.deserialize_program(parts, name, StoredWeights(arrays))
 
 
 def field_of(graph: str) -> str:

@@ -14,8 +14,9 @@ from etscope.analysis.symbols import EDGE_GRAPH, graph_name
 from etscope.analysis.trace import Trace
 from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError
 from etscope.etrecord import as_etrecord
+from etscope.etrecord._loading import load_to_run
 from etscope.formats.bundled import BundledFile
-from etscope.formats.etrecord import EDGE, EXPORTED, RecordView
+from etscope.formats.etrecord import EDGE, EXPORTED, RecordFile, RecordView
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph
 from etscope.optional import require
@@ -141,7 +142,11 @@ def named_program(record: RecordView, graph: Graph) -> tuple[Any, dict[str, str]
 
 
 def reference_program(record: RecordView, name: str) -> Any:
-    """The `ExportedProgram` of a graph of the record."""
+    """The `ExportedProgram` of a graph of the record. Of a file, its weights are read when a node
+    uses them."""
+    file = record if isinstance(record, RecordFile) else None
+    if file is not None and name in file.graph_names:
+        return load_to_run(file, name)
     etrecord = as_etrecord(record)
     kind, _, method = name.partition("/")
     if kind == EDGE:
