@@ -26,7 +26,7 @@ from etscope.analysis.metrics import Metric, measure
 
 ROUNDING_FACTOR = 16.0
 QUANTIZED_FACTOR = 2.0
-TOLERANCES = {"float64": 1e-10, "float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}
+TOLERANCES = {"float64": 1e-10, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 _OTHER_TOLERANCE = 0.2  # of floats with 8 bits
 
 _Array = npt.NDArray[Any]

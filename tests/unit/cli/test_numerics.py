@@ -1,0 +1,124 @@
+"""`etscope numerics`, as a person or a script calls it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("executorch.exir")
+
+from etscope.cli import main
+from tests.artifacts import artifacts
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main(["numerics", *(str(argument) for argument in arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def files(name: str) -> list[object]:
+    made = artifacts(name)
+    return [made.etdump, "-r", made.etrecord, "-b", made.debug_buffer]
+
+
+def inputs(tmp_path: Path, name: str) -> list[object]:
+    import torch
+
+    path = tmp_path / "inputs.pt"
+    torch.save(list(torch.load(artifacts(name).inputs_pt)["forward"][0]), path)
+    return ["--inputs", path]
+
+
+def test_a_fine_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, err = run(capsys, *files("batched_linear"), *inputs(tmp_path, "batched_linear"))
+    assert (code, err) == (0, "")
+    assert "addmm" in out and "numerics.py:" in out
+    assert "no operator goes wrong: 6 values" in out
+    assert "6 of 6 logged values" in out
+
+
+def test_a_wrong_operator_is_exit_code_1(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    name = "replaced_operators"
+    plot = tmp_path / "errors.png"
+    code, out, _ = run(
+        capsys, *files(name), *inputs(tmp_path, name), "--sort", "error", "-n", 1, "-f", "json",
+        "--plot", plot,
+    )  # fmt: skip
+    assert code == 1
+    document = json.loads(out)
+    (row,) = document["rows"]
+    assert row["verdict"] == "wrong" and row["op"].startswith("cos")
+    assert "lowering.py:" in document["notes"][0]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_tolerance_decides(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    name = "replaced_operators"
+    arguments = [*files(name), *inputs(tmp_path, name)]
+    assert run(capsys, *arguments, "--tolerance", -20)[0] == 0
+    assert run(capsys, *arguments, "--metric", "mse", "--tolerance", 100)[0] == 0
+    assert run(capsys, *arguments, "--metric", "mse", "--tolerance", 0.01)[0] == 1
+
+
+def test_coverage(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    name = "batched_linear"
+    arguments = [*files(name), *inputs(tmp_path, name), "--graph", "exported"]
+    code, out, _ = run(capsys, *arguments, "--coverage")
+    assert code == 0
+    assert "inside of linear" in out
+    assert "no operator goes wrong: 3 values" in out
+
+
+@pytest.mark.parametrize(
+    ("left_out", "code", "words"),
+    [
+        ("-b", 4, "none was given"),
+        ("-r", 4, "needs an ETRecord"),
+    ],
+)
+def test_what_is_missing(
+    capsys: pytest.CaptureFixture[str], left_out: str, code: int, words: str
+) -> None:
+    given = files("batched_linear")
+    at = given.index(left_out)
+    found, out, err = run(capsys, *given[:at], *given[at + 2 :])
+    assert found == code and words in err and out == ""
+    assert "hint: " in err
+
+
+def test_no_inputs(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, *files("batched_linear"))
+    assert code == 4 and "no inputs to run the reference graph on" in err
+
+
+def test_wrong_inputs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, err = run(capsys, *files("batched_linear"), *inputs(tmp_path, "cnn_portable"))
+    assert code in (3, 4) and "float32[" in err
+
+
+def test_files_that_do_not_belong_together(capsys: pytest.CaptureFixture[str]) -> None:
+    made, other = artifacts("batched_linear"), artifacts("cnn_portable")
+    code, _, err = run(capsys, made.etdump, "-r", other.etrecord, "-b", made.debug_buffer)
+    assert code == 3 and "do not belong together" in err
+
+
+def test_an_unknown_metric(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, *files("batched_linear"), "--metric", "euclid")
+    assert code == 2 and "unknown metric 'euclid'" in err
+
+
+def test_a_plot_of_an_unknown_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, *files("batched_linear"), "--plot", "errors.doc")
+    assert code == 2 and ".png" in err
+
+
+def test_without_torch(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, _, err = run(capsys, *files("batched_linear"))
+    assert code == 5 and "torch" in err
