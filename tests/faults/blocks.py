@@ -147,7 +147,7 @@ class Perceptron(Block):
     FAULTS: ClassVar = {
         "first-transposed": _transposed("first.weight"),
         "first-nan": _element("first.weight", float("nan")),
-        "approximation": _set("approximation", "none"),
+        "approximation": _set("approximation", "tanh"),
         "alpha": _set("alpha", 0.9),
         "second-inf": _element("second.weight", float("-inf")),
     }
@@ -155,7 +155,7 @@ class Perceptron(Block):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
-        self.approximation, self.alpha = "tanh", 1.0
+        self.approximation, self.alpha = "none", 1.0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.first(x)  # first

@@ -162,6 +162,21 @@ def test_a_quantised_delegate() -> None:
     assert line_of("scale") in [line.line for line in found.first.lines]
 
 
+def test_a_backend_that_computes_something_else() -> None:
+    """XNNPACK knows one gelu: that with "tanh" is computed as the exact one."""
+
+    class Gelu(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.gelu(x, approximate="tanh")
+
+    for backend, is_fine in (("portable", True), ("xnnpack", False)):
+        opened = ran(Gelu(), backend=backend).inspector(etrecord=record_of(Gelu, backend=backend))
+        found = opened.diagnose_numerics("max_abs", inputs=INPUTS)
+        assert found.is_fine is is_fine
+        (row,) = found.rows
+        assert row.local is not None and (row.local < 1e-6) is is_fine
+
+
 OTHER_INPUTS = (INPUTS[0] * 2 + 1,)
 
 
