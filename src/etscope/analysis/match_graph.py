@@ -131,6 +131,37 @@ class Paths:
         name = node.outputs[place.element or 0].name
         return self._users(graph).get(name, [])
 
+    def readers(self, place: Place) -> list[Node]:
+        """As `users`; those of a delegate's output are the nodes that read it from the call."""
+        graph = self.graph_of(self.nodes[place.path])
+        call = self._calls.get(id(graph))
+        found: list[Node] = []
+        for user in self.users(place):
+            if user.kind != "output" or call is None:
+                found.append(user)
+                continue
+            for outer in self.places(call):
+                if self.inner(outer) == place:
+                    found.extend(self.readers(outer))
+        return found
+
+    def inner(self, place: Place) -> Place:
+        """For the value of a delegate call, the one inside that it is; any other place itself."""
+        delegate = self.nodes[place.path].delegate
+        graph = None if delegate is None else delegate.graph
+        if graph is None or (place.element or 0) >= len(graph.outputs):
+            return place
+        return self.place(graph, graph.outputs[place.element or 0]) or place
+
+    @cached_property
+    def _calls(self) -> Mapping[int, Node]:
+        """The call of each delegated graph, by `id` of the graph."""
+        return {
+            id(node.delegate.graph): node
+            for node in self.nodes.values()
+            if node.delegate is not None and node.delegate.graph is not None
+        }
+
     def _users(self, graph: Graph) -> Mapping[str, list[Node]]:
         found = self._users_of.get(id(graph))
         if found is None:

@@ -26,7 +26,7 @@ class _Origins:
         self.found = Found(reasons=dict(edge_found.reasons))
         self._slots: dict[Place, list[Slot]] = {}
         for slot, place in edge_found.pairs.items():
-            self._slots.setdefault(place, []).append(slot)
+            self._slots.setdefault(edge.inner(place), []).append(slot)
         self._parts = parts_of(edge, paths)
         self._whole = {id(part): path for path, parts in self._parts.items() for part in parts}
         for path, node in paths.operators.items():
@@ -102,7 +102,7 @@ class _Origins:
         leaving = [
             candidate
             for candidate in fitting
-            if any(id(user) not in inside for user in self._edge.users(candidate))
+            if any(id(user) not in inside for user in self._edge.readers(candidate))
         ]
         if len(leaving) > 1 or len(node.outputs) > 1:
             leaving = [c for c in leaving if self._is_used_as(c, place, inside)]
@@ -119,7 +119,8 @@ class _Origins:
         name = self._paths.nodes[place.path].outputs[place.element or 0].name
         for back, output in enumerate(reversed(graph.outputs), 1):
             if output == name and back <= len(edge.outputs):
-                return self._edge.place(edge, edge.outputs[-back])
+                found = self._edge.place(edge, edge.outputs[-back])
+                return None if found is None else self._edge.inner(found)
         return None
 
     def _is_used_as(self, candidate: Place, place: Place, inside: set[int]) -> bool:
@@ -127,7 +128,7 @@ class _Origins:
         wanted = {self._paths.path_of[id(user)] for user in self._paths.users(place)}
         used = {
             self._whole.get(id(user))
-            for user in self._edge.users(candidate)
+            for user in self._edge.readers(candidate)
             if id(user) not in inside
         }
         return bool(wanted & used)
@@ -137,7 +138,8 @@ class _Origins:
     def _explain_slots(self) -> None:
         for slot, place in self._edge_found.pairs.items():
             if slot not in self.found.pairs:
-                whole = self._whole.get(id(self._edge.nodes[place.path]))
+                part = self._edge.nodes[self._edge.inner(place).path]
+                whole = self._whole.get(id(part))
                 self.found.reasons[slot] = (
                     ("comes from no node of the reference graph", "unknown")
                     if whole is None
@@ -163,14 +165,21 @@ def parts_of(edge: Paths, paths: Paths) -> Mapping[str, list[Node]]:
     """For each node of the program, by path, the nodes of the edge graph that come from it."""
     parts: dict[str, list[Node]] = {}
     for part, prefix, graph_id, names in _graph_pairs(edge.graph, paths.graph, ""):
-        for node in part.nodes:
-            if id(node) not in edge.path_of or node.kind != "call_function":
-                continue
+        for node in _with_delegated(part):
             for origin in _chain(node.origins):
                 if origin.graph_id == graph_id and origin.name in names:
                     parts.setdefault(prefix + origin.name, []).append(node)
                     break
     return parts
+
+
+def _with_delegated(graph: Graph) -> Iterator[Node]:
+    """The operators of a graph, and those in its delegates."""
+    for node in graph.nodes:
+        if node.delegate is not None and node.delegate.graph is not None:
+            yield from _with_delegated(node.delegate.graph)
+        elif node.kind == "call_function" and node.op not in ("getitem", "alloc"):
+            yield node
 
 
 def _graph_pairs(
@@ -190,19 +199,31 @@ def _graph_pairs(
 
 
 def _graph_id(edge: Graph, graph: Graph) -> int | None:
-    """The id of a sub-graph, which no file has: the one that all nodes of the edge graph name with
-    nodes of the sub-graph, and with their operators."""
-    operators = {(node.name, node.op) for node in graph.nodes if node.kind == "call_function"}
-    common: set[int] | None = None
-    for node in edge.nodes:
-        found = {
-            origin.graph_id
-            for origin in _chain(node.origins)
-            if (origin.name, origin.target.removeprefix("aten.")) in operators
-        }
-        if found:
-            common = found if common is None else common & found
-    return next(iter(common)) if common is not None and len(common) == 1 else None
+    """The id of a graph of which the file has none: the one under which the edge graph's nodes
+    name nothing but nodes of the graph, by their names and operators; None unless there is one
+    such id, or all of them say the same."""
+    operators = {node.name: node.op for node in graph.nodes if node.kind == "call_function"}
+    named: dict[int, dict[int, str]] = {}  # id -> edge node -> name
+    foreign: set[int] = set()
+    for node in _with_delegated(edge):
+        for origin in _chain(node.origins):
+            if _is_operator_of(origin, operators):
+                named.setdefault(origin.graph_id, {}).setdefault(id(node), origin.name)
+            else:
+                foreign.add(origin.graph_id)
+    found = {number: names for number, names in named.items() if number not in foreign}
+    widest = max(found, key=lambda number: len(found[number]), default=None)
+    if widest is None or any(
+        not names.items() <= found[widest].items() for names in found.values()
+    ):
+        return None
+    return widest
+
+
+def _is_operator_of(origin: Origin, operators: Mapping[str, str]) -> bool:
+    op = operators.get(origin.name)
+    target = origin.target.removeprefix("aten.")
+    return op is not None and (op == target or op.partition(".")[0] == target.rpartition(".")[2])
 
 
 def _same_spec(one: TensorSpec | None, other: TensorSpec | None) -> bool:

@@ -198,6 +198,47 @@ def test_a_record_that_was_never_saved_has_other_names(tmp_path: Path) -> None:
         assert list(one["aot_ops"]) == list(other["aot_ops"])
 
 
+def test_the_float_model_is_a_reference_of_its_int8_program() -> None:
+    from etscope.export import export
+    from etscope.run import run
+    from tests.artifact_recipes.numerics import ManyDelegates
+
+    x = torch.randn(2, 4)
+    made = export(ManyDelegates(), (x,), backend="xnnpack", quantize=True)
+    opened = run(made.record, inputs=[x], debug_level="intermediate_outputs").inspector()
+    frame = opened.calculate_numeric_gap("MSE", reference_graph="before_quantization")
+    assert {ops[-1] for ops in frame["aot_ops"]} >= {"topk", "erf", "mul"}
+    assert 0 < max(gaps(frame)) < 0.05  # the error of int8
+    exported = opened.calculate_numeric_gap("MSE", reference_graph=ATEN)
+    assert max(gaps(exported)) < max(gaps(frame)) / 10  # at most a step of rounding apart
+
+
+def test_the_exported_program_is_a_reference_of_a_record_made_after_lowering(
+    tmp_path: Path,
+) -> None:
+    import copy
+
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge
+
+    from etscope.etrecord import generate_etrecord
+    from etscope.run import run
+    from tests.artifact_recipes.numerics import ManyDelegates
+    from tests.artifact_recipes.workbench import exported
+
+    x = torch.randn(2, 4)
+    program = exported(ManyDelegates(), (x,))
+    edge = to_edge(program).to_backend(XnnpackPartitioner())
+    before = copy.deepcopy(edge)
+    record = tmp_path / "lowered.etrecord"
+    generate_etrecord(record, before, edge.to_executorch(), program)
+    opened = run(record, inputs=[x], debug_level="intermediate_outputs").inspector()
+    frame = opened.calculate_numeric_gap("MSE", False, ATEN, inputs=[x])
+    assert len(frame) == 7 and max(gaps(frame)) < 1e-10
+    calls = opened.calculate_numeric_gap("MSE", False, EDGE, inputs=[x])
+    assert len(calls) == 8 and max(gaps(calls)) < 1e-10
+
+
 def test_state_is_compared_in_its_first_run(tmp_path: Path) -> None:
     from etscope.run import Call, run
     from tests.artifact_recipes.numerics import Rewritten
