@@ -90,7 +90,7 @@ def generated(seed: int, planted: nn.Module) -> tuple[nn.Module, tuple[torch.Ten
         Split,
         Counting,
     ]
-    layers = [chance.choice(kinds)() for _ in range(chance.randint(2, 5))]
+    layers = [chance.choice(kinds)() for _ in range(chance.randint(3, 5))]
     if chance.random() < 0.5:
         planted = Residual(planted)
     layers.insert(chance.randint(0, len(layers)), planted)
