@@ -18,6 +18,10 @@ FINE, WRONG, INHERITED = "fine", "wrong", "inherited"
 SORTS = ("run", "error")
 
 
+# What a narrow terminal leaves out of the measures, the highest first.
+_PRIORITIES = {"noise": 2, "limit": 2, "inherited": 1}
+
+
 @dataclass(frozen=True, slots=True)
 class OddNumbers:
     """How many NaN and infinities a device's value has, and how many the reference's."""
@@ -183,7 +187,7 @@ class Numerics:
         unit = self.metric.unit
 
         def column(name: str) -> Column:
-            return Column(name, Kind.FLOAT, unit=unit)
+            return Column(name, Kind.FLOAT, unit=unit, priority=_PRIORITIES.get(name, 0))
 
         values: dict[str, list[Any]] = {
             "instruction": [row.pair.instruction for row in rows],

@@ -31,7 +31,14 @@ def progress(text: str) -> Iterator[None]:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        bar = Progress(*columns, console=Console(file=terminal), transient=True)
+        # Left alone, rich would show on the terminal what others write to stderr meanwhile.
+        bar = Progress(
+            *columns,
+            console=Console(file=terminal),
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
         bar.add_task(text, total=None)
         with lock:
             if not done:
