@@ -14,6 +14,12 @@ from etscope.cli import main
 from tests.artifacts import artifacts
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No column is left out, wherever the tests run."""
+    monkeypatch.setenv("COLUMNS", "240")
+
+
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     code = main(["numerics", *(str(argument) for argument in arguments)])
     captured = capsys.readouterr()
