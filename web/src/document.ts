@@ -1,0 +1,258 @@
+// What the page shows: the one document that Python writes (`etscope.views.page`) and this front end
+// reads. Both sides keep to this file; `tests/unit/views/page` holds Python's against it.
+//
+// Rules: columns, not rows; numbers are the Inspector's own, unrounded, in the unit that is named
+// beside them (the page only formats); a missing value is null; infinities are the texts "Infinity"
+// and "-Infinity"; indices are 0-based and point into the array that is named in the comment.
+
+export const SCHEMA = "etscope.report/1";
+
+export interface ReportDocument {
+  schema: typeof SCHEMA;
+  title: string;
+  /** "etscope 0.1.0" */
+  generator: string;
+  /** One a dump, or one for a record or program without a dump. Any two can be compared. */
+  runs: Run[];
+}
+
+/** All that is known of one dump (with its record and program), or of a record alone. */
+export interface Run {
+  /** Unique in the document; part of deep links. */
+  id: string;
+  name: string;
+  /** "ms", "cycles", …: of all durations in this run. */
+  unit: string;
+  files: FileFact[];
+  /** Sentences a reader must know: mismatches, guesses, missing data. */
+  notes: string[];
+  /** Tables and lists of facts of the Summary tab, in order. */
+  summary: Section[];
+  methods: Method[];
+  graphs: GraphDoc[];
+  source: SourceDoc;
+  /** null: no logged values, no reference, or no torch; `numericsNote` says which. */
+  numerics: Numerics | null;
+  numericsNote: string | null;
+  memory: Memory[];
+  timeline: Timeline | null;
+}
+
+export interface FileFact {
+  role: "dump" | "record" | "program" | "debug buffer";
+  name: string;
+  bytes: number;
+  sha256: string | null;
+}
+
+/** A table, as `etscope.table/1` but by columns. */
+export interface TableDoc {
+  title: string;
+  columns: Column[];
+  /** By column name; all of the same length. */
+  values: Record<string, Cell[]>;
+  notes: string[];
+  /** Level of each row, when rows hang below others. */
+  depth?: number[];
+  /** Rows set apart from the one before (totals). */
+  breaks?: number[];
+}
+
+export type Cell = string | number | boolean | null | (string | number)[];
+
+export type Kind =
+  | "text" | "path" | "int" | "count" | "float" | "duration" | "share" | "bytes" | "bool" | "list";
+
+export interface Column {
+  name: string;
+  title: string;
+  kind: Kind;
+  unit: string | null;
+  /** 0 is always shown; the higher, the sooner a narrow page hides it. */
+  priority: number;
+}
+
+export interface Section {
+  name: string;
+  table: TableDoc;
+  /** One row, of which each column is a fact on its own. */
+  facts: boolean;
+}
+
+/** One method's profile. */
+export interface Method {
+  name: string;
+  runs: number;
+  /** Indices of the runs in the dump, and the total of each, in the run's unit. */
+  runIndex: number[];
+  totals: number[];
+  /**
+   * `profile_table` in run order: one row an instruction, delegates' events below their call
+   * (depth 1), then "unaccounted" and "total" (set apart).
+   */
+  rows: TableDoc;
+  /**
+   * Samples of each row, an element a run (null where it did not run), in the run's unit. Absent
+   * rows (too many numbers: see `samplesNote`) are null.
+   */
+  samples: ((number | null)[] | null)[];
+  samplesNote: string | null;
+  links: RowLinks;
+  /** All events with upstream's `to_dataframe` columns. */
+  events: TableDoc;
+  /** For each row of `events`: the row of `rows` it belongs to, or null. */
+  eventRow: (number | null)[];
+  /** Module tree in pre-order with totals, for the icicle. */
+  modules: ModuleNode[];
+}
+
+/** What is behind each row of `Method.rows`; arrays parallel to its rows. */
+export interface RowLinks {
+  /** By graph key: for each row, indices into that graph's `nodes`. */
+  nodes: Record<string, number[][]>;
+  /** Innermost lines, best first: indices into `source.lines`. */
+  lines: number[][];
+  /** Whole Python stack, outermost first: indices into `source.lines`. */
+  stack: number[][];
+  /** Index into `modules`, or null. */
+  module: (number | null)[];
+}
+
+export interface ModuleNode {
+  /** "" is the root, "blocks.0.conv" a module, "(no module)" what has none. */
+  path: string;
+  name: string;
+  type: string | null;
+  /** Index of the module around, null for roots. */
+  parent: number | null;
+  depth: number;
+  /** Average time per run with and without the modules below. */
+  total: number;
+  self: number;
+  /** Rows of `Method.rows` that count for this module itself. */
+  rows: number[];
+}
+
+/** A graph of one dialect, flat: parents stand before children. */
+export interface GraphDoc {
+  /** "exported/forward", "edge/forward", "executed/forward", …: the key of `RowLinks.nodes`. */
+  key: string;
+  title: string;
+  dialect: string;
+  method: string | null;
+  nodes: GraphNode[];
+  /** Flat triples: from node, to node, index into `edgeLabels` (-1: none). */
+  edges: number[];
+  /** "float32[1, 8]" */
+  edgeLabels: string[];
+  /** Boxes: modules, delegates, branches. A node's `group` points here. */
+  groups: GraphGroup[];
+  /** Columns by node: measure key -> values (null: not measured). The same for groups (sums). */
+  measures: Measure[];
+}
+
+export interface GraphNode {
+  name: string;
+  /** fx's word: "placeholder", "call_function", "get_attr", "output". */
+  kind: string;
+  op: string;
+  handle: number | null;
+  /** Index into `groups`, null at the top. */
+  group: number | null;
+  /** Index into `source.lines` of the user's innermost line, or null. */
+  line: number | null;
+  /** Whole stack, outermost first. */
+  stack: number[];
+  outputs: string[];
+  /** [name, text] of the arguments, cut to a few hundred characters each. */
+  args: [string, string][];
+  backend: string | null;
+  instructions: number[];
+  /** Fully qualified name of the weight behind a placeholder. */
+  weight: string | null;
+}
+
+export interface GraphGroup {
+  kind: "module" | "delegate" | "branch";
+  name: string;
+  /** Module path, "xnnpack", "true branch of cond". */
+  label: string;
+  type: string | null;
+  parent: number | null;
+  backend: string | null;
+}
+
+export interface Measure {
+  /** "avg", "p50", "p90", "min", "max", "first", "memory", "error" */
+  key: string;
+  title: string;
+  unit: string | null;
+  kind: Kind;
+  /** For "error": whether larger is worse (mse) or better (sqnr). */
+  largerIsWorse: boolean;
+  nodes: (number | string | null)[];
+  groups: (number | string | null)[];
+  /** Nodes whose value is of several nodes together (stands at the first of them). */
+  shared: number[];
+}
+
+/** The lines of the user's Python that stack traces name; the files themselves are not read. */
+export interface SourceDoc {
+  files: string[];
+  lines: SourceLine[];
+}
+
+export interface SourceLine {
+  /** Index into `files`. */
+  file: number;
+  line: number;
+  function: string;
+  text: string;
+}
+
+export interface Numerics {
+  method: string;
+  metric: string;
+  largerIsWorse: boolean;
+  fine: boolean;
+  /** The diagnosis: one row a compared value, in order of execution. */
+  table: TableDoc;
+  /** For each row: index of the method's row, or null. */
+  rows: (number | null)[];
+  /** For each row: index into `source.lines`, or null. */
+  lines: (number | null)[];
+  /** For each row by graph key: node index or null. */
+  nodes: Record<string, (number | null)[]>;
+  coverage: TableDoc;
+  notes: string[];
+}
+
+export interface Memory {
+  method: string;
+  summary: TableDoc;
+  /** Planned bytes alive at each instruction, with its label. */
+  live: number[];
+  labels: string[];
+  /** Row of `Method.rows` for each instruction, or null. */
+  rows: (number | null)[];
+  peak: number;
+  /** One row a planned value: value, tensor, role, op, memory, offset, size, first, last, at_peak. */
+  values: TableDoc;
+}
+
+/** One or a few runs of the dump as they happened. */
+export interface Timeline {
+  /** Runs shown, as indices of the dump's runs; `start` is 0 at the first span. */
+  note: string | null;
+  tracks: { name: string; parent: number | null; note: string | null }[];
+  names: string[];
+  /** Parallel columns; times in the run's unit. */
+  track: number[];
+  start: number[];
+  duration: number[];
+  name: number[];
+  /** Nesting level on its track. */
+  level: number[];
+  /** [method index, row index] or null. */
+  row: ([number, number] | null)[];
+}
