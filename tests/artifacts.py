@@ -48,6 +48,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RECIPES: dict[str, str] = {
     "bert_base_xnnpack": "bert",
     "bert_portable": "bert_portable",
+    "bert_rows_xnnpack": "bert_rows",
     "wide": "scale",
     "large_2m": "scale",
     "cnn_portable": "cnn",
@@ -87,7 +88,7 @@ RECIPES: dict[str, str] = {
 }
 
 # Minutes or gigabytes: for benchmarks and for tests marked slow.
-SLOW = frozenset({"bert_base_xnnpack", "bert_portable", "large_2m"})
+SLOW = frozenset({"bert_base_xnnpack", "bert_portable", "bert_rows_xnnpack", "large_2m"})
 
 ABANDONED_SECONDS = 3600  # a build still unfinished after this long has been killed
 UNAVAILABLE_EXIT = 75  # the child's exit code for "cannot be made on this machine"
