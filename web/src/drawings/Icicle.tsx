@@ -1,0 +1,5 @@
+import type { Run } from "../document";
+
+export function Icicle({ run }: { run: Run }) {
+  return <p>{run.name}</p>;
+}
