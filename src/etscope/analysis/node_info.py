@@ -111,10 +111,10 @@ def _times(place: PlacedNode, times: NodeTimes | None, scale: Scale | None) -> S
     time = None if times is None else times.of(place.node)
     if times is None or time is None or scale is None:
         return None
-    samples = scale(time.ticks)
+    samples = scale(time.ticks[time.ran])
     total = float(times.profile.total.mean())
     statistics = {
-        "avg": samples.mean(),
+        "avg": scale(time.ticks).mean(),
         "p50": np.percentile(samples, 50),
         "p90": np.percentile(samples, 90),
         "min": samples.min(),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from etscope.analysis.linked_graph import LinkedGraph, Nodes
 from etscope.analysis.profile import MethodProfile, Row, Ticks
@@ -21,12 +22,14 @@ from etscope.model.graph import Node
 class NodeTime:
     """Time of the instructions (or of a delegate's events) behind `nodes`.
 
-    ticks: int64, one element for each run of the profile. `inside` tells that it is a part of the
-    time of a delegate call that stands at another node.
+    ticks: int64, one element for each run of the profile. ran: bool, the runs in which something
+    of it ran. `inside` tells that it is a part of the time of a delegate call that stands at
+    another node.
     """
 
     nodes: Nodes
     ticks: Ticks
+    ran: npt.NDArray[np.bool_]
     inside: bool = False
 
 
@@ -71,8 +74,8 @@ def node_times(linked: LinkedGraph, profile: MethodProfile) -> NodeTimes:
                 continue
         inside = bool(row.depth) and _call_node(linked, nodes) is not None
         key = frozenset(map(id, nodes))
-        before = times[key].ticks if key in times else 0
-        times[key] = NodeTime(nodes, before + ticks, inside)
+        time = NodeTime(nodes, ticks, row.ran, inside)
+        times[key] = _both(times[key], time) if key in times else time
     at = _placed(linked, list(times.values()))
     return NodeTimes(
         profile=profile,
@@ -121,9 +124,14 @@ def _placed(linked: LinkedGraph, times: list[NodeTime]) -> dict[int, NodeTime]:
         if free is not None:
             at[free] = time
             continue
-        first = at[places[0]]
-        at[places[0]] = NodeTime(time.nodes, first.ticks + time.ticks, time.inside)
+        at[places[0]] = _both(at[places[0]], time)
     return at
+
+
+def _both(first: NodeTime, time: NodeTime) -> NodeTime:
+    """The two added up; the nodes are the second's, of which there are as many or more."""
+    ticks, ran = first.ticks + time.ticks, first.ran | time.ran
+    return NodeTime(time.nodes, ticks, ran, time.inside)
 
 
 def _sum(profile: MethodProfile, rows: Sequence[Row]) -> Ticks:
