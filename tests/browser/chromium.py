@@ -1,0 +1,73 @@
+"""The system's Chromium, driven by Playwright: fixtures of all tests of pages.
+
+`chromium` is one browser for the whole test run, `page` a new profile for each test; its
+`failures` are what went wrong on it (exceptions, and errors on its console). Nothing but this
+machine can be reached from it. `screenshot` keeps a picture where `$ETSCOPE_SCREENSHOTS` says: those
+of the documentation are made so, and a person can look at what a test saw.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+)
+SCREENSHOTS = "ETSCOPE_SCREENSHOTS"
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+SIZE = {"width": 1400, "height": 900}
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A Playwright `Browser`. The test is skipped on a machine without one."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    executable = next(filter(None, map(shutil.which, _NAMES)), None)
+    if executable is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=executable, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Any) -> Iterator[Any]:
+    """A Playwright `Page` with a profile of its own; `page.failures` is a list of texts."""
+    context = chromium.new_context(viewport=SIZE)
+    opened = watched(context.new_page())
+    yield opened
+    context.close()
+
+
+def watched(page: Any) -> Any:
+    """The page with the list `failures` of what goes wrong on it from now on."""
+    page.failures = []
+    page.on("pageerror", lambda error: page.failures.append(str(error)))
+    page.on(
+        "console",
+        lambda message: page.failures.append(message.text) if message.type == "error" else None,
+    )
+    return page
+
+
+def screenshot(page: Any, name: str) -> None:
+    """Keep a picture of the page as `name`.png, if someone wants pictures."""
+    folder = os.environ.get(SCREENSHOTS)
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=str(Path(folder) / f"{name}.png"))
