@@ -28,8 +28,8 @@ class Layer(nn.Module):
             part(rows).view(TOKENS, HEADS, WIDTH // HEADS).transpose(0, 1)
             for part in (self.query, self.key, self.value)
         )
-        weights = torch.matmul(query, key.transpose(1, 2)) * (WIDTH // HEADS) ** -0.5
-        mixed = torch.matmul(functional.softmax(weights, -1), value)
+        weights = torch.bmm(query, key.transpose(1, 2)) * (WIDTH // HEADS) ** -0.5
+        mixed = torch.bmm(functional.softmax(weights, -1), value)
         rows = self.norm(rows + self.out(mixed.transpose(0, 1).reshape(TOKENS, WIDTH)))
         return self.last_norm(rows + self.down(functional.gelu(self.up(rows))))
 
