@@ -13,8 +13,9 @@ DEBUG_BYTES = 200_000_000
 
 
 class Layer(nn.Module):
-    """A layer of BERT over rows of two dimensions: linear layers of more, which are a matrix
-    product between views of one debug handle, end upstream's comparison with an error."""
+    """A layer of BERT over rows of two dimensions, with batched products: linear layers of more
+    and `matmul` become a product between views of one debug handle, which ends upstream's
+    comparison with an error."""
 
     def __init__(self) -> None:
         super().__init__()
