@@ -140,9 +140,9 @@ class GraphView:
         return {node.key: node for node in self.nodes}
 
     @cached_property
-    def keys(self) -> Mapping[tuple[int, str], str]:
-        """Keys by (`id` of the graph that a node stands in, the node's name)."""
-        return {(id(node.graph), node.node.name): node.key for node in self.nodes}
+    def keys(self) -> Mapping[tuple[str | None, int, str], str]:
+        """Keys by (key of the call, None in the first graph; `id` of the graph; node's name)."""
+        return {(node.call, id(node.graph), node.node.name): node.key for node in self.nodes}
 
     @cached_property
     def below(self) -> Mapping[str, tuple[ViewNode, ...]]:
