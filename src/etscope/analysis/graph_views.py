@@ -28,6 +28,16 @@ from etscope.formats.pte import Program, read_pte
 from etscope.formats.scalar_type import scalar_type_of
 from etscope.model.graph import Graph, Node, TensorSpec
 
+__all__ = [
+    "EXECUTED",
+    "STATISTICS",
+    "GraphView",
+    "NodeError",
+    "NodeMeasure",
+    "ViewNode",
+    "graph_views",
+]
+
 STATISTICS = ("avg", "p50", "p90", "min", "max", "first")
 _PERCENTILES = {"p50": 50, "p90": 90, "min": 0, "max": 100}
 

@@ -39,8 +39,8 @@ def _errors(
     metric: Metric,
 ) -> Mapping[str, NodeError]:
     keys: dict[int, str] = {}
-    for node in view.nodes:
-        keys.setdefault(id(node.node), node.key)
+    for placed in view.nodes:
+        keys.setdefault(id(placed.node), placed.key)
     worst: dict[str, NumericsRow] = {}
     for node, row in rows:
         places = (node,) if view is reference else view.linked.behind((node,))
