@@ -17,6 +17,7 @@ from etscope.bridge.failures import innermost, own_frame
 from etscope.bridge.inputs import NO_INPUTS_HINT, Inputs, inputs_of
 from etscope.bridge.lowering import BACKENDS, QUANTIZERS, recording, with_initial_state
 from etscope.errors import EtscopeWarning, ExportFailure, UsageError
+from etscope.model.selector import Selector
 
 Flat = dict[str, tuple[Any, ...]]
 
@@ -49,6 +50,7 @@ def export_model(
     dynamic_shapes: Any,
     strict: bool | None,
     calibration: Sequence[Any] | None,
+    keep_float: str | Sequence[str] = (),
     new_record: Callable[[], Any],
 ) -> Parts:
     """See `etscope.export.export`; `new_record` makes an empty `ETRecord`."""
@@ -60,6 +62,7 @@ def export_model(
         dynamic_shapes=dynamic_shapes,
         strict=strict,
         calibration=calibration,
+        keep_float=keep_float,
     )
     programs = {name: method.program for name, method in methods.items()}
     program = lowered(programs, backend, new_record)
@@ -88,20 +91,33 @@ def methods_of(
     dynamic_shapes: Any = None,
     strict: bool | None = None,
     calibration: Sequence[Any] | None = None,
+    keep_float: str | Sequence[str] = (),
 ) -> dict[str, Method]:
     """The methods of a model, exported and quantised: as they are before they are lowered."""
-    _check_options(backend, quantize, calibration)
+    check_options(backend, quantize, calibration, keep_float)
+    given = [keep_float] if isinstance(keep_float, str) else keep_float
+    selectors = [Selector(text) for text in dict.fromkeys(given)]
     methods = _methods(model, inputs, dynamic_shapes, strict)
     if not quantize:
         return methods
     rounds = None if calibration is None else [inputs_of(one) for one in calibration]
-    return {
-        name: _quantized(method, QUANTIZERS[backend](), rounds, dynamic_shapes)
+    quantizer = QUANTIZERS[backend]()
+    if selectors:
+        from etscope.bridge.keep_float import KeepFloat
+
+        quantizer = KeepFloat(quantizer, selectors)
+    found = {
+        name: quantized(method, quantizer, rounds, dynamic_shapes)
         for name, method in methods.items()
     }
+    if selectors:
+        quantizer.check()
+    return found
 
 
-def _check_options(backend: str, quantize: bool, calibration: object) -> None:
+def check_options(
+    backend: str, quantize: bool, calibration: object, keep_float: str | Sequence[str] = ()
+) -> None:
     if backend not in BACKENDS:
         raise UsageError(
             f"unknown backend {backend!r}", hint=f"backends are: {', '.join(BACKENDS)}"
@@ -114,6 +130,11 @@ def _check_options(backend: str, quantize: bool, calibration: object) -> None:
         )
     if calibration is not None and not quantize:
         raise UsageError("calibration inputs are for quantization only", hint="give quantize too")
+    if keep_float and not quantize:
+        raise UsageError(
+            "what is kept in float is said of a quantised model; this one is float throughout",
+            hint="give quantize too",
+        )
 
 
 # -- methods
@@ -265,7 +286,7 @@ def _exported_as(
         ) from error
 
 
-def _quantized(
+def quantized(
     method: Method, quantizer: Any, calibration: Sequence[Inputs | None] | None, dynamic: Any
 ) -> Method:
     """The method with int8 weights and activations; its outputs are those of the quantised graph

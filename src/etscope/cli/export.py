@@ -28,8 +28,8 @@ _WHAT = {
 
 
 def export_options(function: _Function) -> _Function:
-    """Add `--backend --quantize --calibration --inputs --strict --seed`: parameters of `exported`
-    by these names."""
+    """Add `--backend --quantize --keep-float --calibration --inputs --strict --seed`: parameters of
+    `exported` by these names."""
     for decorator in (
         click.option(
             "--seed",
@@ -56,6 +56,12 @@ def export_options(function: _Function) -> _Function:
             multiple=True,
             help="Inputs to set int8 ranges by, one set a FILE. Default: the example inputs.",
         ),
+        click.option(
+            "--keep-float",
+            metavar="SELECTOR",
+            multiple=True,
+            help="What --quantize leaves in float: 'op:conv* and module:head'. Repeatable.",
+        ),
         click.option("--quantize", "-q", is_flag=True, help="int8 weights and activations."),
         click.option(
             "--backend",
@@ -76,6 +82,7 @@ def exported(
     backend: str,
     quantize: bool,
     calibration: Sequence[str],
+    keep_float: Sequence[str],
     inputs: str | None,
     strict: bool | None,
     seed: int,
@@ -101,7 +108,11 @@ def exported(
         sets = [source.read_inputs(file) for file in calibration] or None
     with progress(f"exporting {source.name}"), quiet():
         return source, source.export(
-            backend=backend, quantize=quantize, calibration=sets, strict=strict
+            backend=backend,
+            quantize=quantize,
+            calibration=sets,
+            keep_float=keep_float,
+            strict=strict,
         )
 
 

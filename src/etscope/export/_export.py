@@ -18,6 +18,7 @@ def export(
     dynamic_shapes: Any = None,
     strict: bool | None = None,
     calibration: Sequence[Any] | None = None,
+    keep_float: str | Sequence[str] = (),
 ) -> Exported:
     """Export a model to ExecuTorch, with its ETRecord and what it should answer.
 
@@ -35,8 +36,12 @@ def export(
             model's own lines; None falls back with a warning where that does not work.
         calibration: inputs to set the ranges of activations by, each like `inputs`. Without them
             the example inputs are used, which is enough to look at speed, not at accuracy.
+        keep_float: selectors of nodes of the exported graph ("module:head", "op:conv2d and
+            file:model.py:34") that stay in float when the rest is quantised. Nodes that can only
+            be quantised together, as a convolution and the relu after it, stay together.
 
-    Raises `UsageError` for arguments that do not make sense, and `ExportFailure` for a model that
+    Raises `UsageError` for arguments that do not make sense, for a selector in `keep_float` that
+    picks nothing of what would be quantised, and `ExportFailure` for a model that
     cannot be run, exported, quantised or lowered.
     """
     require("torch", wanted_by="export")
@@ -52,6 +57,7 @@ def export(
         dynamic_shapes=dynamic_shapes,
         strict=strict,
         calibration=calibration,
+        keep_float=keep_float,
         new_record=ETRecord,
     )
     return Exported(*parts)

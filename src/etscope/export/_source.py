@@ -50,6 +50,7 @@ class Source:
         quantize: bool = False,
         strict: bool | None = None,
         calibration: Sequence[Any] | None = None,
+        keep_float: str | Sequence[str] = (),
     ) -> Exported:
         """Export it; see `etscope.export.export`."""
         from etscope.export._export import export
@@ -62,6 +63,7 @@ class Source:
             dynamic_shapes=self.dynamic_shapes,
             strict=strict,
             calibration=calibration,
+            keep_float=keep_float,
         )
 
     def read_inputs(self, path: PathLike) -> Any:
