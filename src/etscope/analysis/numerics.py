@@ -8,19 +8,21 @@ wrong when its local error is more than is allowed: see `analysis.numerics_limit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from etscope.analysis.gap import check_values, chosen_run, coverage_without, match_run
+from etscope.analysis.gap import MethodRun, check_values, chosen_run, coverage_without
 from etscope.analysis.logged_run import LoggedRun, logged_run
 from etscope.analysis.match_graph import Paths
 from etscope.analysis.matching import Coverage, Matching, Pair, Unpaired
 from etscope.analysis.metrics import Metric, find_metric
+from etscope.analysis.numerics_graph import KnownGraph
 from etscope.analysis.numerics_inputs import doubts_of_inputs
-from etscope.analysis.numerics_limits import difference, exceeds, judge
+from etscope.analysis.numerics_limits import difference, exceeds, judge, new_nan
 from etscope.analysis.numerics_rows import FINE, INHERITED, WRONG, Numerics, NumericsRow, OddNumbers
 from etscope.analysis.places import lines_of, module_path
 from etscope.analysis.regions import Region, Regions
@@ -80,9 +82,23 @@ def diagnose(
     found = metric if isinstance(metric, Metric) else find_metric(metric)
     chosen = chosen_run(trace, method, run)
     check_values(trace)
+    known = KnownGraph(recomputation.graph)
+    return diagnose_run(trace, method, chosen, recomputation, known, found, tolerance)
+
+
+def diagnose_run(
+    trace: Trace,
+    method: str,
+    chosen: MethodRun,
+    recomputation: Recomputation,
+    known: KnownGraph,
+    found: Metric,
+    tolerance: float | None,
+) -> Numerics:
+    """`diagnose` of a run that has values, with what is known of the graph from other runs."""
     logged = logged_run(trace, chosen.block, chosen.position, method)
-    matching = match_run(trace, logged, recomputation.graph)
-    diagnosis = _Diagnosis(logged, matching, recomputation, found, tolerance)
+    matching, regions = known.matched(trace, logged)
+    diagnosis = _Diagnosis(logged, matching, regions, known.paths, recomputation, found, tolerance)
     rows = _with_inherited(diagnosis.rows(), found)
     coverage = diagnosis.coverage()
     if not rows:
@@ -110,20 +126,22 @@ class _Diagnosis:
         self,
         logged: LoggedRun,
         matching: Matching,
+        regions: Regions,
+        paths: Paths,
         recomputation: Recomputation,
         metric: Metric,
         tolerance: float | None,
     ) -> None:
         self._logged, self._matching, self._recomputation = logged, matching, recomputation
+        self._device_values = device_values(logged, matching)
         self._metric, self._tolerance = metric, tolerance
         self._records = {record.instruction_id: record for record in logged.instructions}
-        self._paths = Paths(recomputation.graph)
-        self._regions = Regions(self._paths, matching.by_node)
+        self._paths, self._regions = paths, regions
         self._seen: set[Pair] = set()
         self._failed: dict[Pair, Unpaired] = {}
 
     def rows(self) -> Iterator[NumericsRow]:
-        for item in self._recomputation.run(self.device_values, set(self._matching.by_node)):
+        for item in self._recomputation.run(self._device_values, set(self._matching.by_node)):
             for pair in self._matching.by_node[item.name]:
                 self._seen.add(pair)
                 row = self._compared(pair, item)
@@ -136,17 +154,6 @@ class _Diagnosis:
             if pair not in self._seen:
                 self._fail(pair, f"the reference did not run {pair.node}: it took another branch")
         return coverage_without(self._matching, self._failed)
-
-    def device_values(self, name: str, loop_pass: int) -> list[tuple[int | None, Any]]:
-        """What the device has for a node. What was logged inside of a delegate comes first: its
-        outputs are what others read."""
-        pairs = sorted(self._matching.by_node.get(name, ()), key=lambda p: p.delegate_id is None)
-        found = []
-        for pair in pairs:
-            passes = self._logged.values(pair)
-            if loop_pass < len(passes):
-                found.append((pair.element, passes[loop_pass]))
-        return found
 
     def _compared(self, pair: Pair, item: Recomputed) -> NumericsRow | None:
         passes = self._logged.values(pair)
@@ -182,8 +189,8 @@ class _Diagnosis:
             limit=judged.limit,
             excess=judged.excess,
             share=judged.share,
-            verdict=WRONG if exceeds(self._metric, judged.error, judged.limit) else FINE,
-            odd=_odd_numbers(value, reference),
+            verdict=WRONG if judged.is_wrong else FINE,
+            odd=_odd_numbers(value, local if reference is None else reference),
         )
 
     def _row(self, pair: Pair, region: Region, loop_pass: int, value: Any) -> NumericsRow:
@@ -214,13 +221,31 @@ class _Diagnosis:
         )
 
 
+def device_values(logged: LoggedRun, matching: Matching) -> DeviceValues:
+    """What tells a node's values on the device. What was logged inside of a delegate comes first:
+    its outputs are what others read."""
+
+    def values(name: str, loop_pass: int) -> list[tuple[int | None, Any]]:
+        pairs = sorted(matching.by_node.get(name, ()), key=lambda p: p.delegate_id is None)
+        found = []
+        for pair in pairs:
+            passes = logged.values(pair)
+            if loop_pass < len(passes):
+                found.append((pair.element, passes[loop_pass]))
+        return found
+
+    return values
+
+
 def _element(value: Any, pair: Pair) -> Any:
     return value if value is None or pair.element is None else value[pair.element]
 
 
 def _odd_numbers(value: Any, reference: Any) -> OddNumbers | None:
     found = _counted(value)
-    return OddNumbers(*found, *_counted(reference)) if any(found) else None
+    if not any(found):
+        return None
+    return OddNumbers(*found, *_counted(reference), new_nan(reference, value))
 
 
 def _counted(value: Any) -> tuple[int, int]:
@@ -239,7 +264,7 @@ def _with_inherited(rows: Iterable[NumericsRow], metric: Metric) -> list[Numeric
     found = []
     for row in rows:
         after = any(name in tainted for name in row.reads)
-        if row.verdict == FINE and after and exceeds(metric, row.inherited, row.limit):
+        if row.verdict == FINE and after and _shows(row, metric):
             row = replace(row, verdict=INHERITED)
         if after or row.verdict == WRONG:
             tainted.add(row.pair.node)
@@ -247,4 +272,19 @@ def _with_inherited(rows: Iterable[NumericsRow], metric: Metric) -> list[Numeric
     return found
 
 
-__all__ = ["DEFAULT_METRIC", "DeviceValues", "Recomputation", "Recomputed", "diagnose"]
+def _shows(row: NumericsRow, metric: Metric) -> bool:
+    """Whether the inherited error does: NaN of the reference itself are none."""
+    if row.odd is not None and row.odd.nan == math.prod(row.shape):
+        return row.odd.new_nan > 0
+    return exceeds(metric, row.inherited, row.limit)
+
+
+__all__ = [
+    "DEFAULT_METRIC",
+    "DeviceValues",
+    "Recomputation",
+    "Recomputed",
+    "device_values",
+    "diagnose",
+    "diagnose_run",
+]

@@ -11,6 +11,10 @@ Two things are allowed, and the larger of them counts:
 
 Integers and booleans have no tolerance: only the noise floor, which is 0 unless they come from
 rounded numbers.
+
+A NaN that is expected is no error, and is left out; what is nothing but NaN on both sides has the
+error NaN, which nobody can call equal, and is not wrong. A NaN in place of a number is wrong in any
+metric and with any tolerance.
 """
 
 from __future__ import annotations
@@ -39,7 +43,8 @@ class Judged:
 
     error, noise, limit: of the metric; `noise` is None without a result in float64. excess: the
     error over what is allowed, both as root mean squares. share: of the elements that are off by
-    more than a hundredth of the result's root mean square.
+    more than a hundredth of the result's root mean square. is_wrong: whether the error is more than
+    is allowed, or there are NaN in place of numbers.
     """
 
     error: float | None
@@ -47,13 +52,15 @@ class Judged:
     limit: float | None
     excess: float
     share: float
+    is_wrong: bool = False
 
 
 def exceeds(metric: Metric, error: float | None, limit: float | None) -> bool:
-    """Whether an error is more than is allowed. NaN always is."""
+    """Whether an error is more than is allowed. NaN always is, and a limit of NaN allows none."""
     if error is None or limit is None:
         return False
-    return math.isnan(error) or metric.badness(error) > metric.badness(limit)
+    allowed = metric.perfect if math.isnan(limit) else limit
+    return math.isnan(error) or metric.badness(error) > metric.badness(allowed)
 
 
 def judge(
@@ -73,6 +80,10 @@ def judge(
     error = measure(metric, expected, found) if expected.size else None
     if error is None:
         return Judged(None, None, None, 0.0, 0.0)
+    if only_nan(value):
+        error = math.nan
+        if only_nan(local):
+            return Judged(error, None, None, 0.0, 0.0)
     numbers = _numbers(expected)
     allowed = _tolerated(expected, numbers)
     limit = tolerance
@@ -80,31 +91,74 @@ def judge(
         limit = metric.perfect if allowed is None else measure(metric, expected, allowed)
     noise, rounded = None, None
     if wide is not None and np.shape(wide) == expected.shape:
-        exact, rounded = agreeing(wide, local)
-        noise = measure(metric, exact, rounded)
+        exact = _with(expected, wide, where=_both_nan(local, value) | nan_of(wide))
+        noise = measure(metric, exact, expected)
         factor = QUANTIZED_FACTOR if quantized else ROUNDING_FACTOR
         rounded = _with_noise(numbers, _numbers(exact), factor)
         limit = _worse(metric, limit, measure(metric, expected, _as(rounded, expected.dtype)))
     excess, share = _excess(numbers, _numbers(found), (allowed, rounded))
-    return Judged(error, noise, limit, excess, share)
+    wrong = bool(new_nan(local, value)) or exceeds(metric, error, limit)
+    return Judged(error, noise, limit, excess, share, wrong)
 
 
 def agreeing(one: Any, other: Any) -> tuple[_Array, _Array]:
     """Both as arrays, with 0 where both are NaN: that a NaN was kept is no error."""
     first, second = np.asarray(one), np.asarray(other)
-    if first.dtype.kind in "biu" or second.dtype.kind in "biu" or first.shape != second.shape:
+    if first.shape != second.shape:
         return first, second
-    both = np.isnan(first) & np.isnan(second)
+    both = _both_nan(first, second)
     if not both.any():
         return first, second
     return np.where(both, first.dtype.type(0), first), np.where(both, second.dtype.type(0), second)
 
 
+def nan_of(value: Any) -> npt.NDArray[np.bool_]:
+    """Where the NaN are; nowhere in what cannot have any."""
+    array = np.asarray(value)
+    if array.dtype.kind in "biuO":
+        return np.zeros(array.shape, np.bool_)
+    found: npt.NDArray[np.bool_] = np.isnan(array)
+    return found
+
+
+def new_nan(expected: Any, value: Any) -> int:
+    """How many elements are NaN where another number is expected."""
+    found = nan_of(value)
+    if not found.any():
+        return 0
+    known = nan_of(expected)
+    if found.shape != known.shape:
+        return max(int(found.sum()) - int(known.sum()), 0)
+    return int((found & ~known).sum())
+
+
+def only_nan(value: Any) -> bool:
+    """Whether there are elements, and all of them are NaN."""
+    array = np.asarray(value)
+    if not array.size or not nan_of(array.flat[0]).all():  # the first tells most
+        return False
+    return bool(nan_of(array).all())
+
+
+def _both_nan(one: Any, other: Any) -> npt.NDArray[np.bool_]:
+    both: npt.NDArray[np.bool_] = nan_of(one) & nan_of(other)
+    return both
+
+
 def difference(metric: Metric, reference: Any, value: Any) -> float | None:
-    """The metric of two values, NaN in both being no error; None with nothing to compare."""
+    """The metric of two values, NaN in both being no error; None with nothing to compare. What is
+    nothing but NaN has the error NaN."""
     if reference is None or np.shape(reference) != np.shape(value) or not np.size(value):
         return None
+    if only_nan(value):
+        return math.nan
     return measure(metric, *agreeing(reference, value))
+
+
+def _with(expected: _Array, wide: Any, where: npt.NDArray[np.bool_]) -> _Array:
+    """What float64 gives, with what is expected in some places."""
+    exact = np.asarray(wide)
+    return np.where(where, _numbers(expected), _numbers(exact)) if where.any() else exact
 
 
 def _numbers(array: _Array) -> _Float64:

@@ -24,17 +24,22 @@ _PRIORITIES = {"noise": 2, "limit": 2, "inherited": 1}
 
 @dataclass(frozen=True, slots=True)
 class OddNumbers:
-    """How many NaN and infinities a device's value has, and how many the reference's."""
+    """How many NaN and infinities a device's value has, and how many the reference's.
+
+    new_nan: NaN at places where the reference has numbers.
+    """
 
     nan: int
     infinite: int
     expected_nan: int
     expected_infinite: int
+    new_nan: int
 
     @property
     def is_unexpected(self) -> bool:
-        """Whether there are more than in the reference, where a mask may be infinite."""
-        return self.nan > self.expected_nan or self.infinite > self.expected_infinite
+        """Whether there are NaN where the reference has none, or more infinities: a mask may be
+        infinite."""
+        return self.new_nan > 0 or self.infinite > self.expected_infinite
 
     def __str__(self) -> str:
         parts = [(self.nan, "NaN"), (self.infinite, "Inf")]
@@ -135,17 +140,28 @@ class Numerics:
         nan = [row for row in odd if row.odd is not None and row.odd.nan]
         return _first_of_flow(unexpected) or _first_of_flow(nan)
 
+    @cached_property
+    def stray_nan(self) -> NumericsRow | None:
+        """The first value with NaN that neither the reference has nor the values that it was made
+        of: a finding even where PyTorch makes NaN of the device's numbers, too."""
+        return _first_of_flow([row for row in self.rows if row.odd and row.odd.new_nan])
+
     @property
     def is_fine(self) -> bool:
-        """Whether no operator is wrong."""
-        return not self.wrong
+        """Whether no operator is wrong, and no NaN is there that the reference has not."""
+        return not self.wrong and self.stray_nan is None
 
     # -- for people
 
     @property
     def verdict(self) -> str:
         """In words: which operator goes wrong first, and where that is in Python."""
-        first = self.first
+        first, stray = self.first, self.stray_nan
+        if first is None and stray is not None and stray.odd is not None:
+            return (
+                f"{described(stray)} has {stray.odd.new_nan} NaN where the reference has numbers, "
+                "and PyTorch makes NaN of the device's own numbers, too: these were off before"
+            )
         if first is None:
             return (
                 f"no operator goes wrong: {len(self.rows)} values are what PyTorch makes of the "

@@ -8,7 +8,7 @@ which tells how much of a difference is rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,17 +43,33 @@ class Recomputed:
     wide: Any
 
 
+@dataclass(slots=True)
+class Memory:
+    """What runs leave for those after them: the model's state in each of the three, buffers by
+    name; and the outputs of the last reference run, flat, as arrays and numbers.
+
+    The state of `local` is the device's, as far as the values were logged that it is made of.
+    """
+
+    reference: dict[str, torch.Tensor] = field(default_factory=dict)
+    local: dict[str, torch.Tensor] = field(default_factory=dict)
+    wide: dict[str, torch.Tensor] = field(default_factory=dict)
+    outputs: list[Any] = field(default_factory=list)
+
+
 def recompute(
     program: ExportedProgram,
     inputs: Any,
     device: DeviceValues,
     wanted: Collection[str],
     names: Mapping[str, str],
+    memory: Memory | None = None,
 ) -> Iterator[Recomputed]:
     """Run a program next to what the device made of it, and yield the `wanted` nodes in order.
 
     inputs: of the program, as for `run_reference`. names: what its nodes are called by others,
-    where that is not as in the program; `device` and `wanted` go by those.
+    where that is not as in the program; `device` and `wanted` go by those. memory: of the runs
+    before, and, when all is yielded, of this one, too; by default the first state.
 
     In float64, operators that take only other types run as they are; numbers are quantised after
     they were moved by up to half a step, since that much is rounding too.
@@ -64,9 +80,10 @@ def recompute(
         return _wide_call(node, args, kwargs, jitter)
 
     kept = _parameters(program) if writes_in_place(program.graph_module) else None
-    local = _Run(run_reference(program, inputs), names)
-    plain = _Run(run_reference(program, inputs), names)
-    wide = _Run(run_reference(program, inputs, call=widely), names)
+    memory = Memory() if memory is None else memory
+    local = _Run(run_reference(program, inputs, memory.local), names)
+    plain = _Run(run_reference(program, inputs, memory.reference), names)
+    wide = _Run(run_reference(program, inputs, memory.wide, call=widely), names)
     while local.current is not None:
         name, loop_pass, value = local.current
         reference, exact = (run.reach(name, loop_pass) for run in (plain, wide))
@@ -78,6 +95,9 @@ def recompute(
         if exact is not None:
             wide.go_on(_replaced(exact, given, kept) if given else None)
         local.go_on(_replaced(value, given, kept) if given else None)
+    for run in (plain, wide):
+        run.finish()
+    memory.outputs = [_own(value) for value in plain.outputs]
 
 
 def flat_inputs(inputs: Any) -> list[Any]:
@@ -89,11 +109,12 @@ class _Run:
     """A run that stands at the value that it computed last."""
 
     def __init__(
-        self, run: Generator[tuple[str, Any], Any, None], names: Mapping[str, str]
+        self, run: Generator[tuple[str, Any], Any, Any], names: Mapping[str, str]
     ) -> None:
         self._run, self._names = run, names
         self._passes: dict[str, int] = {}
         self.current: tuple[str, int, Any] | None = None
+        self.outputs: list[Any] = []
         self.go_on(None)
 
     def reach(self, name: str, loop_pass: int) -> Any:
@@ -104,17 +125,27 @@ class _Run:
             self.go_on(None)
         return None if self.current is None else self.current[2]
 
+    def finish(self) -> None:
+        """Go to the end."""
+        while self.current is not None:
+            self.go_on(None)
+
     def go_on(self, instead: Any) -> None:
         """To the next value, with another in place of the current one."""
         try:
             name, value = self._run.send(instead)
-        except StopIteration:
-            self.current = None
+        except StopIteration as end:
+            self.current, self.outputs = None, end.value
             return
         name = self._names.get(name, name)
         loop_pass = self._passes.get(name, 0)
         self._passes[name] = loop_pass + 1
         self.current = name, loop_pass, value
+
+
+def _own(value: Any) -> Any:
+    """An array of its own memory: an output may be a buffer that the next run writes to."""
+    return np.array(numpy_from_tensor(value)) if isinstance(value, torch.Tensor) else value
 
 
 def _arrays(value: Any) -> Any:
@@ -204,4 +235,4 @@ def _moved(tensor: Any, step: Any, jitter: torch.Generator) -> Any:
     return (tensor + moves * step).to(tensor.dtype)
 
 
-__all__ = ["DeviceValues", "Recomputed", "flat_inputs", "recompute"]
+__all__ = ["DeviceValues", "Memory", "Recomputed", "flat_inputs", "recompute"]

@@ -45,7 +45,7 @@ def run_reference(
     state: dict[str, torch.Tensor] | None = None,
     *,
     call: Call = _call,
-) -> Generator[tuple[str, Any], Any, None]:
+) -> Generator[tuple[str, Any], Any, Any]:
     """Run a program of any dialect, and yield the name and the value of each node that computes
     something, in order of execution.
 
@@ -62,14 +62,12 @@ def run_reference(
     "<name of the sub-graph>/<name>"; those of a loop come once for each pass. What is yielded may
     be written to by later nodes: look at it before the next one.
 
-    Nothing that is given is changed. Raises `NumericGapError` for inputs that are absent or not
-    what the program takes, `FormatError` for a program without its weights.
+    The generator returns the program's outputs, flat. Of what is given only `state` is changed.
+
+    Raises `NumericGapError` for inputs that are absent or not what the program takes, `FormatError`
+    for a program without its weights.
     """
-    values = [
-        tensor_from_numpy(value) if isinstance(value, np.ndarray) else value
-        for value in pytree.tree_leaves(inputs)
-    ]
-    return _run_program(program, values if inputs is not None else None, state, call)
+    return _run_program(program, given_values(inputs), state, call)
 
 
 def reference_arrays(
@@ -77,7 +75,24 @@ def reference_arrays(
 ) -> Iterator[tuple[str, Any]]:
     """As `run_reference`, with numpy arrays that share the tensors' memory."""
     for name, value in run_reference(program, inputs, state):
-        yield name, pytree.tree_map_only(torch.Tensor, numpy_from_tensor, value)
+        yield name, arrays_of(value)
+
+
+def arrays_of(value: Any) -> Any:
+    """A value with its tensors as arrays that share their memory."""
+    if isinstance(value, torch.Tensor):
+        return numpy_from_tensor(value)
+    return pytree.tree_map_only(torch.Tensor, numpy_from_tensor, value)
+
+
+def given_values(inputs: Any) -> list[Any] | None:
+    """The user's inputs as a flat list, arrays as tensors; None for none."""
+    if inputs is None:
+        return None
+    return [
+        tensor_from_numpy(value) if isinstance(value, np.ndarray) else value
+        for value in pytree.tree_leaves(inputs)
+    ]
 
 
 def keeps_state(program: ExportedProgram) -> bool:
@@ -99,14 +114,18 @@ def _run_program(
     values: list[Any] | None,
     state: dict[str, torch.Tensor] | None,
     call: Call,
-) -> Generator[tuple[str, Any], Any, None]:
+) -> Generator[tuple[str, Any], Any, Any]:
     state = {} if state is None else state
+    results = []
     with torch.no_grad():
         bound = _bound(program, values, state)
         outputs = yield from _run(program.graph_module, bound, "", call)
         for spec, value in zip(program.graph_signature.output_specs, outputs, strict=True):
             if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None:
                 state[spec.target] = value
+            elif spec.kind is OutputKind.USER_OUTPUT:
+                results.append(value)
+    return results
 
 
 def _bound(
@@ -119,13 +138,7 @@ def _bound(
     """What goes into the placeholders of the program's graph, in order."""
     specs = program.graph_signature.input_specs
     users = [spec for spec in specs if spec.kind is InputKind.USER_INPUT]
-    if values is None:
-        raise NumericGapError("no inputs to run the reference graph on", hint=INPUTS_HINT)
-    if len(values) != len(users):
-        raise NumericGapError(
-            f"the reference graph takes {len(users)} inputs, and there are {len(values)}",
-            hint=INPUTS_HINT,
-        )
+    values = check_number_of_inputs(values, len(users))
     writes = writes_in_place(program.graph_module)
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     given = iter(values)
@@ -134,7 +147,7 @@ def _bound(
         if spec.kind is InputKind.USER_INPUT:
             value = next(given)
             if check and not isinstance(spec.arg, ConstantArgument):
-                _check_input(node, value)
+                check_input(node.name, node.meta.get("val"), value)
         else:
             value = _stored(program, spec, state, lazily=not writes)
         if writes and isinstance(value, torch.Tensor) and spec.kind is not InputKind.PARAMETER:
@@ -162,11 +175,24 @@ def _stored(
     )
 
 
-def _check_input(node: Node, value: Any) -> None:
-    expected = node.meta.get("val")
+def check_number_of_inputs(values: list[Any] | None, wanted: int) -> list[Any]:
+    """`values`; `NumericGapError` if there are none, or not as many as the graph takes."""
+    if values is None:
+        raise NumericGapError("no inputs to run the reference graph on", hint=INPUTS_HINT)
+    if len(values) != wanted:
+        raise NumericGapError(
+            f"the reference graph takes {wanted} inputs, and there are {len(values)}",
+            hint=INPUTS_HINT,
+        )
+    return values
+
+
+def check_input(name: str, expected: Any, value: Any) -> None:
+    """Raise `NumericGapError` unless a value is what an input of the graph is exported for: a
+    tensor (of no data) of the same type and sizes, those that are symbols aside."""
     if not isinstance(expected, torch.Tensor):
         if isinstance(value, torch.Tensor):
-            raise _wrong_input(node, "a number", value)
+            raise _wrong_input(name, "a number", value)
         return
     if (
         not isinstance(value, torch.Tensor)
@@ -177,12 +203,12 @@ def _check_input(node: Node, value: Any) -> None:
             for size, given in zip(expected.shape, value.shape, strict=True)
         )
     ):
-        raise _wrong_input(node, _described(expected), value)
+        raise _wrong_input(name, _described(expected), value)
 
 
-def _wrong_input(node: Node, expected: str, value: Any) -> NumericGapError:
+def _wrong_input(name: str, expected: str, value: Any) -> NumericGapError:
     return NumericGapError(
-        f"the reference graph takes {expected} for its input {node.name!r}, and the inputs have "
+        f"the reference graph takes {expected} for its input {name!r}, and the inputs have "
         f"{_described(value)} there",
         hint=INPUTS_HINT,
     )

@@ -100,6 +100,7 @@ class NumericGaps:
         method: str | None = None,
         run: int | None = None,
         inputs: Any = None,
+        previous: Sequence[Any] | None = None,
     ) -> Numerics:
         """Which operator's numbers go wrong, and which line of Python that is: of each logged value
         the total error to the reference, the operator's own, and the one that it inherited.
@@ -107,7 +108,9 @@ class NumericGaps:
         metric: of `etscope.analysis.metrics`. tolerance: the worst error of an operator that is
         fine, in that metric; by default what is usual for the type. Rounding is always allowed for.
         reference_graph: the edge program by default. method, run, inputs: as for
-        `calculate_numeric_gap`.
+        `calculate_numeric_gap`. previous: of a model that keeps state, the inputs of each run since
+        it was loaded, in order, up to this one; by default those of their test cases, or this
+        run's, with a warning if nothing tells that they are.
 
         `.verdict` names the first operator that is wrong, `.first`, `.suspects` and `.odd_origin`
         are rows, `.table()` has all; `etscope.analysis.numerics_limits` says what is allowed.
@@ -124,5 +127,6 @@ class NumericGaps:
             method=method,
             run=run,
             inputs=inputs,
+            previous=previous,
             bundle=self._bundle,
         )

@@ -181,13 +181,20 @@ class Run:
 
         Needs a record and debug_level="intermediate_outputs".
         """
+        jobs = dict(zip(self.calls, self._last.job.calls, strict=True))
         calls = [call for call in self.calls if call.method == options.get("method", call.method)]
         if len(calls) != 1 and "inputs" not in options:
             raise UsageError(
                 f"this run made {len(calls)} calls",
                 hint="give the method=, or run= and the inputs= of that call",
             )
-        known = {"inputs": list(calls[0].inputs), "method": calls[0].method} if calls else {}
+        known: dict[str, Any] = {}
+        if calls:
+            inputs = list(calls[0].inputs)
+            known = {"inputs": inputs, "method": calls[0].method}
+            if len(calls) == 1 and "inputs" not in options:
+                # All executions had these, those to warm up too, which the dump does not have.
+                known["previous"] = [inputs] * (jobs[calls[0]].warmup + (options.get("run") or 0))
         return self.inspector().diagnose_numerics(metric, **{**known, **options})
 
     # -- expected outputs
