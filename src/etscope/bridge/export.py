@@ -16,7 +16,9 @@ from torch.utils import _pytree as pytree
 from etscope.bridge.failures import innermost, own_frame
 from etscope.bridge.inputs import NO_INPUTS_HINT, Inputs, inputs_of
 from etscope.bridge.lowering import BACKENDS, QUANTIZERS, recording, with_initial_state
+from etscope.bridge.taps import tapped_programs, with_handles
 from etscope.errors import EtscopeWarning, ExportFailure, UsageError
+from etscope.formats.taps import MethodTaps
 from etscope.model.selector import Selector
 
 Flat = dict[str, tuple[Any, ...]]
@@ -51,6 +53,7 @@ def export_model(
     strict: bool | None,
     calibration: Sequence[Any] | None,
     keep_float: str | Sequence[str] = (),
+    taps: str | Sequence[str] = (),
     new_record: Callable[[], Any],
 ) -> Parts:
     """See `etscope.export.export`; `new_record` makes an empty `ETRecord`."""
@@ -64,9 +67,11 @@ def export_model(
         calibration=calibration,
         keep_float=keep_float,
     )
+    methods, made_taps = with_taps(methods, taps)
     programs = {name: method.program for name, method in methods.items()}
     program = lowered(programs, backend, new_record)
     record = program.get_etrecord()
+    record.taps = with_handles(made_taps, record.edge_programs)
     example_inputs = {name: flat_inputs(one.program, one.inputs) for name, one in methods.items()}
     outputs = {name: method.outputs for name, method in methods.items()}
     main = "forward" if "forward" in methods else next(iter(methods))
@@ -113,6 +118,23 @@ def methods_of(
     if selectors:
         quantizer.check()
     return found
+
+
+def with_taps(
+    methods: Mapping[str, Method], selectors: str | Sequence[str]
+) -> tuple[dict[str, Method], dict[str, MethodTaps]]:
+    """The methods with the selected values as further outputs, after the model's own."""
+    given = [selectors] if isinstance(selectors, str) else list(dict.fromkeys(selectors))
+    if not given:
+        return dict(methods), {}
+    programs, taps = tapped_programs({name: one.program for name, one in methods.items()}, given)
+    tapped = dict(methods)
+    for name, added in taps.items():
+        method = methods[name]
+        values = _eager(_module_of(programs[name]), method.inputs)
+        outputs = (*method.outputs, *values[added.own_outputs :])
+        tapped[name] = method._replace(program=programs[name], outputs=outputs)
+    return tapped, taps
 
 
 def check_options(

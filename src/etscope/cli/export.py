@@ -28,8 +28,8 @@ _WHAT = {
 
 
 def export_options(function: _Function) -> _Function:
-    """Add `--backend --quantize --keep-float --calibration --inputs --strict --seed`: parameters of
-    `exported` by these names."""
+    """Add `--backend --quantize --tap --keep-float --calibration --inputs --strict --seed`:
+    parameters of `exported` by these names; `--tap` is `taps`."""
     for decorator in (
         click.option(
             "--seed",
@@ -62,6 +62,13 @@ def export_options(function: _Function) -> _Function:
             multiple=True,
             help="What --quantize leaves in float: 'op:conv* and module:head'. Repeatable.",
         ),
+        click.option(
+            "--tap",
+            "taps",
+            metavar="SELECTOR",
+            multiple=True,
+            help="Make intermediate values outputs: 'op:conv* and module:head'. Repeatable.",
+        ),
         click.option("--quantize", "-q", is_flag=True, help="int8 weights and activations."),
         click.option(
             "--backend",
@@ -83,6 +90,7 @@ def exported(
     quantize: bool,
     calibration: Sequence[str],
     keep_float: Sequence[str],
+    taps: Sequence[str],
     inputs: str | None,
     strict: bool | None,
     seed: int,
@@ -112,6 +120,7 @@ def exported(
             quantize=quantize,
             calibration=sets,
             keep_float=keep_float,
+            taps=taps,
             strict=strict,
         )
 

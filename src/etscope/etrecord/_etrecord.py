@@ -16,6 +16,7 @@ from etscope.etrecord._bundles import (
 from etscope.etrecord._loading import LOADERS, bridge, exported_method
 from etscope.etrecord._names import check_graph_name
 from etscope.formats.etrecord import RecordFile, read_etrecord
+from etscope.formats.taps import MethodTaps
 from etscope.formats.zip_writer import write_archive
 
 _EXECUTORCH_FIELDS = (
@@ -39,6 +40,7 @@ class ETRecord:
         export_graph_id: `id()` of that program's graph in the process that exported it.
         edge_dialect_program: the edge program; a dict by method's name when there are several.
         graph_map: the extra programs by "<name>/<method>".
+        taps: which outputs of each method are taps (`MethodTaps`); empty for a model without.
 
     The attributes with an underscore are those of ExecuTorch's class; its tools use them.
     """
@@ -53,6 +55,7 @@ class ETRecord:
     _reference_outputs: Mapping[str, Any] | None
     _representative_inputs: Any
     _further_exported: dict[str, Any]
+    taps: Mapping[str, MethodTaps]
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class ETRecord:
         self._exported_method = "forward"
         self._edge_method: str | None = None
         self._further_exported = {}
+        self.taps = {}
         self.exported_program = exported_program
         self.export_graph_id = export_graph_id
         self.edge_dialect_program = edge_dialect_program
@@ -253,6 +257,7 @@ class ETRecord:
         copied._further_exported = dict(self._further_exported)
         copied._exported_method = self._exported_method
         copied._edge_method = self._edge_method
+        copied.taps = self.taps
         return copied
 
 

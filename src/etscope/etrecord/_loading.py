@@ -147,4 +147,5 @@ LOADERS: Mapping[str, Callable[[RecordFile], Any]] = {
     "_reference_outputs": _tensors(REFERENCE_OUTPUTS),
     "_representative_inputs": _tensors(REPRESENTATIVE_INPUTS),
     "_further_exported": _further_exported,
+    "taps": lambda file: dict(file.taps),
 }

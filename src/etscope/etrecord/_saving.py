@@ -35,10 +35,12 @@ from etscope.formats.etrecord import (
     SIBLINGS,
     SLIMMED,
     STATE_DICT,
+    TAPS,
     RecordFile,
     slimmed_to_json,
 )
 from etscope.formats.fingerprints import fingerprints_to_json
+from etscope.formats.taps import taps_to_json
 from etscope.formats.zip_writer import Part
 
 if TYPE_CHECKING:
@@ -114,7 +116,7 @@ def _exported_parts(record: ETRecord) -> Iterator[Part]:
 
 
 def _own_parts(record: ETRecord, graph_hashes: Mapping[str, str]) -> Iterator[Part]:
-    """The program, its fingerprints, and what a slimmed file says of its cuts."""
+    """The program, its fingerprints, its taps, and what a slimmed file says of its cuts."""
     file = record._file
     buffer = record.program_buffer()
     if buffer is not None:
@@ -123,6 +125,8 @@ def _own_parts(record: ETRecord, graph_hashes: Mapping[str, str]) -> Iterator[Pa
         yield _json_part(FINGERPRINTS, fingerprints_to_json(fingerprints))
     elif file is not None:
         yield from _copied(file, (FINGERPRINTS,))
+    if record.taps:
+        yield _json_part(TAPS, taps_to_json(record.taps))
     if file is not None and file.cuts:
         cuts = {
             _member_of_today(file, name): file.cuts.get(file.graph_members[name], ())

@@ -14,6 +14,7 @@ from etscope.formats import etrecord_maps
 from etscope.formats.etrecord import EDGE, EXPORTED, RecordFile, RecordView, read_etrecord
 from etscope.formats.etrecord_maps import DelegateMap, Handles, NumOutputs
 from etscope.formats.fingerprints import Fingerprints
+from etscope.formats.taps import MethodTaps
 
 if TYPE_CHECKING:
     from etscope.etrecord._etrecord import ETRecord
@@ -173,6 +174,11 @@ class MemoryRecord:
 
         buffer = self.program_buffer()
         return None if buffer is None else program_fingerprints(buffer, {})
+
+    @property
+    def taps(self) -> Mapping[str, MethodTaps]:
+        """See `RecordFile`."""
+        return self.record.taps
 
     def program_buffer(self) -> bytes | None:
         """See `RecordFile`."""

@@ -19,6 +19,7 @@ def export(
     strict: bool | None = None,
     calibration: Sequence[Any] | None = None,
     keep_float: str | Sequence[str] = (),
+    taps: str | Sequence[str] = (),
 ) -> Exported:
     """Export a model to ExecuTorch, with its ETRecord and what it should answer.
 
@@ -39,10 +40,13 @@ def export(
         keep_float: selectors of nodes of the exported graph ("module:head", "op:conv2d and
             file:model.py:34") that stay in float when the rest is quantised. Nodes that can only
             be quantised together, as a convolution and the relu after it, stay together.
+        taps: selectors of nodes of the exported program, after quantisation, whose values become
+            outputs after the model's own. `record.taps` tells which these are.
 
     Raises `UsageError` for arguments that do not make sense, for a selector in `keep_float` that
-    picks nothing of what would be quantised, and `ExportFailure` for a model that
-    cannot be run, exported, quantised or lowered.
+    picks nothing of what would be quantised and one in `taps` that picks nothing but what cannot
+    be an output, `MissingDataError` for one in `taps` that picks nothing at all, and
+    `ExportFailure` for a model that cannot be run, exported, quantised or lowered.
     """
     require("torch", wanted_by="export")
     require("executorch.exir", wanted_by="export")
@@ -58,6 +62,7 @@ def export(
         strict=strict,
         calibration=calibration,
         keep_float=keep_float,
+        taps=taps,
         new_record=ETRecord,
     )
     return Exported(*parts)

@@ -51,6 +51,7 @@ class Source:
         strict: bool | None = None,
         calibration: Sequence[Any] | None = None,
         keep_float: str | Sequence[str] = (),
+        taps: str | Sequence[str] = (),
     ) -> Exported:
         """Export it; see `etscope.export.export`."""
         from etscope.export._export import export
@@ -64,6 +65,7 @@ class Source:
             strict=strict,
             calibration=calibration,
             keep_float=keep_float,
+            taps=taps,
         )
 
     def read_inputs(self, path: PathLike) -> Any:

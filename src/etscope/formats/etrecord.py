@@ -25,6 +25,7 @@ from etscope.formats.exported_json import (
 from etscope.formats.fingerprints import Fingerprints, fingerprints_from_json
 from etscope.formats.identify import describe
 from etscope.formats.source import BytesLike, PathLike, open_source
+from etscope.formats.taps import MethodTaps, taps_from_json
 from etscope.formats.zip_archive import Member, ZipArchive, open_archive
 
 _ZIP = b"PK"
@@ -45,6 +46,7 @@ OWN_PREFIX = "etscope/"
 PROGRAM_BUFFER = OWN_PREFIX + "program_buffer_constants"
 FINGERPRINTS = OWN_PREFIX + "fingerprints_constants"
 EXPORT_GRAPH_IDS = OWN_PREFIX + "export_graph_ids_constants"
+TAPS = OWN_PREFIX + "taps_constants"
 SLIMMED = OWN_PREFIX + "slimmed_constants"
 # Exported programs of further methods: etscope/exported_program/<method>/json_constants, and
 # their siblings etscope/exported_program/<method>/program_state_dict and so on.
@@ -96,6 +98,8 @@ class RecordView(Protocol):
     def export_graph_ids(self) -> Mapping[str, int]: ...
     @property
     def fingerprints(self) -> Fingerprints | None: ...
+    @property
+    def taps(self) -> Mapping[str, MethodTaps]: ...
     def program_json(self, name: str) -> dict[str, Any]: ...
     def program_buffer(self) -> bytes | None: ...
     def program_view(self) -> memoryview | None: ...
@@ -312,6 +316,15 @@ class RecordFile:
             return None
         with reading("ETRecord", self.path, member=FINGERPRINTS):
             return fingerprints_from_json(content)
+
+    @cached_property
+    def taps(self) -> Mapping[str, MethodTaps]:
+        """method -> which of its outputs are taps; empty for a model without."""
+        content = self.json_member(TAPS)
+        if content is None:
+            return {}
+        with reading("ETRecord", self.path, member=TAPS):
+            return taps_from_json(content)
 
     def program_buffer(self) -> bytes | None:
         """The .pte file's bytes; None in records that etscope did not write."""

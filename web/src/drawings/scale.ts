@@ -1,0 +1,133 @@
+// From values to colours. A scale covers the values that are seen, so that opening a box shows what
+// is hot within it; the legend says from where to where.
+
+import { scaleOrdinal, scaleSequential, scaleSequentialQuantile } from "d3-scale";
+import { interpolateInferno, interpolateYlGnBu, interpolateYlOrRd } from "d3-scale-chromatic";
+
+import type { Measure } from "../document";
+import { asNumber } from "../format";
+import type { Theme } from "../theme";
+
+export type ScaleMode = "linear" | "quantile";
+export type Value = number | string | null | undefined;
+
+export interface LegendStop {
+  /** Place on the bar, 0 to 1. */
+  at: number;
+  colour: string;
+}
+
+export interface MeasureScale {
+  measure: Measure;
+  mode: ScaleMode;
+  /** Null for what was not measured. */
+  colourOf(value: Value): string | null;
+  /** Of the bar, from the lowest value to the highest. */
+  stops: LegendStop[];
+  /** Values below the bar. */
+  ticks: { at: number; value: number }[];
+  measured: number;
+  unmeasured: number;
+}
+
+const BAR_STOPS = 24;
+
+/** The scale of the `values` that are seen. */
+export function measureScale(
+  measure: Measure,
+  values: Value[],
+  mode: ScaleMode,
+  theme: Theme,
+): MeasureScale {
+  const numbers = values.map(valueNumber);
+  const known = numbers.filter((value): value is number => value !== null);
+  const finite = known.filter(Number.isFinite).sort((a, b) => a - b);
+  const ramp = rampOf(measure, theme);
+  // Times and sizes start at nothing; errors lie where they lie.
+  const low = finite.length === 0 ? 0 : measure.kind === "float" ? finite[0]! : Math.min(0, finite[0]!);
+  const high = finite[finite.length - 1] ?? 0;
+  const place = mode === "linear" ? linear(low, high) : quantile(finite);
+  const colour = (value: number): string => {
+    const at = value === Infinity ? 1 : value === -Infinity ? 0 : place(value);
+    return ramp(at);
+  };
+  return {
+    measure,
+    mode,
+    colourOf: (value) => {
+      const number = valueNumber(value);
+      return number === null ? null : colour(number);
+    },
+    stops: Array.from({ length: BAR_STOPS + 1 }, (_, index) => ({
+      at: index / BAR_STOPS,
+      colour: ramp(index / BAR_STOPS),
+    })),
+    ticks: ticksOf(finite, low, high, mode),
+    measured: known.length,
+    unmeasured: numbers.length - known.length,
+  };
+}
+
+function valueNumber(value: Value): number | null {
+  const number = asNumber(value);
+  return number === null || Number.isNaN(number) ? null : number;
+}
+
+function linear(low: number, high: number): (value: number) => number {
+  if (high <= low) return () => (high > 0 ? 1 : 0);
+  return (value) => Math.min(1, Math.max(0, (value - low) / (high - low)));
+}
+
+function quantile(sorted: number[]): (value: number) => number {
+  if (sorted.length < 2) return () => 1;
+  const scale = scaleSequentialQuantile((at: number) => at).domain(sorted);
+  return (value) => scale(value) ?? 0;
+}
+
+function ticksOf(
+  sorted: number[],
+  low: number,
+  high: number,
+  mode: ScaleMode,
+): { at: number; value: number }[] {
+  if (sorted.length === 0) return [];
+  if (mode === "linear") {
+    const middle = { at: 0.5, value: (low + high) / 2 };
+    return high > low ? [{ at: 0, value: low }, middle, { at: 1, value: high }] : [{ at: 1, value: high }];
+  }
+  const rank = (at: number): number => sorted[Math.round(at * (sorted.length - 1))]!;
+  return [0, 0.5, 1].map((at) => ({ at, value: rank(at) }));
+}
+
+/** Light to dark on light, dark to light on dark: what matters stands out of the page. */
+function rampOf(measure: Measure, theme: Theme): (at: number) => string {
+  const turn = measure.largerIsWorse ? (at: number): number => at : (at: number): number => 1 - at;
+  const ramp =
+    theme === "dark" ? interpolateInferno : measure.kind === "bytes" ? interpolateYlGnBu : interpolateYlOrRd;
+  const [from, to] = theme === "dark" ? [0.18, 0.93] : [0.06, 0.92];
+  const scale = scaleSequential(ramp).domain([-from / (to - from), (1 - from) / (to - from)]);
+  return (at) => scale(turn(at));
+}
+
+const CATEGORIES = {
+  light: ["#8ab8e6", "#f4b183", "#9fd3a0", "#d7a6d9", "#f1d36b", "#8fd3cf", "#e69aa5", "#bcb6f0"],
+  dark: ["#2f6da8", "#a8622b", "#3c8047", "#854a8a", "#8a7420", "#2c7f7b", "#9b4453", "#5f58ad"],
+};
+
+/** A colour for each name, in the order of the names. */
+export function nameColours(names: string[], theme: Theme): (name: string) => string {
+  return scaleOrdinal<string, string>(CATEGORIES[theme]).domain(names);
+}
+
+/** Black or white, whichever is read better on the colour ("#rrggbb" or "rgb(r, g, b)"). */
+export function inkOn(colour: string): string {
+  const [red, green, blue] = channels(colour);
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#16181d" : "#ffffff";
+}
+
+function channels(colour: string): [number, number, number] {
+  const found = /rgb\((\d+), (\d+), (\d+)\)/.exec(colour);
+  if (found) return [Number(found[1]), Number(found[2]), Number(found[3])];
+  const number = Number.parseInt(colour.slice(1, 7), 16);
+  return [(number >> 16) & 255, (number >> 8) & 255, number & 255];
+}
