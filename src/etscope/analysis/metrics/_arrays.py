@@ -107,6 +107,11 @@ def parts(reference: Array, value: Array) -> Iterator[tuple[Array, Array]]:
 
     What is yielded may be a buffer that the next part is put in.
     """
+    if reference.flags.c_contiguous and value.flags.c_contiguous:
+        one, other = reference.reshape(-1), value.reshape(-1)
+        for start in range(0, one.size, PART):
+            yield one[start : start + PART], other[start : start + PART]
+        return
     iterator = np.nditer(
         [reference, value],
         flags=["external_loop", "buffered", "zerosize_ok"],

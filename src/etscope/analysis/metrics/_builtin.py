@@ -42,7 +42,7 @@ def _psnr(s: Summary) -> float:
     The peak is the largest magnitude in the reference, as in coremltools' `compute_snr_and_psnr`;
     for images the range of the pixel type is in use instead.
     """
-    return _decibels(s, 2 * math.log10(s.r.scale) if s.r.scale else -math.inf)
+    return _decibels(s, 2 * math.log10(s.r.largest) if s.r.largest else -math.inf)
 
 
 def _decibels(s: Summary, log_signal: float) -> float:
@@ -167,6 +167,8 @@ def _of_summary(
     better: str,
     perfect: float,
     formula: Callable[[Summary], float],
+    *,
+    errors_only: bool = False,
 ) -> Metric:
     def of_summary(summary: Summary) -> float:
         return math.nan if summary.nan or not summary.count else formula(summary)
@@ -177,19 +179,20 @@ def _of_summary(
         unit,
         "lower" if better == "lower" else "higher",
         perfect,
-        lambda reference, value: of_summary(summarize(reference, value)),
+        lambda reference, value: of_summary(summarize(reference, value, errors_only=errors_only)),
         inspect.cleandoc(formula.__doc__ or ""),
         of_summary,
+        errors_only,
     )
 
 
 BUILTIN: tuple[Metric, ...] = (
     _of_summary("snr", "SNR", "dB", "higher", math.inf, _snr),
-    _of_summary("mse", "MSE", "", "lower", 0.0, _mse),
+    _of_summary("mse", "MSE", "", "lower", 0.0, _mse, errors_only=True),
     _of_summary("cosine_similarity", "cosine similarity", "", "higher", 1.0, _cosine_similarity),
     _of_summary("sqnr", "SQNR", "dB", "higher", math.inf, _sqnr),
     _of_summary("psnr", "PSNR", "dB", "higher", math.inf, _psnr),
-    _of_summary("rms", "RMS error", "", "lower", 0.0, _rms),
+    _of_summary("rms", "RMS error", "", "lower", 0.0, _rms, errors_only=True),
     _of_summary("l1", "L1", "", "lower", 0.0, _l1),
     _of_summary("mae", "mean absolute error", "", "lower", 0.0, _mae),
     _of_summary("max_abs", "largest absolute error", "", "lower", 0.0, _max_abs),

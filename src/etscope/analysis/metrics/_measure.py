@@ -96,11 +96,13 @@ def measure_all(
     pair = _pair(reference, value, reference_quantization, value_quantization)
     if pair is None:
         return {metric.name: None for metric in found}
+    errors_only = all(metric.errors_only for metric in found if metric.of_summary is not None)
     summary: Summary | None = None
     results: dict[str, float | None] = {}
     for metric in found:
         if metric.of_summary is not None:
-            summary = summarize(*pair) if summary is None else summary
+            if summary is None:
+                summary = summarize(*pair, errors_only=errors_only)
             results[metric.name] = metric.of_summary(summary)
         else:
             results[metric.name] = _number(metric, *pair)

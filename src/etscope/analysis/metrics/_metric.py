@@ -25,6 +25,7 @@ class Metric:
     function: ``(reference, value) -> float``. Both are arrays of one shape, in their own types.
     doc: what it says, with its formula.
     of_summary: the number from a `Summary`, for metrics that can share one pass over the arrays.
+    errors_only: whether a summary of errors alone will do for that.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Metric:
     function: Callable[[Array, Array], float]
     doc: str = ""
     of_summary: Callable[[Summary], float] | None = field(default=None, repr=False)
+    errors_only: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.metrics._arrays import Array, Float64, is_integer, parts
 
+_SMALL, _LARGE = 1e-200, 1e200  # sums of squares that are precise without a scale
+
 
 @dataclass(slots=True)
 class Squares:
     """A sum of squares, ``scale**2 * total``: numbers like 1e-200 do not vanish when squared.
 
-    `scale` is the largest magnitude so far, as in BLAS's nrm2 (Blue, 1978).
+    `scale` is 1, or the largest magnitude where squares would be too large or too small, as in
+    BLAS's nrm2 (Blue, 1978). It is 0 only if all numbers are. `largest` is the largest magnitude.
     """
 
     scale: float = 0.0
     total: float = 0.0
+    largest: float = 0.0
+
+    def add_sum(self, total: float, largest: float) -> None:
+        """Count in numbers by the sum of their squares, which is precise, and not 0 unless they
+        are."""
+        self.largest = max(self.largest, largest)
+        if total:
+            scale = max(self.scale, 1.0)
+            self.total = self.total * (self.scale / scale) ** 2 + total / scale / scale
+            self.scale = scale
 
     def add(self, numbers: Float64) -> None:
         largest = float(np.max(np.abs(numbers), initial=0.0))
+        self.largest = max(self.largest, largest)
         if largest > self.scale:
             self.total *= (self.scale / largest) ** 2
             self.scale = largest
@@ -52,7 +67,12 @@ class Summary:
     dot: the sum of r * v, in units of ``r.scale * v.scale``.
 
     Elements that are the same infinity in both have an error of 0, and count as 0 on both sides.
+
+    errors_only: whether nothing is wanted but `error` without its largest, and what stands before
+    it. The rest is 0 then.
     """
+
+    errors_only: bool = False
 
     count: int = 0
     nan: bool = False
@@ -69,11 +89,49 @@ class Summary:
     @property
     def equal(self) -> bool:
         """Whether no element differs."""
-        return not (self.nan or self.infinite or self.overflow or self.error_max > 0)
+        return not (self.nan or self.infinite or self.overflow or self.error.scale)
 
     def add(self, reference: Array, value: Array) -> None:
         """Count in some more elements."""
         self.count += reference.size
+        if not self._add_plain(reference, value):
+            self._add_any(reference, value)
+
+    def _add_plain(self, reference: Array, value: Array) -> bool:
+        """Count in numbers of usual size, with few passes over them; False if they are not."""
+        if _is_exact(reference.dtype) and _is_exact(value.dtype):
+            return False
+        with np.errstate(all="ignore"):
+            errors = np.subtract(reference, value, dtype=np.float64, casting="unsafe")
+            total = _plain_sum(errors, errors)
+            if total is None:
+                return False
+            if self.errors_only:
+                self.error.add_sum(total, 0.0)
+                return True
+            r, v = reference.astype(np.float64), value.astype(np.float64)
+            r_total, v_total, dot = _plain_sum(r, r), _plain_sum(v, v), _dot(r, v)
+            if r_total is None or v_total is None:
+                return False
+            self._add_sums(r, v, r_total, v_total, dot)
+            np.abs(errors, out=errors)
+            largest = float(np.max(errors))
+            self.error.add_sum(total, largest)
+            self.error_sum += float(np.sum(errors))
+            self.error_max = max(self.error_max, largest)
+            if total:
+                self._add_relative(errors, r)
+        return True
+
+    def _add_sums(self, r: Float64, v: Float64, r_total: float, v_total: float, dot: float) -> None:
+        before = self.r.scale, self.v.scale
+        self.r.add_sum(r_total, _largest(r))
+        self.v.add_sum(v_total, _largest(v))
+        if self.r.scale and self.v.scale:
+            self.dot *= (before[0] / self.r.scale) * (before[1] / self.v.scale)
+            self.dot += dot / self.r.scale / self.v.scale
+
+    def _add_any(self, reference: Array, value: Array) -> None:
         r, v = reference.astype(np.float64), value.astype(np.float64)
         if is_integer(reference.dtype) and is_integer(value.dtype):
             error = integer_distance(reference, value)
@@ -119,9 +177,32 @@ class Summary:
             self.dot += float(np.sum((r / self.r.scale) * (v / self.v.scale)))
 
 
-def summarize(reference: Array, value: Array) -> Summary:
-    """The summary of two arrays of one shape."""
-    summary = Summary()
+def _is_exact(dtype: np.dtype[Any]) -> bool:
+    """Whether it is a type of integers that float64 does not hold."""
+    return is_integer(dtype) and dtype.itemsize == 8
+
+
+def _plain_sum(one: Float64, other: Float64) -> float | None:
+    """The sum of squares; None where it is not precise, because of numbers that are not finite, or
+    far from 1."""
+    total = _dot(one, other)
+    if _SMALL < total < _LARGE:
+        return total
+    return 0.0 if total == 0 and not one.any() else None
+
+
+def _dot(one: Float64, other: Float64) -> float:
+    """The sum of products: not by BLAS, whose threads make it another at each run."""
+    return float(np.einsum("i,i->", one, other))
+
+
+def _largest(numbers: Float64) -> float:
+    return max(float(np.max(numbers)), -float(np.min(numbers)))
+
+
+def summarize(reference: Array, value: Array, *, errors_only: bool = False) -> Summary:
+    """The summary of two arrays of one shape; see `Summary` for `errors_only`."""
+    summary = Summary(errors_only=errors_only)
     for part in parts(reference, value):
         summary.add(*part)
         if summary.nan:
