@@ -30,6 +30,27 @@ def tensor_from_numpy(array: npt.NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(array.copy(order="K"))
 
 
+class _Writable:
+    """Says of an array's memory that it can be written to, as tensors are never read-only."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self._array = array
+        interface = dict(array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface
+
+
+def tensor_sharing(array: npt.NDArray[Any]) -> torch.Tensor:
+    """As `tensor_from_numpy`, but over the array's own memory if torch can take that: whatever is
+    written to the tensor is written there, and ends the process if it is a read-only file."""
+    bits = _AS_BITS.get(array.dtype.name)
+    if bits is not None:
+        return tensor_sharing(array.view(bits[0])).view(bits[1])
+    if array.size == 0 or not array.flags.aligned:
+        return tensor_from_numpy(array)
+    return torch.from_numpy(np.asarray(_Writable(array)))
+
+
 def numpy_from_tensor(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """An array with the tensor's values, shape, strides and dtype; it may share the memory."""
     import ml_dtypes

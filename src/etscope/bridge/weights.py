@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from etscope.bridge.tensors import tensor_from_numpy
+from etscope.bridge.tensors import tensor_from_numpy, tensor_sharing
 
 
 class StoredWeights(Mapping[str, torch.Tensor]):
@@ -21,6 +21,10 @@ class StoredWeights(Mapping[str, torch.Tensor]):
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return tensor_from_numpy(self._arrays[name])
+
+    def shared(self, name: str) -> torch.Tensor:
+        """A tensor over the file's own memory, where that is possible: not to be written to."""
+        return tensor_sharing(self._arrays[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
@@ -38,11 +42,13 @@ class StoredWeights(Mapping[str, torch.Tensor]):
 
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
-    """One of them, not read yet."""
+    """One of them, not read yet. shared: whether nothing will write to it, so that it can stay in
+    the file's memory."""
 
     weights: StoredWeights
     name: str
+    shared: bool = False
 
     def read(self) -> torch.Tensor:
         """The tensor."""
-        return self.weights[self.name]
+        return self.weights.shared(self.name) if self.shared else self.weights[self.name]

@@ -14,7 +14,7 @@ from etscope.analysis.symbols import EDGE_GRAPH, graph_name
 from etscope.analysis.trace import Trace
 from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError
 from etscope.etrecord import as_etrecord
-from etscope.etrecord._loading import load_to_run
+from etscope.etrecord._loading import load_recorded, load_to_run
 from etscope.formats.bundled import BundledFile
 from etscope.formats.etrecord import EDGE, EXPORTED, RecordFile, RecordView
 from etscope.model.exported_graph import graph_from_record
@@ -117,6 +117,12 @@ def _handles_without_origin(edge: Graph, graph: Graph) -> list[str]:
 def _values(
     record: RecordView, graph: Graph, inputs: Any, is_first_run: bool
 ) -> Iterator[tuple[str, Any]]:
+    file = record if isinstance(record, RecordFile) else None
+    plain = load_recorded(file, graph.name) if file and graph.name in file.graph_names else None
+    if plain is not None:
+        ours = [node.name for node in graph.nodes if node.kind == "call_function"]
+        yield from zip(ours, plain.arrays(inputs), strict=True)
+        return
     program, names = named_program(record, graph)
     from etscope.bridge.reference import keeps_state, reference_arrays
 
