@@ -24,10 +24,10 @@ _CLOCK = (
 )
 
 
-def etdump_sections(dump: ETDump) -> tuple[Section, ...]:
+def etdump_sections(dump: ETDump, blocks: Sequence[Block] | None = None) -> tuple[Section, ...]:
     """The sections "file", "blocks", and where there is something to tell "values" and
-    "allocations"."""
-    blocks = find_blocks(dump)
+    "allocations". `blocks` are the dump's, where they are at hand already."""
+    blocks = find_blocks(dump) if blocks is None else blocks
     values = logged_values(dump)
     found = (_facts(dump, values), _blocks(blocks), _values(values), _allocations(dump))
     return tuple(section for section in found if len(section.table))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etscope.analysis.graph_names import short_name
@@ -25,10 +25,13 @@ from etscope.model.report import Section, facts, rows
 from etscope.model.table import Column, Kind
 
 
-def etrecord_sections(record: RecordFile) -> tuple[Section, ...]:
+def etrecord_sections(
+    record: RecordFile, graphs: Mapping[str, Graph] | None = None
+) -> tuple[Section, ...]:
     """The sections "file", "graphs", "methods", "delegates" and "members"; one without rows is
-    left out."""
-    graphs = {name: load_graph(record, name) for name in record.graph_names}
+    left out. `graphs` are the record's by name, where they are at hand already."""
+    if graphs is None:
+        graphs = {name: load_graph(record, name) for name in record.graph_names}
     found = (
         _facts(record),
         _graphs(record, graphs),
@@ -88,7 +91,7 @@ def _facts(record: RecordFile) -> Section:
     )
 
 
-def _graphs(record: RecordFile, graphs: dict[str, Graph]) -> Section:
+def _graphs(record: RecordFile, graphs: Mapping[str, Graph]) -> Section:
     def row(name: str, graph: Graph) -> Sequence[Any]:
         calls = [node for node in graph.walk() if node.kind == "call_function"]
         delegates = [node.delegate for node in calls if node.delegate is not None]

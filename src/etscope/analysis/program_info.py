@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,10 +32,14 @@ _KINDS = {
 }
 
 
-def program_sections(program: Program) -> tuple[Section, ...]:
+def program_sections(
+    program: Program, plans: Mapping[str, MemoryPlan] | None = None
+) -> tuple[Section, ...]:
     """The sections "file", "methods", "signature", "operators", "delegates", "memory" and
-    "named_data"; one without rows is left out."""
-    plans = {method.name: memory_plan(program, method.name) for method in program.methods}
+    "named_data"; one without rows is left out. `plans` are the methods', where they are at hand
+    already."""
+    if plans is None:
+        plans = {method.name: memory_plan(program, method.name) for method in program.methods}
     found = (
         _facts(program, plans),
         _methods(program, plans),
@@ -72,7 +76,7 @@ def bundled_sections(bundle: BundledFile) -> tuple[Section, ...]:
     return tuple(section for section in sections if len(section.table))
 
 
-def _facts(program: Program, plans: dict[str, MemoryPlan]) -> Section:
+def _facts(program: Program, plans: Mapping[str, MemoryPlan]) -> Section:
     traced = any(chain.traces_at for method in program.methods for chain in method.chains)
     return facts(
         "file",
@@ -115,7 +119,7 @@ def _span_bytes(spans: Iterable[Span]) -> int:
     return sum({span.offset: span.size for span in spans}.values())
 
 
-def _methods(program: Program, plans: dict[str, MemoryPlan]) -> Section:
+def _methods(program: Program, plans: Mapping[str, MemoryPlan]) -> Section:
     def row(method: Method) -> Sequence[Any]:
         kinds = Counter(type(instruction) for instruction in method.instructions)
         return (
@@ -218,7 +222,7 @@ def _delegates(program: Program) -> Section:
     )
 
 
-def _memory(plans: dict[str, MemoryPlan]) -> Section:
+def _memory(plans: Mapping[str, MemoryPlan]) -> Section:
     return rows(
         "memory",
         "Memory",

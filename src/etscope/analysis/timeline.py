@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,35 @@ def timeline(trace: Trace, source: TimeScale = TimeScale.NS) -> Timeline:
     on a track for each backend below the runtime's. One whose times do not lie inside its call is
     on a clock of its own: it is moved to the start of the call, on a track that says so.
     """
+    return event_spans(trace, source=source).timeline
+
+
+@dataclass(frozen=True)
+class EventSpans:
+    """A timeline, and of which event each span is: `event` indexes `events`."""
+
+    timeline: Timeline
+    events: Sequence[tuple[Block, EventKey]]
+    event: npt.NDArray[np.int64]
+
+
+def event_spans(
+    trace: Trace, runs: Collection[int] | None = None, source: TimeScale = TimeScale.NS
+) -> EventSpans:
+    """The spans of the dump's runs of these numbers, or of all; see `timeline`."""
     builder = _Builder()
     for block in trace.blocks:
-        _add_block(builder, trace, block)
+        shown = None if runs is None else np.flatnonzero(np.isin(block.runs, list(runs)))
+        if shown is None or len(shown):
+            _add_block(builder, trace, block, shown)
     per_second = None if source is TimeScale.CYCLES else scale_factor(source, TimeScale.S)
-    return builder.timeline(trace.dump.path or "", per_second)
+    return builder.spans(trace.dump.path or "", per_second)
 
 
-def _add_block(builder: _Builder, trace: Trace, block: Block) -> None:
+def _add_block(
+    builder: _Builder, trace: Trace, block: Block, shown: npt.NDArray[np.intp] | None
+) -> None:
+    """Add the block's spans; `shown` are positions in its runs, None for all."""
     attribution = trace.attribution(block)
     for index in block.profiled:
         key = block.keys[index]
@@ -46,6 +68,9 @@ def _add_block(builder: _Builder, trace: Trace, block: Block) -> None:
                 note = _OWN_CLOCK
                 start = start + _shift(block, key.instruction)
         end = start + block.ticks[index]
+        if shown is not None:
+            start, end = start[shown], end[shown]
+        builder.events.append((block, key))
         builder.add(track, note, key.name, _args(trace, block, key, found), start, end)
 
 
@@ -89,6 +114,7 @@ class _Builder:
         self.names: dict[str, int] = {}
         self.args: list[Mapping[str, Any]] = []
         self.parts: list[tuple[int, int, int, Any, Any]] = []
+        self.events: list[tuple[Block, EventKey]] = []  # of each part
 
     def add(
         self, track: str, note: str | None, name: str, args: Mapping[str, Any], start: Any, end: Any
@@ -105,7 +131,7 @@ class _Builder:
         if args:
             self.args.append(args)
 
-    def timeline(self, title: str, ticks_per_second: float | None) -> Timeline:
+    def spans(self, title: str, ticks_per_second: float | None) -> EventSpans:
         counts = [len(start) for *_, start, _ in self.parts]
         ids = np.repeat(
             np.array([part[:3] for part in self.parts], np.int32).reshape(-1, 3), counts, axis=0
@@ -118,7 +144,7 @@ class _Builder:
         position = np.repeat(np.arange(len(self.parts)), counts)
         order = np.lexsort((-position, -end, start, ids[:, 0]))
         ids = ids[order]
-        return Timeline(
+        timeline = Timeline(
             tracks=tuple(
                 Track(name, None if index == 0 else 0, note)
                 for (name, note), index in self.tracks.items()
@@ -133,3 +159,4 @@ class _Builder:
             args_id=ids[:, 2],
             title=title,
         )
+        return EventSpans(timeline, self.events, position[order])

@@ -56,8 +56,14 @@ COMMANDS: dict[str, CommandSpec] = {
         "etscope.cli.convert", "Export the events: Perfetto, Chrome, speedscope, Parquet, CSV…"
     ),
     "bisect": CommandSpec("etscope.cli.bisect", "Find the smallest piece of a model that fails."),
+    "sensitivity": CommandSpec(
+        "etscope.cli.sensitivity", "Find what to keep in float in a quantised model."
+    ),
     "info": CommandSpec("etscope.cli.info", "Tell what an ETDump, ETRecord, .pte or .bpte holds."),
     "graph": CommandSpec("etscope.cli.graph", "Look into the graphs of an ETRecord."),
+    "report": CommandSpec(
+        "etscope.cli.report", "Write an HTML report: graphs, times, lines, memory, numerics."
+    ),
     "slim": CommandSpec("etscope.cli.slim", "Shrink an ETRecord to what attribution needs."),
     "completion": CommandSpec("etscope.cli.completion", "Print the shell completion script."),
 }

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from etscope.analysis.trace import Trace
 
-__all__ = ["FILE", "SOURCE_UNITS", "open_trace", "trace_options"]
+__all__ = ["FILE", "SOURCE_UNITS", "open_trace", "read_inputs", "trace_options"]
 
 SOURCE_UNITS = ("ns", "us", "ms", "s", "cycles")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -71,3 +71,17 @@ def open_trace(
     if not force:
         trace.verify()
     return trace
+
+
+def read_inputs(trace: Trace, method: str, path: str) -> list[Any]:
+    """The inputs of a run from a file, in the order of the method's."""
+    program = trace.recorded_program
+    if program is None:
+        from etscope.formats.tensor_files import read_tensor_file
+
+        return list(read_tensor_file(path).values)
+    from etscope.model.input_names import record_input_names
+    from etscope.run._inputs import method_inputs
+
+    names = None if trace.record is None else record_input_names(trace.record, method)
+    return list(method_inputs(program, method, path, seed=0, input_names=names))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from etscope.cli._open import FILE, open_trace, trace_options
+from etscope.cli._open import FILE, open_trace, read_inputs, trace_options
 from etscope.cli._options import output_options
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _diagnosed(
 
     given = None
     if inputs is not None:
-        given = _inputs(trace, method_that_ran(trace, method), inputs)
+        given = read_inputs(trace, method_that_ran(trace, method), inputs)
     return numerics_of(
         trace,
         metric=metric,
@@ -143,20 +143,6 @@ def _diagnosed(
         inputs=given,
         bundle=None if program is None else read_program_file(program)[1],
     )
-
-
-def _inputs(trace: Trace, method: str, path: str) -> list[Any]:
-    """The inputs of a file, in the order of the method's."""
-    program = trace.recorded_program
-    if program is None:
-        from etscope.formats.tensor_files import read_tensor_file
-
-        return list(read_tensor_file(path).values)
-    from etscope.model.input_names import record_input_names
-    from etscope.run._inputs import method_inputs
-
-    names = None if trace.record is None else record_input_names(trace.record, method)
-    return list(method_inputs(program, method, path, seed=0, input_names=names))
 
 
 def _shown(table: Table) -> list[str]:

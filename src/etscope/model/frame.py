@@ -54,7 +54,7 @@ def events_frame(events: Sequence[Event], units: str) -> pd.DataFrame:
         "event_name": [event.name for event in events],
         "raw": [event.perf_data.raw if event.perf_data else None for event in events],
     }
-    statistics = _statistics([event.perf_data for event in events])
+    statistics = statistics_columns([event.perf_data for event in events])
     columns.update((name + units, values) for name, values in statistics.items())
     columns.update(
         op_types=[_op_types(event.op_types) for event in events],
@@ -103,7 +103,7 @@ def _op_types(op_types: list[str]) -> list[str] | str:
     return f"['{op_types[0]}', '{op_types[1]}' ... '{op_types[-1]}'] ({len(op_types)} total)"
 
 
-def _statistics(perf_data: Sequence[PerfData | None]) -> dict[str, Any]:
+def statistics_columns(perf_data: Sequence[PerfData | None]) -> dict[str, Any]:
     """Columns of p10 … max; NaN where an event has no samples."""
     result = {name: np.full(len(perf_data), np.nan) for name in STATISTICS}
     lengths = np.array([perf.count if perf else 0 for perf in perf_data])

@@ -1,0 +1,226 @@
+"""The graphs of a run for the page: nodes, edges, boxes, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from etscope.analysis.graph_views import STATISTICS, GraphView, ViewNode
+from etscope.analysis.graph_views_flow import edges
+from etscope.analysis.metrics import Metric
+from etscope.analysis.node_times import nodes_of_row
+from etscope.analysis.places import user_line
+from etscope.analysis.profile import Row
+from etscope.analysis.scale import Scale
+from etscope.model.graph import Node, TensorSpec
+from etscope.model.table import Kind
+from etscope.views.page.groups import GroupSums, groups_of
+from etscope.views.page.lines import Lines
+from etscope.views.page.tables import Json, finite
+
+_LONGEST_ARGUMENT = 300
+_MOST_ARGUMENTS = 40
+
+
+@dataclass(frozen=True)
+class ShownGraph:
+    """A view of a graph, and where its nodes stand in the document."""
+
+    view: GraphView
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """The index of each node by its key."""
+        return {node.key: number for number, node in enumerate(self.view.nodes)}
+
+    @cached_property
+    def _places(self) -> Mapping[int, list[int]]:
+        """The indices of a node by its `id`: a graph that is called twice stands there twice."""
+        found: dict[int, list[int]] = {}
+        for number, node in enumerate(self.view.nodes):
+            found.setdefault(id(node.node), []).append(number)
+        return found
+
+    def indices(self, nodes: Iterable[Node]) -> list[int]:
+        """The indices of nodes of the graph, in the order of the graph."""
+        return sorted({place for node in nodes for place in self._places.get(id(node), ())})
+
+    def rows(self, rows: Sequence[Row]) -> list[list[int]]:
+        """For each row of a profile of the graph's method the indices of the nodes behind it."""
+        return [
+            [] if row.kind == "total" else self.indices(nodes_of_row(self.view.linked, row))
+            for row in rows
+        ]
+
+
+def graph_document(
+    shown: ShownGraph, scale: Scale, lines: Lines, metric: Metric | None = None
+) -> Json:
+    """The `GraphDoc` of a view; `metric` is that of its errors."""
+    view = shown.view
+    groups, group_of = groups_of(view)
+    triples, labels = _edges(shown)
+    return {
+        "key": view.key,
+        "title": view.title,
+        "dialect": view.dialect,
+        "method": view.method,
+        "nodes": [
+            _node(node, group, lines) for node, group in zip(view.nodes, group_of, strict=True)
+        ],
+        "edges": triples,
+        "edgeLabels": labels,
+        "groups": groups,
+        "measures": _measures(shown, scale, groups, group_of, metric),
+    }
+
+
+# -- nodes
+
+
+def _node(place: ViewNode, group: int | None, lines: Lines) -> Json:
+    node = place.node
+    line = user_line(node.stack_trace)
+    return {
+        "name": node.name,
+        "kind": node.kind,
+        "op": node.op,
+        "handle": node.debug_handle,
+        "group": group,
+        "line": None if line is None else lines.index(line),
+        "stack": lines.stack(node.stack_trace),
+        "outputs": [
+            value.name if value.tensor is None else tensor_text(value.tensor)
+            for value in node.outputs
+        ],
+        "args": [[name, _cut(text)] for name, text in node.arguments[:_MOST_ARGUMENTS]],
+        "backend": place.backend,
+        "instructions": list(place.instructions),
+        "weight": place.graph.parameters.get(node.name),
+    }
+
+
+def tensor_text(spec: TensorSpec) -> str:
+    """ "float32[1, 8]" """
+    return f"{spec.dtype}[{', '.join(map(str, spec.shape))}]"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_ARGUMENT else f"{text[:_LONGEST_ARGUMENT]}…"
+
+
+# -- edges
+
+
+def _edges(shown: ShownGraph) -> tuple[list[int], list[str]]:
+    """Triples of indices: from, to, label; and the labels, what the values are."""
+    labels: dict[str, int] = {}
+    triples: list[int] = []
+    for edge in edges(shown.view):
+        text = None if edge.tensor is None else tensor_text(edge.tensor)
+        label = -1 if text is None else labels.setdefault(text, len(labels))
+        triples += (shown.index[edge.source], shown.index[edge.target], label)
+    return triples, list(labels)
+
+
+# -- measures
+
+
+def _measures(
+    shown: ShownGraph,
+    scale: Scale,
+    groups: Sequence[Json],
+    group_of: Sequence[int | None],
+    metric: Metric | None,
+) -> list[Json]:
+    view = shown.view
+    found = []
+    if view.times:
+        adder = GroupSums(groups, group_of, _inside(shown))
+        shared = sorted(shown.index[key] for key, time in view.times.items() if len(time.keys) > 1)
+        for name in STATISTICS:
+            values = _times(shown, name, scale)
+            sums = adder.sums(values)
+            title = _TITLES[name]
+            found.append(_measure(name, title, scale.unit, Kind.DURATION, values, sums, shared))
+    adder = GroupSums(groups, group_of)
+    if view.memory:
+        sizes = [view.memory.get(node.key) for node in view.nodes]
+        title = "bytes of the results"
+        found.append(_measure("memory", title, "B", Kind.BYTES, sizes, adder.sums(sizes)))
+    if view.live:
+        live = [view.live.get(node.key) for node in view.nodes]
+        title = "planned bytes alive meanwhile"
+        found.append(_measure("live", title, "B", Kind.BYTES, live, adder.best(live, max)))
+    if metric is not None and view.errors:
+        found += _errors(shown, metric, adder)
+    return found
+
+
+def _errors(shown: ShownGraph, metric: Metric, adder: GroupSums) -> list[Json]:
+    """The error to the reference, and what of it is the node's own; of a group the worst."""
+    errors = [shown.view.errors.get(node.key) for node in shown.view.nodes]
+    larger_is_worse = metric.better == "lower"
+    found = []
+    for key, title, values in (
+        ("error", f"{metric.title} to the reference", [e and e.total for e in errors]),
+        ("local_error", f"{metric.title} of its own", [e and e.local for e in errors]),
+    ):
+        worst = adder.best(values, max if larger_is_worse else min)
+        measure = _measure(key, title, metric.unit or None, Kind.FLOAT, values, worst)
+        found.append({**measure, "largerIsWorse": larger_is_worse})
+    return found
+
+
+_TITLES = {
+    "avg": "average time",
+    "p50": "median time",
+    "p90": "90th percentile of time",
+    "min": "shortest time",
+    "max": "longest time",
+    "first": "time in the first run",
+}
+
+
+def _measure(
+    key: str,
+    title: str,
+    unit: str | None,
+    kind: Kind,
+    nodes: Sequence[Any],
+    groups: Sequence[Any],
+    shared: Sequence[int] = (),
+) -> Json:
+    return {
+        "key": key,
+        "title": title,
+        "unit": unit,
+        "kind": kind.value,
+        "largerIsWorse": True,
+        "nodes": finite(nodes),
+        "groups": finite(groups),
+        "shared": list(shared),
+    }
+
+
+def _times(shown: ShownGraph, statistic: str, scale: Scale) -> list[Any]:
+    """The statistic of the time at each node, None where none stands."""
+    values: list[Any] = [None] * len(shown.view.nodes)
+    for key, time in shown.view.times.items():
+        values[shown.index[key]] = float(scale(time.statistic(statistic)))
+    return values
+
+
+def _inside(shown: ShownGraph) -> dict[int, int]:
+    """Of each node with a part of a call's time, that call."""
+    view = shown.view
+    found = {}
+    for key, time in view.times.items():
+        call = view.by_key[key].call if time.inside else None
+        while call is not None and call not in view.times:
+            call = view.by_key[call].call
+        if call is not None:
+            found[shown.index[key]] = shown.index[call]
+    return found

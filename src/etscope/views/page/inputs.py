@@ -1,0 +1,52 @@
+"""What a report is made of: files opened, and what was found out about them elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from etscope.analysis.numerics_rows import Numerics
+from etscope.analysis.scale import Scale
+from etscope.analysis.trace import Trace
+from etscope.formats.etrecord import RecordView
+from etscope.formats.pte import Program
+from etscope.model.events import EventBlock
+from etscope.model.report import Section
+from etscope.units import TimeScale
+
+NANOSECONDS = Scale(TimeScale.NS, TimeScale.MS)
+
+
+@dataclass(frozen=True, slots=True)
+class FileFact:
+    """A file that a report is made of. role: "dump", "record", "program" or "debug buffer".
+    sha256: of its bytes, None where it was not computed."""
+
+    role: str
+    name: str
+    bytes: int
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class ReportInput:
+    """One run of a report: a dump with all that explains it, or a record or program alone.
+
+    name: for people. trace: None without a dump; record, program: what is known without one.
+    blocks: the events as an `Inspector` has them, parallel to the trace's blocks. scale: from the
+    dump's ticks to the report's times. sections: what the summary says first, of the run's
+    environment. notes: sentences that a reader must know. numerics: the diagnosis of the run's
+    values; numerics_note: why there is none.
+    """
+
+    name: str
+    trace: Trace | None = None
+    record: RecordView | None = None
+    program: Program | None = None
+    blocks: Sequence[EventBlock] = ()
+    scale: Scale = NANOSECONDS
+    files: Sequence[FileFact] = ()
+    sections: Sequence[Section] = ()
+    notes: Sequence[str] = ()
+    numerics: Numerics | None = None
+    numerics_note: str | None = None
