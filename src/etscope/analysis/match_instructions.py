@@ -11,7 +11,7 @@ program without delegates, as long as no pair contradicts it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from etscope.analysis.branches import branch_nodes
 from etscope.analysis.check import stem
@@ -184,11 +184,13 @@ class _Matcher:
     def _break_tie_of_calls(self, flow: Flow) -> bool:
         """The outputs of a delegate come in the order of its own graph, in which the record lists
         the handles of its nodes."""
-        kernels = {c.chosen[0].path for cs in self._groups.values() for c in cs if c.chosen}
+        kernels = _chosen(choice for choices in self._groups.values() for choice in choices)
         for number, choices in self._calls.items():
             if all(choice.chosen for choice in choices):
                 continue
-            covered = [path for path in self.found.covered[number] if path not in kernels]
+            others = (c for other, cs in self._calls.items() if other != number for c in cs)
+            elsewhere = kernels | _chosen(others)
+            covered = [path for path in self.found.covered[number] if path not in elsewhere]
             possible = {c[0] for choice in choices for c in choice.candidates}
             leaving = in_own_order(
                 [
@@ -327,6 +329,11 @@ class _Matcher:
         if node.debug_handle in handled:
             return "no instruction of its debug handle is known to run it", "unknown"
         return "no instruction has its debug handle: passes took it away", "unknown"
+
+
+def _chosen(choices: Iterable[Choice]) -> set[str]:
+    """The nodes that were chosen."""
+    return {choice.chosen[0].path for choice in choices if choice.chosen}
 
 
 def _are_same(nodes: Sequence[Node]) -> bool:

@@ -145,7 +145,11 @@ def _output(graph: Graph, copies: Mapping[Node, Node], place: Place, *, copy: bo
     source = place.dequantize
     if source is not None:
         with graph.inserting_after(copies[source]):
-            return graph.node_copy(source, copies.__getitem__)
+            back = graph.node_copy(source, copies.__getitem__)
+        for what in ("stack_trace", "nn_module_stack"):  # not of the operator that reads it
+            if what in place.node.meta:
+                back.meta[what] = place.node.meta[what]
+        return back
     if not copy:
         return value
     with graph.inserting_after(value):
