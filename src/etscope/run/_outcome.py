@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +20,7 @@ from etscope.formats.etdump import read_etdump
 from etscope.formats.pte import program_fingerprint
 from etscope.formats.replacing import make_folder, replacing
 from etscope.formats.source import PathLike
+from etscope.formats.taps import MethodTaps
 from etscope.formats.tensor_files import fits_npz, write_tensor_file
 from etscope.model.table import Table
 from etscope.optional import available
@@ -99,7 +100,36 @@ class Run:
     @property
     def arrays(self) -> list[tuple[Any, ...]]:
         """As `call_outputs`, with numpy arrays whatever is installed."""
-        return [call.outputs for call in self._first.result.calls]
+        return [
+            outputs[: self._own_outputs(call, outputs)]
+            for call, outputs in zip(self.calls, self._all_arrays, strict=True)
+        ]
+
+    @cached_property
+    def call_taps(self) -> list[dict[str, Any]]:
+        """Of each call, the values that were tapped when the model was exported, by name of the
+        node ("conv2d"; "topk[1]" of a node with several values). They are no part of
+        `call_outputs`. Without the record of the export nothing tells them from outputs.
+        """
+        named = []
+        for call, outputs in zip(self.calls, self._all_arrays, strict=True):
+            found = self._method_taps(call, outputs)
+            taps = () if found is None else found.taps
+            named.append({tap.name: outputs[tap.output] for tap in taps})
+        if available("torch") is None:
+            return named
+        from etscope.bridge.tensors import torch_values
+
+        return [dict(zip(one, torch_values(list(one.values())), strict=True)) for one in named]
+
+    @property
+    def taps(self) -> dict[str, Any]:
+        """The tapped values of the only call; see `call_taps`."""
+        if len(self.calls) != 1:
+            raise UsageError(
+                f"this run made {len(self.calls)} calls", hint="call_taps has those of each"
+            )
+        return self.call_taps[0]
 
     # -- times
 
@@ -208,7 +238,7 @@ class Run:
         """
         bundle = self.opened.bundle
         checks = []
-        for call, outputs in zip(self.calls, self.arrays, strict=True):
+        for call, outputs in zip(self.calls, self._all_arrays, strict=True):
             if bundle is None or call.case is None:
                 continue
             expected = bundle.suite(call.method).cases[call.case].expected_outputs
@@ -243,10 +273,10 @@ class Run:
 
     def save_outputs(self, path: PathLike) -> None:
         """Write the outputs to a .npz or .safetensors file: "output_0" and so on, and with
-        several calls "0/output_0"."""
+        several calls "0/output_0". Taps come after them: "output_3"."""
         named = {
             f"{call}/output_{index}" if len(self.calls) > 1 else f"output_{index}": value
-            for call, outputs in enumerate(self.arrays)
+            for call, outputs in enumerate(self._all_arrays)
             for index, value in enumerate(outputs)
             if value is not None
         }
@@ -315,6 +345,23 @@ class Run:
     # -- inside
 
     @property
+    def _all_arrays(self) -> list[tuple[Any, ...]]:
+        """The outputs of each call as the program gives them, those that are taps with them."""
+        return [call.outputs for call in self._first.result.calls]
+
+    def _method_taps(self, call: CallRun, outputs: Sequence[Any]) -> MethodTaps | None:
+        """The taps among outputs, if the record knows of some, and is of this program."""
+        record = self.opened.record
+        found = None if record is None else record.taps.get(call.method)
+        if found is None or any(tap.output >= len(outputs) for tap in found.taps):
+            return None
+        return found
+
+    def _own_outputs(self, call: CallRun, outputs: Sequence[Any]) -> int:
+        found = self._method_taps(call, outputs)
+        return len(outputs) if found is None else found.own_outputs
+
+    @property
     def _first(self) -> Executed:
         return next(iter(self.passes.values()))
 
@@ -330,7 +377,7 @@ class Run:
     def _outputs_name(self) -> str:
         plain = all(
             fits_npz(value.dtype)
-            for outputs in self.arrays
+            for outputs in self._all_arrays
             for value in outputs
             if isinstance(value, np.ndarray)
         )
