@@ -17,6 +17,7 @@ _EXTRAS: dict[str, str | None] = {
     "perfetto": "perfetto",
     "pyarrow": "parquet",
     "safetensors": "safetensors",
+    "tensorboard": "tensorboard",
     "torch": "torch",
 }
 

@@ -7,9 +7,10 @@ Explorer): the same nodes under the same keys, with the same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 
@@ -390,11 +391,7 @@ class _Placing:
     ) -> Iterator[ViewNode]:
         for node in graph.nodes:
             below = _opened(node)
-            inner = [n for g in below for n in g.walk()]
-            path = module_path(node) or (common_module(inner) if below else None)
-            if node.name in graph.parameters:
-                path = graph.parameters[node.name].rpartition(".")[0]
-            scope = box + _relative(path, box)
+            scope = _around(node, graph, box)
             if below:
                 scope = (*scope, node.name)
             key = self._free(f"{prefix}{node.name}")
@@ -431,6 +428,29 @@ class _Placing:
         return free
 
 
+def _around(node: Node, graph: Graph, box: tuple[str, ...]) -> tuple[str, ...]:
+    """The boxes around a node of a graph that is in `box`: of its module, for a call without one
+    of the module that holds all that is inside; a weight is at its module or else its users."""
+    if node.name in graph.parameters:
+        module = graph.parameters[node.name].rpartition(".")[0]
+        users = [graph.by_name[name] for name in graph.users[node.name]]
+        if module or not users:
+            return box + _relative(module, box)
+        scopes = [_around(user, graph, box) for user in users]
+        return scopes[0][: _shared(scopes)]
+    path = module_path(node)
+    if not path and (below := _opened(node)):
+        path = common_module(inner for graph in below for inner in graph.walk())
+    return box + _relative(path, box)
+
+
+def _shared(scopes: Sequence[tuple[str, ...]]) -> int:
+    """How many boxes all have in common."""
+    shortest = min(map(len, scopes))
+    same = (len({scope[depth] for scope in scopes}) == 1 for depth in range(shortest))
+    return sum(1 for _ in takewhile(bool, same))
+
+
 def _opened(node: Node) -> list[Graph]:
     """The sub-graphs of a node that have nodes."""
     graphs = list(node.subgraphs)
@@ -442,9 +462,7 @@ def _opened(node: Node) -> list[Graph]:
 def _relative(path: str | None, box: tuple[str, ...]) -> tuple[str, ...]:
     """The modules of a path that no box around stands for already."""
     parts = tuple(path.split(".")) if path else ()
-    shared = 0
-    while shared < min(len(parts), len(box)) and parts[shared] == box[shared]:
-        shared += 1
+    shared = _shared([parts, box])
     return parts[shared:]
 
 

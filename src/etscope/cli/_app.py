@@ -61,6 +61,9 @@ COMMANDS: dict[str, CommandSpec] = {
     ),
     "info": CommandSpec("etscope.cli.info", "Tell what an ETDump, ETRecord, .pte or .bpte holds."),
     "graph": CommandSpec("etscope.cli.graph", "Look into the graphs of an ETRecord."),
+    "tensorboard": CommandSpec(
+        "etscope.cli.tensorboard", "Show the graphs with times, memory and errors in TensorBoard."
+    ),
     "report": CommandSpec(
         "etscope.cli.report", "Write an HTML report: graphs, times, lines, memory, numerics."
     ),

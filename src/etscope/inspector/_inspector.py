@@ -47,6 +47,7 @@ from etscope.units import TimeScale, scale_factor
 if TYPE_CHECKING:
     import pandas as pd
 
+    from etscope.analysis.numerics_rows import Numerics
     from etscope.model.graph import Graph
 
 MetadataParser = Callable[[list[Any]], Any]
@@ -288,6 +289,33 @@ class Inspector(NumericGaps):
         hidden = frame["event_name"].str.contains(_HIDDEN_EVENT, regex=False)
         shown: pd.DataFrame = frame[~hidden].reset_index(drop=True)
         return shown
+
+    def write_tensorboard_artifact(
+        self, path: PathLike, *, numerics: Sequence[Numerics] | None = None
+    ) -> list[str]:
+        """Write the graphs of the record and of the program, with the times, memory and numeric
+        errors that are known of their nodes, and the tables, for ``tensorboard --logdir path``.
+
+        numerics: what `diagnose_numerics` gave, for methods that are to show it. None: it is asked
+        if there are a debug buffer and a record, and what it lacks is said in a warning.
+
+        Each graph is a run in the folder `path`; returns the names of the runs. What was written
+        there before is replaced.
+
+        Raises `UsageError` without a record and a program, `MissingDependencyError` without the
+        package tensorboard.
+        """
+        from etscope.inspector._tensorboard import numerics_if_known, write_tensorboard
+
+        if numerics is None:
+            numerics = numerics_if_known(self.trace, bundle=self._bundle)
+        return write_tensorboard(
+            path,
+            trace=self.trace,
+            numerics=numerics,
+            source=self._source_time_scale,
+            target=self._target_time_scale,
+        )
 
     # -- queries
 
