@@ -7,18 +7,21 @@ PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+PAGE := src/etscope/views/page/_built/page.html
+WEB := $(addprefix web/,package.json package-lock.json page.html vite.config.ts tsconfig.json) \
+	$(shell find web/src -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo native test bench docs lint format check clean distclean
+.PHONY: help install demo native web test bench docs lint format check clean distclean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(INSTALLED)  ## Make .venv with everything that the other targets need
+install: $(INSTALLED) $(PAGE)  ## Make .venv with everything that the other targets need
 
 # torch comes first and alone: resolved together with the rest it can be taken from an index whose
 # build brings gigabytes of CUDA packages.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt hatch_build.py
 	@echo "installing into $(VENV) (some minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install -qq "$$(grep '^torch==' constraints.txt)"
@@ -31,10 +34,16 @@ demo: $(INSTALLED)  ## Export a model, run it, show its operators with their sou
 native: $(INSTALLED)  ## Build the native runner (if it is not) and print its path
 	@$(BIN)/python -m etscope.run.native
 
-test: $(INSTALLED)  ## Run all tests (PYTEST_ARGS="-m 'not slow' -n 2" for fewer, faster)
+web: $(PAGE)  ## Build the page of the report (if web/ has changed)
+
+# The installation builds it too; this is for a changed web/.
+$(PAGE): $(WEB) | $(INSTALLED)
+	@$(BIN)/python hatch_build.py
+
+test: $(INSTALLED) $(PAGE)  ## Run all tests (PYTEST_ARGS="-m 'not slow' -n 2" for fewer, faster)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-bench: $(INSTALLED)  ## Run the benchmarks against upstream's tools and print the ratios
+bench: $(INSTALLED) $(PAGE)  ## Run the benchmarks against upstream's tools and print the ratios
 	@$(BIN)/python -m benchmarks.run
 
 docs: $(INSTALLED)  ## Build the documentation into site/
@@ -53,8 +62,8 @@ format: $(INSTALLED)  ## Let ruff rewrite the files
 check: lint test docs  ## All that must hold before a commit
 
 clean:  ## Remove what the targets make, but for .venv and the tests' artefacts
-	@rm -rf build dist site demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf build dist site demo-output $(dir $(PAGE)) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean  ## Remove .venv and the tests' artefacts too
-	@rm -rf $(VENV) .artifacts
+	@rm -rf $(VENV) .artifacts web/node_modules
