@@ -28,16 +28,21 @@ RANKS: dict[str, float] = {
     "etdb": 7,
     "lab": 7,
     "bisect": 7,
+    "evaluation": 7,
+    "sensitivity": 7,
     "cli": 8,
     "__main__": 9,
     "": 9,  # etscope/__init__.py: the face, which names everything and loads nothing
 }
-APPLICATIONS = {"export", "run", "web", "etdb", "lab", "bisect"}
+APPLICATIONS = {"export", "run", "web", "etdb", "lab", "bisect", "evaluation", "sensitivity"}
 ALLOWED_BETWEEN_APPLICATIONS = {
     ("lab", "run"),
     ("lab", "web"),
     ("bisect", "run"),
     ("bisect", "export"),
+    ("evaluation", "run"),
+    ("sensitivity", "run"),
+    ("sensitivity", "export"),
 }
 HEAVY = {"torch", "executorch"}
 

@@ -21,7 +21,7 @@ from etscope.analysis.numerics import (
 )
 from etscope.analysis.numerics_graph import KnownGraph
 from etscope.analysis.numerics_rows import Numerics
-from etscope.analysis.numerics_runs import runs_before
+from etscope.analysis.numerics_runs import sequences
 from etscope.analysis.trace import Trace
 from etscope.errors import EtscopeWarning, NumericGapError, UsageError
 from etscope.formats.bundled import BundledFile
@@ -135,13 +135,14 @@ def numerics_of(
     if not prepared.keeps_state:
         return prepared.diagnose(trace, chosen, given)
     memory = prepared.memory()
-    earlier = runs_before(trace, wanted, chosen)
-    doubts = [] if earlier.doubt is None else [earlier.doubt]
+    known = sequences(trace, wanted)
+    earlier = known.before(chosen)
+    doubts = [] if known.doubt is None else [known.doubt]
     is_given = inputs is not None
     if previous is not None:
-        before = _as_told(earlier.runs, previous)
+        before = _as_told(earlier, previous)
     else:
-        before, guess = _as_recorded(earlier.runs, chosen, given, is_given, bundle, wanted)
+        before, guess = _as_recorded(earlier, chosen, given, is_given, bundle, wanted)
         doubts += guess
     for doubt in doubts:
         warnings.warn(doubt, EtscopeWarning, stacklevel=3)

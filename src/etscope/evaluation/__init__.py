@@ -1,0 +1,48 @@
+"""Many samples of inputs: how each operator, each sample and a classifier as a whole do on the
+device.
+
+from etscope.evaluation import evaluate
+
+found = evaluate("model.etrecord", "samples/", labels="labels.txt")
+print(found.verdict)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etscope._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from etscope.evaluation._dataset import Dataset, Sample, open_dataset
+    from etscope.evaluation._evaluate import evaluate, evaluate_dump
+    from etscope.evaluation._evaluation import Evaluation
+    from etscope.evaluation._labels import Labels, read_labels
+    from etscope.evaluation._task import Task
+
+__all__ = [
+    "Dataset",
+    "Evaluation",
+    "Labels",
+    "Sample",
+    "Task",
+    "evaluate",
+    "evaluate_dump",
+    "open_dataset",
+    "read_labels",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Dataset": "etscope.evaluation._dataset",
+        "Evaluation": "etscope.evaluation._evaluation",
+        "Labels": "etscope.evaluation._labels",
+        "Sample": "etscope.evaluation._dataset",
+        "Task": "etscope.evaluation._task",
+        "evaluate": "etscope.evaluation._evaluate",
+        "evaluate_dump": "etscope.evaluation._evaluate",
+        "open_dataset": "etscope.evaluation._dataset",
+        "read_labels": "etscope.evaluation._labels",
+    },
+)
