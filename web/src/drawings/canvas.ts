@@ -1,0 +1,105 @@
+// What the canvases share: colours of the two themes, sharp pixels, texts that fit.
+
+import type { Theme } from "../theme";
+
+export interface Palette {
+  ground: string;
+  ink: string;
+  faint: string;
+  line: string;
+  strongLine: string;
+  box: string[];
+  boxLine: Record<"module" | "delegate" | "branch", string>;
+  plain: string;
+  accent: string;
+  accentSoft: string;
+  found: string;
+}
+
+export const PALETTES: Record<Theme, Palette> = {
+  light: {
+    ground: "#ffffff",
+    ink: "#16181d",
+    faint: "#5c6370",
+    line: "#a3abb8",
+    strongLine: "#2563eb",
+    box: ["#f5f7fa", "#edf0f5", "#e5eaf1", "#dde3ec"],
+    boxLine: { module: "#b6bfcc", delegate: "#c2722a", branch: "#7c5cc4" },
+    plain: "#dfe3e9",
+    accent: "#2563eb",
+    accentSoft: "rgba(37, 99, 235, 0.16)",
+    found: "#c026d3",
+  },
+  dark: {
+    ground: "#14161a",
+    ink: "#eceef2",
+    faint: "#9aa3b2",
+    line: "#5a6372",
+    strongLine: "#7cb0ff",
+    box: ["#1b1e24", "#22262d", "#292e37", "#303641"],
+    boxLine: { module: "#474f5d", delegate: "#d08a45", branch: "#9d84e0" },
+    plain: "#3a404b",
+    accent: "#7cb0ff",
+    accentSoft: "rgba(124, 176, 255, 0.2)",
+    found: "#f07bfb",
+  },
+};
+
+export const SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
+
+/** Gives the canvas as many pixels as the screen has under it; returns them per CSS pixel. */
+export function sharpen(canvas: HTMLCanvasElement, width: number, height: number): number {
+  const ratio = Math.min(window.devicePixelRatio || 1, 3);
+  const wide = Math.max(1, Math.round(width * ratio));
+  const high = Math.max(1, Math.round(height * ratio));
+  if (canvas.width !== wide) canvas.width = wide;
+  if (canvas.height !== high) canvas.height = high;
+  return ratio;
+}
+
+/** Calls back once per frame at most. */
+export function onFrame(draw: () => void): { ask: () => void; stop: () => void } {
+  let asked = 0;
+  return {
+    ask: () => {
+      asked ||= requestAnimationFrame(() => {
+        asked = 0;
+        draw();
+      });
+    },
+    stop: () => cancelAnimationFrame(asked),
+  };
+}
+
+/** The text, or as much of it as fits with a mark for the rest; "" when not even that does. */
+export class TextFitter {
+  private readonly widths = new Map<string, number>();
+
+  fit(pen: CanvasRenderingContext2D, text: string, room: number): string {
+    if (room < 8 || text === "") return "";
+    if (this.width(pen, text) <= room) return text;
+    // By the mean width of a letter: near enough, and one measurement for each text.
+    const letters = Math.floor(((room - 8) / this.width(pen, text)) * text.length);
+    return letters < 1 ? "" : `${text.slice(0, letters)}…`;
+  }
+
+  width(pen: CanvasRenderingContext2D, text: string): number {
+    const key = `${pen.font}\n${text}`;
+    let width = this.widths.get(key);
+    if (width === undefined) {
+      if (this.widths.size > 20_000) this.widths.clear();
+      width = pen.measureText(text).width;
+      this.widths.set(key, width);
+    }
+    return width;
+  }
+}
+
+/** Offers what was drawn as a file. */
+export function download(name: string, content: Blob): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(content);
+  link.download = name.replace(/[^\w.-]+/g, "_");
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

@@ -1,0 +1,92 @@
+// Which boxes are open, and the layout that belongs to it.
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+
+import { layouts } from "../layout/client";
+import type { Drawing } from "../layout/engine";
+import { boxesAround, firstOpen } from "../layout/tree";
+import type { GraphModel } from "./model";
+
+/** Items that a graph may show at first sight. */
+const FIRST_ROOM = 45;
+/** Work that takes no longer than this is not announced, in milliseconds. */
+const UNNOTICED = 150;
+
+const keptOpen = new WeakMap<GraphModel, ReadonlySet<number>>();
+const names = new WeakMap<GraphModel, string>();
+let count = 0;
+
+export interface Folding {
+  open: ReadonlySet<number>;
+  setOpen: (open: ReadonlySet<number>) => void;
+  toggle: (item: number) => void;
+  /** Open all boxes around the items. */
+  openTo: (items: number[]) => void;
+  drawing: Drawing | null;
+  busy: boolean;
+  failure: string | null;
+}
+
+export function useFolding(model: GraphModel, weights: boolean): Folding {
+  const [open, keep] = useState<ReadonlySet<number>>(
+    () => keptOpen.get(model) ?? firstOpen(model.tree, FIRST_ROOM),
+  );
+  const [drawing, setDrawing] = useState<Drawing | null>(null);
+  const [busy, setBusy] = useState(false);
+  const [failure, setFailure] = useState<string | null>(null);
+  const latest = useRef(0);
+  const openNow = useRef(open);
+
+  useEffect(() => {
+    const ticket = ++latest.current;
+    const name = nameOf(model);
+    layouts.addGraph(name, model.shape);
+    const announce = setTimeout(() => setBusy(true), UNNOTICED);
+    layouts.layout(name, { open, weights }).then(
+      (laid) => finish(() => setDrawing(laid.drawing)),
+      (error: unknown) => finish(() => setFailure(String(error))),
+    );
+    const finish = (take: () => void): void => {
+      if (ticket !== latest.current) return;
+      clearTimeout(announce);
+      setBusy(false);
+      setFailure(null);
+      take();
+    };
+    return () => clearTimeout(announce);
+  }, [model, open, weights]);
+
+  // Layouts that come after the pane is gone find nobody.
+  useEffect(() => () => void (latest.current = -1), []);
+
+  return useMemo(() => {
+    const setOpen = (next: ReadonlySet<number>): void => {
+      openNow.current = next;
+      keptOpen.set(model, next);
+      keep(next);
+    };
+    return {
+      open,
+      setOpen,
+      toggle: (item) => {
+        const next = new Set(openNow.current);
+        if (!next.delete(item)) next.add(item);
+        setOpen(next);
+      },
+      openTo: (items) => {
+        const next = new Set(openNow.current);
+        for (const item of items) for (const box of boxesAround(model.tree, item)) next.add(box);
+        if (next.size !== openNow.current.size) setOpen(next);
+      },
+      drawing,
+      busy,
+      failure,
+    };
+  }, [model, open, drawing, busy, failure]);
+}
+
+function nameOf(model: GraphModel): string {
+  let name = names.get(model);
+  if (name === undefined) names.set(model, (name = `graph ${++count}`));
+  return name;
+}

@@ -1,0 +1,130 @@
+// What the colours of a graph tell: a measure, the backend, or nothing.
+
+import type { Measure } from "../../document";
+import { cellFormat } from "../../format";
+import type { Theme } from "../../theme";
+import type { Drawing } from "../layout/engine";
+import { measureScale, nameColours } from "../scale";
+import type { MeasureScale, ScaleMode, Value } from "../scale";
+import type { GraphModel } from "./model";
+import { nodesOfItem } from "./marks";
+import type { Look } from "./paint";
+
+/** "none", "backend", or the key of a measure. */
+export type ColourBy = string;
+
+export interface Legend {
+  scale: MeasureScale | null;
+  names: { name: string; colour: string }[];
+  /** The measure's number as text with its unit. */
+  text(value: Value): string;
+}
+
+export interface Colouring {
+  look: Omit<Look, "labels">;
+  legend: Legend;
+}
+
+export const NO_BACKEND = "no delegate";
+const SEVERAL = "several";
+
+export function colouring(
+  model: GraphModel,
+  drawing: Drawing,
+  by: ColourBy,
+  mode: ScaleMode,
+  theme: Theme,
+): Colouring {
+  if (by === "backend") return byBackend(model, theme);
+  const measure = model.doc.measures.find((one) => one.key === by);
+  return measure ? byMeasure(model, drawing, measure, mode, theme) : plain();
+}
+
+function plain(): Colouring {
+  return {
+    look: { colour: () => null, number: () => "", shared: new Set() },
+    legend: { scale: null, names: [], text: () => "" },
+  };
+}
+
+function byMeasure(
+  model: GraphModel,
+  drawing: Drawing,
+  measure: Measure,
+  mode: ScaleMode,
+  theme: Theme,
+): Colouring {
+  const values: Value[] = [];
+  drawing.items.forEach((item, index) => {
+    if (!drawing.isOpen[index]) values.push(valueOf(model, measure, item));
+  });
+  const scale = measureScale(measure, values, mode, theme);
+  const text = measureText(measure);
+  const texts = new Map<number, string>();
+  return {
+    look: {
+      colour: (item) => scale.colourOf(valueOf(model, measure, item)),
+      number: (item) => {
+        let known = texts.get(item);
+        if (known === undefined) texts.set(item, (known = text(valueOf(model, measure, item))));
+        return known;
+      },
+      shared: new Set(measure.shared),
+    },
+    legend: { scale, names: [], text },
+  };
+}
+
+export function valueOf(model: GraphModel, measure: Measure, item: number): Value {
+  const { nodeCount } = model.tree;
+  return item < nodeCount ? measure.nodes[item] : measure.groups[item - nodeCount];
+}
+
+/** Numbers of one measure with equal decimals, with the unit. */
+export function measureText(measure: Measure): (value: Value) => string {
+  const write = cellFormat(measure, [...measure.nodes, ...measure.groups]);
+  const unit = measure.unit && measure.kind !== "bytes" ? ` ${measure.unit}` : "";
+  return (value) => {
+    if (value === null || value === undefined) return "";
+    const text = write(value);
+    return text && text + unit;
+  };
+}
+
+function byBackend(model: GraphModel, theme: Theme): Colouring {
+  const names = [...new Set(model.doc.nodes.map((node) => node.backend))];
+  const named = names.filter((name): name is string => name !== null).sort();
+  const colour = nameColours(named, theme);
+  const cache = new Map<number, string | null>();
+  const backendOf = (item: number): string | null => {
+    let known = cache.get(item);
+    if (known === undefined) cache.set(item, (known = findBackend(model, item)));
+    return known;
+  };
+  const colourOf = (item: number): string | null => {
+    const backend = backendOf(item);
+    return backend === null || backend === SEVERAL ? null : colour(backend);
+  };
+  return {
+    look: { colour: colourOf, number: () => "", shared: new Set() },
+    legend: {
+      scale: null,
+      names: named.map((name) => ({ name, colour: colour(name) })),
+      text: () => "",
+    },
+  };
+}
+
+/** A box has the backend that it names, or that all of its nodes have. */
+function findBackend(model: GraphModel, item: number): string | null {
+  const { nodeCount } = model.tree;
+  if (item < nodeCount) return model.doc.nodes[item]!.backend;
+  const own = model.doc.groups[item - nodeCount]?.backend ?? null;
+  if (own !== null) return own;
+  const backends = new Set<string | null>();
+  for (const node of nodesOfItem(model, item)) {
+    if (!model.shape.weight[node]) backends.add(model.doc.nodes[node]!.backend);
+  }
+  if (backends.size === 1) return [...backends][0]!;
+  return backends.size === 0 ? null : SEVERAL;
+}

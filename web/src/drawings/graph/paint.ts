@@ -1,0 +1,293 @@
+// Draws a graph on a canvas: what is in view only, and the less of it the smaller it gets.
+
+import { SANS, TextFitter } from "../canvas";
+import type { Palette } from "../canvas";
+import type { Drawing } from "../layout/engine";
+import { BOX_HEAD } from "../layout/engine";
+import { inkOn } from "../scale";
+import type { GraphModel } from "./model";
+import { paintPieces } from "./paint_pieces";
+
+/** The window on the drawing: a point p of it is seen at p * k + (x, y). */
+export interface View {
+  k: number;
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+/** Colours and numbers of the items. */
+export interface Look {
+  /** Null: not measured. */
+  colour(item: number): string | null;
+  /** The measure's number as text, or "". */
+  number(item: number): string;
+  /** Items whose number is of several nodes together. */
+  shared: ReadonlySet<number>;
+  labels: boolean;
+}
+
+/** What stands out; indices of the drawing's items and pieces. */
+export interface Marks {
+  /** How many of the selected nodes each drawn item is or holds. */
+  selected: ReadonlyMap<number, number>;
+  found: ReadonlySet<number>;
+  hovered: number;
+  /** Pieces of edges at what is selected or pointed at. */
+  near: ReadonlySet<number>;
+}
+
+export interface Scene {
+  model: GraphModel;
+  drawing: Drawing;
+  look: Look;
+  marks: Marks;
+  palette: Palette;
+}
+
+const fitter = new TextFitter();
+/** Least size of letters that are worth drawing, in pixels. */
+const READABLE = 5;
+/** The sign's place in its box. */
+const SIGN_LEFT = 8;
+const SIGN_TOP = 8;
+
+export function paint(pen: CanvasRenderingContext2D, scene: Scene, view: View, ratio: number): void {
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.clearRect(0, 0, view.width, view.height);
+  pen.setTransform(ratio * view.k, 0, 0, ratio * view.k, ratio * view.x, ratio * view.y);
+  const seen = itemsInView(scene.drawing, view);
+  for (const index of seen) if (scene.drawing.isOpen[index]) paintBox(pen, scene, view, index);
+  paintPieces(pen, scene, view, fitter);
+  paintClosed(pen, scene, view, seen);
+  for (const index of seen) if (scene.drawing.isOpen[index]) paintHead(pen, scene, view, index);
+  paintRings(pen, scene, view, seen);
+}
+
+function itemsInView(drawing: Drawing, view: View): number[] {
+  const left = -view.x / view.k;
+  const top = -view.y / view.k;
+  const right = left + view.width / view.k;
+  const bottom = top + view.height / view.k;
+  const seen: number[] = [];
+  for (let index = 0; index < drawing.items.length; index++) {
+    const x = drawing.x[index]!;
+    const y = drawing.y[index]!;
+    if (x > right || y > bottom) continue;
+    if (x + drawing.w[index]! < left || y + drawing.h[index]! < top) continue;
+    seen.push(index);
+  }
+  return seen;
+}
+
+function paintBox(pen: CanvasRenderingContext2D, scene: Scene, view: View, index: number): void {
+  const { drawing, palette, model } = scene;
+  const item = drawing.items[index]!;
+  const shades = palette.box;
+  pen.fillStyle = shades[(model.tree.depth[item]! - 1) % shades.length]!;
+  pen.strokeStyle = palette.boxLine[kindOf(model, item)];
+  pen.lineWidth = Math.max(1, 0.8 / view.k);
+  outline(pen, drawing, index, view.k > 0.25 ? 7 : 0);
+  pen.fill();
+  pen.stroke();
+}
+
+function paintHead(pen: CanvasRenderingContext2D, scene: Scene, view: View, index: number): void {
+  if (view.k * 12 < READABLE) return;
+  const { drawing, palette, model, look } = scene;
+  const item = drawing.items[index]!;
+  const x = drawing.x[index]!;
+  const { left, top } = headPlace(drawing, index, view);
+  const middle = top + BOX_HEAD / 2 - 2;
+  if (top > drawing.y[index]!) {
+    pen.fillStyle = palette.box[(model.tree.depth[item]! - 1) % palette.box.length]!;
+    pen.globalAlpha = 0.9;
+    pen.fillRect(x + 1, top, drawing.w[index]! - 2, BOX_HEAD - 4);
+    pen.globalAlpha = 1;
+  }
+  paintSign(pen, left + SIGN_LEFT, top + SIGN_TOP, false, palette.faint);
+  const colour = look.colour(item);
+  let start = left + 26;
+  if (colour !== null) {
+    pen.fillStyle = colour;
+    pen.fillRect(start, middle - 6, 12, 12);
+    start += 17;
+  }
+  pen.textBaseline = "middle";
+  pen.textAlign = "left";
+  const number = look.number(item);
+  const room = x + drawing.w[index]! - start - 8;
+  pen.font = `600 12px ${SANS}`;
+  pen.fillStyle = palette.ink;
+  const title = fitter.fit(pen, model.title[item]!, room);
+  pen.fillText(title, start, middle);
+  start += fitter.width(pen, title) + 8;
+  pen.font = `11px ${SANS}`;
+  pen.fillStyle = palette.faint;
+  const rest = number ? `${number} · ${model.detail[item]!}` : model.detail[item]!;
+  pen.fillText(fitter.fit(pen, rest, x + drawing.w[index]! - start - 8), start, middle);
+}
+
+function paintClosed(
+  pen: CanvasRenderingContext2D,
+  scene: Scene,
+  view: View,
+  seen: number[],
+): void {
+  const { drawing, palette, model, look } = scene;
+  const round = view.k > 0.3;
+  const lines = view.k > 0.16;
+  for (const index of seen) {
+    if (drawing.isOpen[index]) continue;
+    const item = drawing.items[index]!;
+    const isBox = item >= model.tree.nodeCount;
+    const colour = look.colour(item) ?? palette.plain;
+    pen.fillStyle = colour;
+    if (!round) {
+      // Never less than a pixel: a graph seen from afar is still all there.
+      const w = Math.max(drawing.w[index]!, 1 / view.k);
+      const h = Math.max(drawing.h[index]!, 1 / view.k);
+      pen.fillRect(drawing.x[index]!, drawing.y[index]!, w, h);
+    } else {
+      outline(pen, drawing, index, isBox ? 7 : 5);
+      pen.fill();
+    }
+    if (lines && isBox) {
+      pen.strokeStyle = palette.boxLine[kindOf(model, item)];
+      pen.lineWidth = 1.6;
+      outline(pen, drawing, index, round ? 7 : 0);
+      pen.stroke();
+    }
+    if (view.k * 12 >= READABLE) paintWords(pen, scene, index, colour, isBox);
+  }
+}
+
+function paintWords(
+  pen: CanvasRenderingContext2D,
+  scene: Scene,
+  index: number,
+  colour: string,
+  isBox: boolean,
+): void {
+  const { drawing, model, look } = scene;
+  const item = drawing.items[index]!;
+  const x = drawing.x[index]!;
+  const y = drawing.y[index]!;
+  const w = drawing.w[index]!;
+  const h = drawing.h[index]!;
+  const ink = inkOn(colour);
+  pen.textBaseline = "middle";
+  pen.fillStyle = ink;
+  pen.textAlign = "left";
+  const left = x + (isBox ? 24 : 9);
+  if (isBox) paintSign(pen, x + SIGN_LEFT, y + SIGN_TOP, true, ink);
+  const detail = model.detail[item]!;
+  const number = look.number(item);
+  const twoLines = detail !== "" || number !== "";
+  pen.font = `600 12px ${SANS}`;
+  const high = twoLines ? y + h * 0.33 : y + h / 2;
+  pen.fillText(fitter.fit(pen, model.title[item]!, x + w - left - 7), left, high);
+  if (!twoLines) return;
+  pen.font = `10.5px ${SANS}`;
+  const low = y + h * 0.7;
+  let room = x + w - left - 7;
+  if (number !== "") {
+    const text = look.shared.has(item) ? `${number} Σ` : number;
+    pen.textAlign = "right";
+    pen.font = `600 10.5px ${SANS}`;
+    pen.fillText(text, x + w - 7, low);
+    room -= fitter.width(pen, text) + 8;
+    pen.textAlign = "left";
+    pen.font = `10.5px ${SANS}`;
+  }
+  pen.globalAlpha = 0.75;
+  pen.fillText(fitter.fit(pen, detail, room), left, low);
+  pen.globalAlpha = 1;
+}
+
+/** Where an open box's name stands: in sight for as long as the box is. */
+function headPlace(drawing: Drawing, index: number, view: View): { left: number; top: number } {
+  const x = drawing.x[index]!;
+  const y = drawing.y[index]!;
+  return {
+    left: Math.max(x, Math.min(-view.x / view.k, x + drawing.w[index]! - 160)),
+    top: Math.max(y, Math.min(-view.y / view.k, y + drawing.h[index]! - BOX_HEAD)),
+  };
+}
+
+/** Whether a point of the drawing is on the plus or minus of a box. */
+export function onSign(drawing: Drawing, index: number, view: View, x: number, y: number): boolean {
+  if (view.k * 12 < READABLE) return false;
+  const { left, top } = drawing.isOpen[index]
+    ? headPlace(drawing, index, view)
+    : { left: drawing.x[index]!, top: drawing.y[index]! };
+  const right = x - left - SIGN_LEFT;
+  const down = y - top - SIGN_TOP;
+  return right > -4 && right < 15 && down > -4 && down < 15;
+}
+
+/** A small plus or minus: what a double click does. */
+function paintSign(
+  pen: CanvasRenderingContext2D,
+  x: number,
+  y: number,
+  plus: boolean,
+  colour: string,
+): void {
+  pen.strokeStyle = colour;
+  pen.lineWidth = 1.2;
+  pen.strokeRect(x, y, 11, 11);
+  pen.beginPath();
+  pen.moveTo(x + 2.5, y + 5.5);
+  pen.lineTo(x + 8.5, y + 5.5);
+  if (plus) {
+    pen.moveTo(x + 5.5, y + 2.5);
+    pen.lineTo(x + 5.5, y + 8.5);
+  }
+  pen.stroke();
+}
+
+function paintRings(
+  pen: CanvasRenderingContext2D,
+  scene: Scene,
+  view: View,
+  seen: number[],
+): void {
+  const { drawing, palette, marks, model } = scene;
+  const width = Math.max(2.5, 2.5 / view.k);
+  for (const index of seen) {
+    const item = drawing.items[index]!;
+    const many = marks.selected.get(index);
+    if (many === undefined && !marks.found.has(index) && marks.hovered !== index) continue;
+    const held = many !== undefined && item >= model.tree.nodeCount && !drawing.isOpen[index];
+    pen.lineWidth = many === undefined && marks.hovered === index ? width * 0.6 : width;
+    pen.strokeStyle = many === undefined && marks.found.has(index) ? palette.found : palette.accent;
+    // Selected nodes in a closed box: its ring is broken.
+    pen.setLineDash(held ? [6 / Math.min(1, view.k), 4 / Math.min(1, view.k)] : []);
+    outline(pen, drawing, index, view.k > 0.3 ? 7 : 0, 2 / Math.min(1, view.k));
+    pen.stroke();
+    pen.setLineDash([]);
+  }
+}
+
+function outline(
+  pen: CanvasRenderingContext2D,
+  drawing: Drawing,
+  index: number,
+  radius: number,
+  around = 0,
+): void {
+  pen.beginPath();
+  const x = drawing.x[index]! - around;
+  const y = drawing.y[index]! - around;
+  const w = drawing.w[index]! + 2 * around;
+  const h = drawing.h[index]! + 2 * around;
+  if (radius > 0) pen.roundRect(x, y, w, h, radius + around / 2);
+  else pen.rect(x, y, w, h);
+}
+
+function kindOf(model: GraphModel, item: number): "module" | "delegate" | "branch" {
+  const kind = model.doc.groups[item - model.tree.nodeCount]?.kind;
+  return kind === "delegate" || kind === "branch" ? kind : "module";
+}

@@ -1,0 +1,194 @@
+// Draws the pieces of edges: bends and labels near, straight lines from afar.
+
+import { SANS } from "../canvas";
+import type { TextFitter } from "../canvas";
+import type { DrawnPieces } from "../layout/engine";
+import { edgeLabel } from "./model";
+import type { GraphModel } from "./model";
+import type { Scene, View } from "./paint";
+
+const LABELS_FROM = 0.85;
+const CURVES_FROM = 0.3;
+const BENDS_FROM = 0.12;
+const MOST_LABELS = 250;
+/** Shorter pieces than this are not seen, in pixels. */
+const SHORTEST = 1.5;
+
+const boundsOf = new WeakMap<DrawnPieces, Float32Array>();
+
+export function paintPieces(
+  pen: CanvasRenderingContext2D,
+  scene: Scene,
+  view: View,
+  fitter: TextFitter,
+): void {
+  const { pieces } = scene.drawing;
+  const seen = piecesInView(pieces, view);
+  const { near } = scene.marks;
+  const { palette } = scene;
+  pen.lineJoin = "round";
+  pen.globalAlpha = near.size > 0 ? 0.55 : 1;
+  paintLines(pen, pieces, seen.filter((piece) => !near.has(piece)), view, palette.line, 1.1);
+  pen.globalAlpha = 1;
+  paintLines(pen, pieces, seen.filter((piece) => near.has(piece)), view, palette.strongLine, 2);
+  if (scene.look.labels && view.k >= LABELS_FROM) paintLabels(pen, scene, seen, fitter);
+}
+
+function piecesInView(pieces: DrawnPieces, view: View): number[] {
+  let bounds = boundsOf.get(pieces);
+  if (bounds === undefined) boundsOf.set(pieces, (bounds = makeBounds(pieces)));
+  const left = -view.x / view.k;
+  const top = -view.y / view.k;
+  const right = left + view.width / view.k;
+  const bottom = top + view.height / view.k;
+  const shortest = SHORTEST / view.k;
+  const seen: number[] = [];
+  for (let piece = 0; piece < pieces.box.length; piece++) {
+    const at = piece * 4;
+    if (bounds[at]! > right || bounds[at + 1]! > bottom) continue;
+    if (bounds[at + 2]! < left || bounds[at + 3]! < top) continue;
+    const size = bounds[at + 2]! - bounds[at]! + bounds[at + 3]! - bounds[at + 1]!;
+    if (size >= shortest) seen.push(piece);
+  }
+  return seen;
+}
+
+function makeBounds(pieces: DrawnPieces): Float32Array {
+  const bounds = new Float32Array(4 * pieces.box.length);
+  for (let piece = 0; piece < pieces.box.length; piece++) {
+    let left = Infinity;
+    let top = Infinity;
+    let right = -Infinity;
+    let bottom = -Infinity;
+    for (let at = pieces.pointStart[piece]!; at < pieces.pointStart[piece + 1]!; at += 2) {
+      left = Math.min(left, pieces.points[at]!);
+      right = Math.max(right, pieces.points[at]!);
+      top = Math.min(top, pieces.points[at + 1]!);
+      bottom = Math.max(bottom, pieces.points[at + 1]!);
+    }
+    bounds.set([left, top, right, bottom], 4 * piece);
+  }
+  return bounds;
+}
+
+function paintLines(
+  pen: CanvasRenderingContext2D,
+  pieces: DrawnPieces,
+  seen: number[],
+  view: View,
+  colour: string,
+  width: number,
+): void {
+  if (seen.length === 0) return;
+  pen.strokeStyle = colour;
+  pen.lineWidth = Math.max(width, (width * 0.6) / view.k);
+  const curved = view.k >= CURVES_FROM;
+  const bent = view.k >= BENDS_FROM;
+  pen.beginPath();
+  for (const piece of seen) {
+    const start = pieces.pointStart[piece]!;
+    const end = pieces.pointStart[piece + 1]! - 2;
+    if (curved) curve(pen, pieces.points, start, end);
+    else {
+      pen.moveTo(pieces.points[start]!, pieces.points[start + 1]!);
+      if (bent) {
+        for (let at = start + 2; at < end; at += 2) {
+          pen.lineTo(pieces.points[at]!, pieces.points[at + 1]!);
+        }
+      }
+      pen.lineTo(pieces.points[end]!, pieces.points[end + 1]!);
+    }
+  }
+  pen.stroke();
+  if (!curved) return;
+  pen.fillStyle = colour;
+  pen.beginPath();
+  for (const piece of seen) if (pieces.to[piece]! >= 0) arrow(pen, pieces, piece);
+  pen.fill();
+}
+
+/** Through the points, round at the bends. */
+function curve(pen: CanvasRenderingContext2D, points: Float32Array, start: number, end: number): void {
+  let x = points[start]!;
+  let y = points[start + 1]!;
+  pen.moveTo(x, y);
+  if (end - start <= 2) {
+    const toX = points[end]!;
+    const toY = points[end + 1]!;
+    const middle = (y + toY) / 2;
+    if (Math.abs(toX - x) < 1) pen.lineTo(toX, toY);
+    else pen.bezierCurveTo(x, middle, toX, middle, toX, toY);
+    return;
+  }
+  for (let at = start + 2; at < end; at += 2) {
+    const bendX = points[at]!;
+    const bendY = points[at + 1]!;
+    const last = at + 2 === end;
+    x = last ? points[end]! : (bendX + points[at + 2]!) / 2;
+    y = last ? points[end + 1]! : (bendY + points[at + 3]!) / 2;
+    pen.quadraticCurveTo(bendX, bendY, x, y);
+  }
+}
+
+function arrow(pen: CanvasRenderingContext2D, pieces: DrawnPieces, piece: number): void {
+  const end = pieces.pointStart[piece + 1]! - 2;
+  const x = pieces.points[end]!;
+  const y = pieces.points[end + 1]!;
+  const up = pieces.points[end - 1]! > y ? -1 : 1;
+  pen.moveTo(x, y);
+  pen.lineTo(x - 3.5, y - 7 * up);
+  pen.lineTo(x + 3.5, y - 7 * up);
+  pen.closePath();
+}
+
+function paintLabels(
+  pen: CanvasRenderingContext2D,
+  scene: Scene,
+  seen: number[],
+  fitter: TextFitter,
+): void {
+  const { drawing, model, palette } = scene;
+  const { pieces } = drawing;
+  if (seen.length > MOST_LABELS) return;
+  pen.font = `9.5px ${SANS}`;
+  pen.textAlign = "center";
+  pen.textBaseline = "middle";
+  for (const piece of seen) {
+    // Each edge is labelled once, on its last piece.
+    if (pieces.to[piece]! < 0) continue;
+    const text = pieceLabel(model, pieces, piece);
+    if (text === "") continue;
+    const [x, y] = middleOf(pieces, piece);
+    const short = fitter.fit(pen, text, 150);
+    const width = fitter.width(pen, short) + 6;
+    pen.globalAlpha = 0.88;
+    pen.fillStyle = palette.ground;
+    pen.fillRect(x - width / 2, y - 6.5, width, 13);
+    pen.globalAlpha = 1;
+    pen.fillStyle = palette.faint;
+    pen.fillText(short, x, y);
+  }
+}
+
+export function pieceLabel(model: GraphModel, pieces: DrawnPieces, piece: number): string {
+  const from = pieces.edgeStart[piece]!;
+  const many = pieces.edgeStart[piece + 1]! - from;
+  if (many === 1) return edgeLabel(model, pieces.edges[from]!);
+  // Several readers in a box of one value are still one tensor.
+  const sources = new Set<number>();
+  for (let at = from; at < from + many; at++) {
+    sources.add(model.shape.edges[2 * pieces.edges[at]!]!);
+  }
+  return sources.size === 1 ? edgeLabel(model, pieces.edges[from]!) : `${sources.size} tensors`;
+}
+
+function middleOf(pieces: DrawnPieces, piece: number): [number, number] {
+  const start = pieces.pointStart[piece]!;
+  const end = pieces.pointStart[piece + 1]! - 2;
+  const points = pieces.points;
+  if (end - start === 2) {
+    return [(points[start]! + points[end]!) / 2, (points[start + 1]! + points[end + 1]!) / 2];
+  }
+  const at = start + 2 * Math.floor((end - start) / 4);
+  return [points[at]!, points[at + 1]!];
+}

@@ -1,0 +1,329 @@
+// One graph with its tools: search, folding, legend, small map and the card of what is selected.
+
+import type { RefObject } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+
+import type { GraphDoc, Run } from "../../document";
+import { nodesOf } from "../../links";
+import { select, selection } from "../../store";
+import type { Selection } from "../../store";
+import { theme } from "../../theme";
+import { PALETTES } from "../canvas";
+import type { Drawing } from "../layout/engine";
+import { boxesToDepth } from "../layout/tree";
+import type { ScaleMode } from "../scale";
+import { Card, Tooltip, selectItem } from "./card";
+import { useFolding } from "./folding";
+import type { Folding } from "./folding";
+import { LegendView } from "./legend";
+import { colouring } from "./look";
+import type { ColourBy } from "./look";
+import { countShown, nodesOfItem, piecesAt, shownAt } from "./marks";
+import { MiniMap, SmallMap } from "./minimap";
+import { graphModel, pathOf } from "./model";
+import type { GraphModel } from "./model";
+import type { Marks, Scene } from "./paint";
+import { Stage } from "./stage";
+import { PaneTools } from "./tools";
+import { walk } from "./walk";
+import type { Way } from "./walk";
+
+export interface PaneSettings {
+  by: ColourBy;
+  mode: ScaleMode;
+  labels: boolean;
+  weights: boolean;
+  /** Open the boxes around what another view selects. */
+  follow: boolean;
+}
+
+interface PaneProps {
+  run: Run;
+  graph: GraphDoc;
+  settings: PaneSettings;
+  onWeights: () => void;
+}
+
+interface Hover {
+  index: number;
+  x: number;
+  y: number;
+}
+
+/** Selections of no more nodes than this have their boxes opened for them. */
+const FEW = 12;
+const NOWHERE: Hover = { index: -1, x: 0, y: 0 };
+
+export function GraphPane({ run, graph, settings, onWeights }: PaneProps) {
+  const model = useMemo(() => graphModel(graph), [graph]);
+  const folding = useFolding(model, settings.weights);
+  const { drawing } = folding;
+  const [hover, setHover] = useState<Hover>(NOWHERE);
+  const [found, setFound] = useState<number[]>([]);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const plan = useRef<Plan>({ centre: null, anchor: null, own: null, fitted: false });
+  const map = useMemo(() => new SmallMap(), []);
+  const sel = selection.value;
+  const chosen = useMemo(() => itemsOf(run, model, sel), [run, model, sel]);
+  const hovered = drawing !== null && hover.index >= 0 ? drawing.items[hover.index] : undefined;
+  const latest = useRef({ model, folding, chosen });
+  latest.current = { model, folding, chosen };
+
+  const choose = (item: number): void => {
+    selectItem(model, item);
+    plan.current.own = selection.peek();
+  };
+  const jump = (item: number): void => {
+    if (item < model.tree.nodeCount && model.shape.weight[item] && !settings.weights) onWeights();
+    choose(item);
+    plan.current.centre = [item];
+    folding.openTo([item]);
+    settle(stage.current, folding.drawing, model, plan.current);
+  };
+  const stage = useStage(canvas, map, latest, plan, setHover, choose);
+
+  useEffect(() => {
+    if (sel === null || sel === plan.current.own || chosen.length === 0) return;
+    plan.current.centre = chosen;
+    if (settings.follow && chosen.length <= FEW) folding.openTo(chosen);
+    settle(stage.current, folding.drawing, model, plan.current);
+  }, [sel, chosen]);
+
+  const colours = useMemo(
+    () => drawing && colouring(model, drawing, settings.by, settings.mode, theme.value),
+    [model, drawing, settings.by, settings.mode, theme.value],
+  );
+  const shown = useMemo(() => drawing && shownAt(model, drawing), [model, drawing]);
+  const scene = useMemo<Scene | null>(() => {
+    if (!drawing || !colours || !shown) return null;
+    const look = { ...colours.look, labels: settings.labels };
+    const marks = marksOf(model, drawing, shown, chosen, found, hover.index);
+    return { model, drawing, look, marks, palette: PALETTES[theme.value] };
+  }, [model, drawing, colours, shown, chosen, found, hover.index, settings.labels, theme.value]);
+
+  useEffect(() => {
+    if (scene) stage.current?.show(scene);
+  }, [scene]);
+  useEffect(() => {
+    if (!scene || !stage.current) return;
+    map.take(scene);
+    settle(stage.current, drawing, model, plan.current);
+    map.show(stage.current.view);
+  }, [drawing, colours]);
+
+  const onKey = (event: KeyboardEvent): void => {
+    if (!drawing || !shown || !stage.current) return;
+    const item = chosen[0] ?? -1;
+    const way = WAYS[event.key];
+    if (way !== undefined && event.shiftKey) {
+      const step = 80;
+      const x = way === "left" ? step : way === "right" ? -step : 0;
+      stage.current.panBy(x, way === "up" ? step : way === "down" ? -step : 0);
+    } else if (way !== undefined) {
+      const to = walk(model, drawing, shown, item < 0 ? -1 : (shown[item] ?? -1), way);
+      if (to !== null) jump(drawing.items[to]!);
+    } else if (event.key === "Enter" || event.key === " ") {
+      if (item >= model.tree.nodeCount) folding.toggle(item);
+    } else if (event.key === "+" || event.key === "=") stage.current.zoomBy(1.4);
+    else if (event.key === "-") stage.current.zoomBy(1 / 1.4);
+    else if (event.key === "f" || event.key === "0") stage.current.fit(drawing);
+    else if (event.key === "o") openToSelection();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const openToSelection = (): void => {
+    plan.current.centre = chosen;
+    folding.openTo(chosen);
+    settle(stage.current, drawing, model, plan.current);
+  };
+  const missing =
+    settings.by !== "none" && settings.by !== "backend" && !graph.measures.some((one) => one.key === settings.by)
+      ? "Not measured in this graph"
+      : null;
+
+  return (
+    <section class="graph-pane" data-testid="graph-pane" data-graph={graph.key}>
+      <PaneTools
+        model={model}
+        scene={scene}
+        open={folding.open}
+        hasSelection={chosen.length > 0}
+        onFound={setFound}
+        onJump={jump}
+        onDepth={(levels) => {
+          plan.current.fitted = false;
+          folding.setOpen(boxesToDepth(model.tree, levels));
+        }}
+        onOpenToSelection={openToSelection}
+        onFit={() => drawing && stage.current?.fit(drawing)}
+        onZoom={(factor) => stage.current?.zoomBy(factor)}
+      />
+      <div class="graph-stage">
+        <canvas
+          ref={canvas}
+          tabIndex={0}
+          role="application"
+          aria-roledescription="graph"
+          aria-label={`Graph ${graph.title}: ${model.tree.nodeCount} nodes. Arrow keys follow edges, Enter opens a box.`}
+          data-testid="graph-canvas"
+          onKeyDown={onKey}
+        />
+        <p class="drawing-said" aria-live="polite" data-testid="graph-said">
+          {chosen.length === 0 ? "" : said(model, chosen, colours?.look.number ?? (() => ""))}
+        </p>
+        {folding.busy && <p class="drawing-busy">Laying out …</p>}
+        {folding.failure && <p class="drawing-busy">{folding.failure}</p>}
+        {colours && <LegendView legend={colours.legend} missing={missing} />}
+        <Card model={model} items={chosen} onJump={jump} onClose={() => select(null)} />
+        <MiniMap map={map} stage={() => stage.current} />
+        {hovered !== undefined && (
+          <Tooltip model={model} item={hovered} by={settings.by} x={hover.x} y={hover.y} />
+        )}
+        <DrawnNumbers drawing={drawing} model={model} />
+      </div>
+    </section>
+  );
+}
+
+const WAYS: Record<string, Way> = {
+  ArrowUp: "up",
+  ArrowDown: "down",
+  ArrowLeft: "left",
+  ArrowRight: "right",
+};
+
+/** What is to happen to the view when the next layout is there. */
+interface Plan {
+  centre: number[] | null;
+  anchor: { item: number; x: number; y: number } | null;
+  /** The selection that this pane made itself. */
+  own: Selection;
+  fitted: boolean;
+}
+
+interface Latest {
+  model: GraphModel;
+  folding: Folding;
+  chosen: number[];
+}
+
+function useStage(
+  canvas: RefObject<HTMLCanvasElement>,
+  map: SmallMap,
+  latest: RefObject<Latest>,
+  plan: RefObject<Plan>,
+  setHover: (hover: Hover) => void,
+  choose: (item: number) => void,
+): { current: Stage | null } {
+  const stage = useRef<Stage | null>(null);
+  const choosing = useRef(choose);
+  choosing.current = choose;
+  useEffect(() => {
+    const itemAt = (index: number): number => latest.current!.folding.drawing!.items[index]!;
+    const made = new Stage(canvas.current!, {
+      hover: (index, x, y) => setHover(index < 0 ? NOWHERE : { index, x, y }),
+      click: (index) => (index < 0 ? select(null) : choosing.current(itemAt(index))),
+      toggle: (index) => {
+        const { folding } = latest.current!;
+        const drawing = folding.drawing!;
+        plan.current!.anchor = {
+          item: itemAt(index),
+          x: drawing.x[index]! + drawing.w[index]! / 2,
+          y: drawing.y[index]!,
+        };
+        folding.toggle(itemAt(index));
+      },
+      moved: (view) => map.show(view),
+    });
+    stage.current = made;
+    return () => {
+      made.stop();
+      stage.current = null;
+    };
+  }, []);
+  return stage;
+}
+
+/** Moves the view as planned, as soon as what is planned for is drawn. */
+function settle(stage: Stage | null, drawing: Drawing | null, model: GraphModel, plan: Plan): void {
+  if (!stage || !drawing) return;
+  if (!plan.fitted) {
+    plan.fitted = true;
+    stage.fit(drawing, true);
+  }
+  if (plan.centre) {
+    const shown = shownAt(model, drawing);
+    stage.centre(drawing, [...countShown(shown, plan.centre).keys()]);
+    plan.centre = null;
+    plan.anchor = null;
+  } else if (plan.anchor) {
+    const { item, x, y } = plan.anchor;
+    const index = drawing.items.indexOf(item);
+    if (index >= 0) stage.shift(x, y, drawing.x[index]! + drawing.w[index]! / 2, drawing.y[index]!);
+    plan.anchor = null;
+  }
+}
+
+/** Items that a selection covers: a module or box as its box, all else as nodes. */
+function itemsOf(run: Run, model: GraphModel, sel: Selection): number[] {
+  const { doc, tree } = model;
+  if (sel?.kind === "group" && sel.graph === doc.key) return [tree.nodeCount + sel.group];
+  if (sel?.kind === "module") {
+    const path = run.methods[sel.method]?.modules[sel.module]?.path;
+    const boxes = doc.groups.flatMap((group, index) =>
+      group.kind === "module" && group.label === path ? [tree.nodeCount + index] : [],
+    );
+    if (boxes.length > 0) return boxes;
+  }
+  return [...nodesOf(run, sel, doc.key)];
+}
+
+function marksOf(
+  model: GraphModel,
+  drawing: Drawing,
+  shown: Int32Array,
+  chosen: number[],
+  found: number[],
+  hovered: number,
+): Marks {
+  const near = new Set<number>();
+  const add = (item: number): void => {
+    const box = item >= model.tree.nodeCount;
+    for (const piece of piecesAt(model, drawing, nodesOfItem(model, item), box)) near.add(piece);
+  };
+  if (chosen.length <= FEW) chosen.forEach(add);
+  // An open box under the pointer is the ground, not what is pointed at.
+  if (hovered >= 0 && hovered < drawing.items.length && !drawing.isOpen[hovered]) {
+    add(drawing.items[hovered]!);
+  }
+  return {
+    selected: countShown(shown, chosen),
+    found: new Set(countShown(shown, found).keys()),
+    hovered: hovered >= 0 && !drawing.isOpen[hovered] ? hovered : -1,
+    near,
+  };
+}
+
+function said(model: GraphModel, items: number[], number: (item: number) => string): string {
+  if (items.length > 1) return `${items.length} nodes selected`;
+  const item = items[0]!;
+  return [pathOf(model, item), model.title[item], number(item)].filter(Boolean).join(", ");
+}
+
+/** How much is drawn, for readers that do not see it. */
+function DrawnNumbers({ drawing, model }: { drawing: Drawing | null; model: GraphModel }) {
+  if (!drawing) return null;
+  const open = drawing.isOpen.reduce((sum, one) => sum + one, 0);
+  return (
+    <p
+      class="drawing-said"
+      data-testid="graph-drawn"
+      data-items={drawing.items.length}
+      data-open={open}
+      data-nodes={model.tree.nodeCount}
+    >
+      {drawing.items.length} items drawn, {open} boxes open
+    </p>
+  );
+}
