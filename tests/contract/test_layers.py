@@ -14,6 +14,7 @@ RANKS: dict[str, float] = {
     "errors": 0,
     "units": 0,
     "optional": 0,
+    "quiet": 0,
     "formats": 1,
     "model": 2,
     "analysis": 3,

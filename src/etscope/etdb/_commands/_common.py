@@ -1,0 +1,112 @@
+"""What several commands share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from etscope.analysis.gap import RECORD_HINT
+from etscope.analysis.trace import UNAVAILABLE
+from etscope.errors import EtscopeError, MissingDataError, UsageError
+from etscope.etdb._answer import Answer
+from etscope.etdb._breakpoints import WATCH_INF, WATCH_NAN, Breakpoint, fields_of_stop
+from etscope.etdb._debugger import Debugger
+from etscope.etdb._describe import stop_lines, value_lines
+from etscope.etdb._evaluate import evaluate, is_true
+from etscope.etdb._expression import Expression
+from etscope.etdb._target import Stop
+from etscope.etdb._values import Values
+
+
+def whole(text: str, default: int | None = None, what: str = "a number") -> int:
+    """A whole number that a person wrote."""
+    if not text and default is not None:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{what} is expected, not {text!r}") from None
+
+
+def arrived(debugger: Debugger, position: int, why: str = "") -> Answer:
+    """Stand at a stop, and say so; what is displayed follows."""
+    debugger.position, debugger.ended = position, False
+    debugger.level = debugger.frame = 0
+    answer = Answer()
+    if why:
+        answer.say(why)
+    answer.say(*stop_lines(debugger, debugger.here()))
+    for number, expression in debugger.displays.items():
+        answer.say(*displayed(debugger, number, expression))
+    return answer
+
+
+def displayed(debugger: Debugger, number: int, expression: Expression) -> list[str]:
+    """The lines of one `display`; where it has no value, why."""
+    try:
+        lines = value_lines(evaluate(expression, Values(debugger)))
+    except EtscopeError as error:
+        lines = [f"({error.message})"]
+    head = f"{number}: {expression} = "
+    return [head + lines[0], *(f"    {line}" for line in lines[1:])]
+
+
+def reason_to_stop(debugger: Debugger, stop: Stop) -> tuple[str, bool] | None:
+    """Why a run is to stop here, in words, and whether a condition said so; None if it is not."""
+    for one in debugger.breakpoints:
+        if not one.enabled:
+            continue
+        if one.selector is not None and not one.selector.matches(fields_of_stop(stop)):
+            continue
+        found = _condition_met(debugger, one, stop)
+        if found is not None:
+            debugger.breakpoints.hit(one)
+            kind = "watchpoint" if one.selector is None else "breakpoint"
+            kind = f"temporary {kind}" if one.once else kind
+            finding = one.selector is None or one.condition is not None
+            return f"{kind} {one.number}{found}", finding
+    return None
+
+
+def _condition_met(debugger: Debugger, one: Breakpoint, stop: Stop) -> str | None:
+    """What is said of a breakpoint that is hit; None when its condition does not hold."""
+    if one.condition is None and not one.watch:
+        return f", {one.what}"
+    try:
+        found = (
+            _odd_numbers(debugger, one.watch, stop) if one.watch else _holds(debugger, one, stop)
+        )
+    except EtscopeError as error:
+        # What has no value at this operator may have one at the next.
+        if type(error) is UsageError:
+            raise
+        debugger.breakpoints.looked_at(one, error.message)
+        return None
+    debugger.breakpoints.looked_at(one, None)
+    return found
+
+
+def _holds(debugger: Debugger, one: Breakpoint, stop: Stop) -> str | None:
+    if one.condition is None:
+        return None
+    before = debugger.position, debugger.ended
+    debugger.position, debugger.ended = stop.position, False
+    try:
+        value = evaluate(one.condition, Values(debugger))
+    finally:
+        debugger.position, debugger.ended = before
+    return f", {one.what}" if is_true(value) else None
+
+
+def _odd_numbers(debugger: Debugger, watch: str, stop: Stop) -> str | None:
+    test = {WATCH_NAN: np.isnan, WATCH_INF: np.isinf}[watch]
+    values = debugger.some_target().device_values(stop.position)
+    if not values or any(value is UNAVAILABLE for value in values):
+        raise MissingDataError("no values were recorded", hint=RECORD_HINT)
+    for value in values:
+        array = np.asarray(value)
+        if array.dtype.kind == "V":
+            array = array.astype(np.float32)
+        if array.dtype.kind == "f" and (found := int(test(array).sum())):
+            name = "NaN" if watch == WATCH_NAN else "Inf"
+            return f": {found:,} of {array.size:,} numbers are {name}"
+    return None

@@ -1,0 +1,90 @@
+"""How far the run is from the reference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from etscope.analysis.metrics import find_metric
+from etscope.errors import EtscopeError, MissingDataError
+from etscope.etdb._answer import Answer
+from etscope.etdb._commands._common import whole
+from etscope.etdb._debugger import Debugger
+from etscope.etdb._recorded import RecordedRuns
+from etscope.etdb._registry import command
+from etscope.etdb._values import gap_between
+from etscope.model.table import Column, Kind, Table
+from etscope.quiet import quiet
+
+GROUP = "values"
+_COLUMNS = ("instruction", "op", "node", "total", "local", "verdict", "source")
+
+
+@command("gap [METRIC] [N|run]", group=GROUP, aliases=("numerics",), words=("metric", "run"))
+def gap(debugger: Debugger, rest: str) -> Answer:
+    """Show how far the recorded values are from the reference, the worst local error first.
+
+    METRIC is sqnr by default (help metrics). `total` is against the reference, `local` against what
+    PyTorch makes of the device's own inputs: it is the operator's own. N rows at most (15); `run`
+    in order of execution. In a live run: what was set against the plain reference.
+    """
+    metric, count, sort = "sqnr", 15, "error"
+    for word in rest.split():
+        if word.isdigit():
+            count = whole(word)
+        elif word == "run":
+            sort = "run"
+        else:
+            metric = word
+    find_metric(metric)
+    target = debugger.some_target()
+    if not isinstance(target, RecordedRuns):
+        return _live_gap(debugger, metric, count)
+    from etscope.inspector._numerics import numerics_of
+
+    with quiet():
+        found = numerics_of(
+            target.trace,
+            metric=metric,
+            method=debugger.method,
+            run=target.run,
+            inputs=debugger.inputs,
+            bundle=debugger.files.bundle,
+        )
+    table = found.table(sort)
+    table = table.take(range(min(count, len(table))))
+    answer = Answer(finding=not found.is_fine)
+    return answer.table(table, _COLUMNS)
+
+
+def _live_gap(debugger: Debugger, metric: str, count: int) -> Answer:
+    """What has run so far against the plain reference."""
+    target = debugger.some_target()
+    found = find_metric(metric)
+    until = debugger.position if debugger.position is not None else -1
+    rows = []
+    for stop in target.stops[: until + 1]:
+        try:
+            reference = debugger.reference.value(stop.name, stop.loop_pass)
+        except EtscopeError:
+            continue
+        values = target.device_values(stop.position)
+        number = gap_between(found, reference, values[0] if len(values) == 1 else values)
+        rows.append((stop.position, stop.name, stop.op, number, str(next(iter(stop.lines), ""))))
+    if not rows:
+        raise MissingDataError("nothing has run yet", hint="run, or start")
+    rows.sort(key=lambda row: (-found.badness(row[3]), row[0]))
+    columns = (
+        Column("stop", Kind.INT),
+        Column("node"),
+        Column("op", priority=2),
+        Column(found.name, Kind.FLOAT, unit=found.unit or None),
+        Column("source", Kind.PATH, priority=1),
+    )
+    table = Table(
+        columns,
+        {column.name: [row[i] for row in rows[:count]] for i, column in enumerate(columns)},
+        title="the live run against the plain reference",
+    )
+    if len(rows) > count:
+        table = replace(table, notes=(f"{len(rows) - count} more; gap {metric} N shows N",))
+    return Answer().table(table)

@@ -1,0 +1,86 @@
+"""The session itself: help, scripts, the end."""
+
+from __future__ import annotations
+
+from etscope.errors import UsageError
+from etscope.etdb._answer import Answer
+from etscope.etdb._debugger import Debugger
+from etscope.etdb._evaluate import ATTRIBUTES, FUNCTIONS, METHODS
+from etscope.etdb._registry import COMMANDS, Command, command, find_command
+from etscope.model import selector
+
+GROUP = "session"
+
+_EXPRESSIONS = """Expressions compute with tensors as numpy does; nothing of them is run as Python.
+
+  NAME              the value of a node of the edge graph, as it is at this stop
+  %12               the node with debug handle 12        #5   what instruction 5 gave
+  $                 what the current operator gave       $1   its second output
+  $x                what `set $x = EXPR` kept
+  value("a/b")      a node of a branch                   weight("fc.weight")   a parameter
+  ref(NAME)         the reference's value                device(NAME)   the recorded one
+  gap(METRIC)       from the reference to the run, of the current operator
+  gap(METRIC, NAME) the same of another; metrics: help metrics
+  x[0, :4]  x.shape  x.mean()  x.abs().max()  + - * / // ** @  == != < <= > >=  and or not
+
+A condition holds for a tensor when it does anywhere in it."""
+
+
+@command("help [COMMAND|expressions|selectors|metrics]", group=GROUP, aliases=("h",),
+         words=("command", "expressions", "selectors", "metrics"))  # fmt: skip
+def help_(debugger: Debugger, rest: str) -> Answer:
+    """List the commands, or tell of one."""
+    if not rest:
+        return _overview()
+    if "expressions".startswith(rest) and len(rest) > 2:
+        return Answer().say(
+            _EXPRESSIONS,
+            "",
+            "Functions: " + ", ".join(FUNCTIONS),
+            "Methods: " + ", ".join(METHODS),
+            "Attributes: " + ", ".join(ATTRIBUTES),
+        )
+    if "selectors".startswith(rest) and len(rest) > 2:
+        return Answer().say((selector.__doc__ or "").strip())
+    if "metrics".startswith(rest) and len(rest) > 2:
+        from etscope.analysis.metrics import METRICS
+
+        width = max(map(len, METRICS))
+        return Answer().say(
+            *(
+                f"{metric.name:<{width}}  {metric.title}"
+                + (f" ({metric.unit})" if metric.unit else "")
+                for metric in METRICS.values()
+            )
+        )
+    one = find_command(rest)
+    names = ", ".join((one.name, *one.aliases))
+    return Answer().say(one.usage, f"Names: {names}", "", one.help)
+
+
+@command("source FILE", group=GROUP, words=("file",))
+def source(debugger: Debugger, rest: str) -> Answer:
+    """Do the commands of a file, a line each; lines that begin with # are left out."""
+    raise UsageError("source works in a session only")
+
+
+@command("quit", group=GROUP, aliases=("q", "exit"))
+def quit_(debugger: Debugger, rest: str) -> Answer:
+    """End the session."""
+    return Answer(ends=True)
+
+
+def _overview() -> Answer:
+    groups: dict[str, list[Command]] = {}
+    for one in COMMANDS.values():
+        groups.setdefault(one.group, []).append(one)
+    width = max(len(one.usage) for one in COMMANDS.values() if len(one.usage) < 34)
+    answer = Answer()
+    for number, (group, commands) in enumerate(groups.items()):
+        answer.say(*([""] if number else []), f"{group}:")
+        answer.say(*(f"  {one.usage:<{width}}  {_first_sentence(one)}" for one in commands))
+    return answer.say("", "Unique beginnings of a command will do. help COMMAND tells more.")
+
+
+def _first_sentence(one: Command) -> str:
+    return one.summary.split(". ")[0].rstrip(".")

@@ -1,0 +1,233 @@
+"""Where the time goes, and what changed since another run."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.profile import MethodProfile, Row
+from etscope.analysis.profile_table import profile_table
+from etscope.analysis.trace import Trace
+from etscope.errors import MissingDataError, UsageError
+from etscope.etdb._answer import Answer
+from etscope.etdb._commands._common import whole
+from etscope.etdb._debugger import Debugger
+from etscope.etdb._files import Files
+from etscope.etdb._registry import command
+from etscope.model.table import Column, Kind, Table
+
+GROUP = "times"
+_COLUMNS = ("instruction", "event", "avg", "p50", "p90", "share", "cumulative", "module", "source")
+
+
+@command("top [N] [by COLUMN] [ops|modules|types]", group=GROUP,
+         words=("by", "ops", "modules", "types", "avg", "p50", "p90", "max", "first"))  # fmt: skip
+def top(debugger: Debugger, rest: str) -> Answer:
+    """Show the N operators that take longest (10), over all runs of the method.
+
+    by: avg, p10, p50, p90, min, max, std, first or calls. `ops` sums by operator, `modules` by
+    module, `types` by type of module.
+    """
+    count, by, group = _read(rest)
+    profile = profile_of(debugger)
+    if group is not None:
+        return Answer().table(_grouped(profile, debugger, group, count, by))
+    table = profile_table(profile, debugger.scale, sort=by, limit=count)
+    columns = list(_COLUMNS)
+    if by not in ("time", *columns):
+        columns.insert(3, by)
+    return Answer().table(table, columns)
+
+
+def profile_of(debugger: Debugger) -> MethodProfile:
+    """The times of the method. Raises `MissingDataError` without any."""
+    profiles = debugger.files.profiles
+    found = profiles.get(debugger.method) or next(iter(profiles.values()), None)
+    if found is None:
+        raise MissingDataError(
+            "there are no times", hint="load a dump with profiling events: core RUN.etdp"
+        )
+    return found
+
+
+def _read(rest: str) -> tuple[int, str, str | None]:
+    count, by, group = 10, "time", None
+    words = rest.split()
+    while words:
+        word = words.pop(0)
+        if word == "by":
+            if not words:
+                raise UsageError("by what?", hint="top 10 by p90")
+            by = words.pop(0)
+        elif word in ("ops", "modules", "types"):
+            group = word
+        else:
+            count = whole(word, what="how many")
+    return count, by, group
+
+
+def _grouped(profile: MethodProfile, debugger: Debugger, group: str, count: int, by: str) -> Table:
+    sums: dict[str, list[Row]] = {}
+    for row in profile.rows:
+        if row.depth == 0 and not row.own_clock:
+            sums.setdefault(_key(row, group), []).append(row)
+    scale = debugger.scale
+    total = float(scale(profile.total).mean()) or 1.0
+    statistics = {
+        key: scale(np.sum([row.ticks for row in rows], axis=0)) for key, rows in sums.items()
+    }
+    measure = _measure(by)
+    ordered = sorted(statistics, key=lambda key: -measure(statistics[key]))[:count]
+    names = ("first", "avg", "min", "p10", "p50", "p90", "max")
+    return Table(
+        columns=(
+            Column(group.removesuffix("s")),
+            Column("count", Kind.COUNT),
+            *(Column(name, Kind.DURATION, scale.unit) for name in names),
+            Column("share", Kind.SHARE),
+        ),
+        values={
+            group.removesuffix("s"): ordered,
+            "count": [len(sums[key]) for key in ordered],
+            **{name: [_measure(name)(statistics[key]) for key in ordered] for name in names},
+            "share": [float(statistics[key].mean()) / total for key in ordered],
+        },
+        title=f"{profile.method or 'method'} by {group.removesuffix('s')}",
+    )
+
+
+def _key(row: Row, group: str) -> str:
+    from etscope.analysis.places import common_module, module_type
+
+    if group == "ops":
+        return row.attribution.op_types[0] if len(row.attribution.op_types) == 1 else row.name
+    if group == "modules":
+        return common_module(row.attribution.nodes) or "(root)"
+    types = {kind for node in row.attribution.nodes if (kind := module_type(node))}
+    return next(iter(types)) if len(types) == 1 else "(several)" if types else "(none)"
+
+
+def _measure(name: str) -> Any:
+    measures: dict[str, Any] = {
+        "time": lambda ticks: float(ticks.mean()),
+        "avg": lambda ticks: float(ticks.mean()),
+        "min": lambda ticks: float(ticks.min()),
+        "max": lambda ticks: float(ticks.max()),
+        "std": lambda ticks: float(ticks.std()),
+        "first": lambda ticks: float(ticks[0]),
+        **{f"p{n}": lambda ticks, n=n: float(np.percentile(ticks, n)) for n in (10, 50, 90)},
+    }
+    if name not in measures:
+        raise UsageError(f"cannot sort by {name!r}", hint="by " + ", ".join(measures))
+    return measures[name]
+
+
+@command("diff OTHER.etdp", group=GROUP, words=("file",))
+def diff(debugger: Debugger, rest: str) -> Answer:
+    """Compare the times with those of another dump, operator by operator: what got slower.
+
+    Runs of the same instructions are compared by instruction; of others, by operator. A difference
+    within the spread of both is marked as noise.
+    """
+    try:
+        paths = shlex.split(rest)
+    except ValueError as error:
+        raise UsageError(f"cannot read {rest!r}: {error}") from error
+    if not paths:
+        raise UsageError("diff with which dump?")
+    mine = profile_of(debugger)
+    files = Files(record=debugger.files.record, program=debugger.files.program, forced=True).opened(
+        *paths
+    )
+    if files.trace is None:
+        raise UsageError(f"{rest} is no ETDump")
+    theirs = _same_method(files.trace, mine)
+    return Answer().table(_difference(debugger, mine, theirs))
+
+
+def _same_method(trace: Trace, mine: MethodProfile) -> MethodProfile:
+    profiles = trace.profiles()
+    found = next((p for p in profiles if p.method == mine.method), None)
+    if found is None and not profiles:
+        raise MissingDataError("the other dump has no times")
+    return found or profiles[0]
+
+
+def _difference(debugger: Debugger, mine: MethodProfile, theirs: MethodProfile) -> Table:
+    same = _labels(mine) == _labels(theirs)
+    ours, others = _by_key(mine, same), _by_key(theirs, same)
+    scale = debugger.scale
+    rows = []
+    for key in dict.fromkeys((*ours, *others)):
+        a, b = ours.get(key), others.get(key)
+        before = None if a is None else float(scale(a).mean())
+        after = None if b is None else float(scale(b).mean())
+        change = (after or 0.0) - (before or 0.0)
+        noise = None if a is None or b is None else _noise(scale(a), scale(b))
+        rows.append((key, before, after, change, noise))
+    rows.sort(key=lambda row: -abs(row[3]))
+    total = (float(scale(mine.total).mean()), float(scale(theirs.total).mean()))
+    rows.append(
+        ("total", *total, total[1] - total[0], _noise(scale(mine.total), scale(theirs.total)))
+    )
+    unit = scale.unit
+    return Table(
+        columns=(
+            Column("operator"),
+            Column("this", Kind.DURATION, unit),
+            Column("other", Kind.DURATION, unit),
+            Column("change", Kind.DURATION, unit),
+            Column("relative", Kind.SHARE, title="change of this"),
+            Column("verdict"),
+        ),
+        values={
+            "operator": [row[0] for row in rows],
+            "this": [row[1] for row in rows],
+            "other": [row[2] for row in rows],
+            "change": [row[3] for row in rows],
+            "relative": [row[3] / row[1] if row[1] else None for row in rows],
+            "verdict": [_verdict(row) for row in rows],
+        },
+        title=f"{len(mine.runs)} runs here, {len(theirs.runs)} in the other dump",
+        breaks=frozenset({len(rows) - 1}),
+        notes=(
+            ()
+            if same
+            else ("The dumps ran different instructions: operators of one name are summed.",)
+        ),
+    )
+
+
+def _verdict(row: tuple[str, float | None, float | None, float, float | None]) -> str:
+    _, before, after, change, noise = row
+    if before is None or after is None:
+        return "only there" if before is None else "only here"
+    if noise is None:
+        return "one run: unknown"
+    if abs(change) <= noise:
+        return "noise"
+    return "slower" if change > 0 else "faster"
+
+
+def _noise(mine: Any, theirs: Any) -> float | None:
+    """Twice the standard error of the difference of the means; None for single runs."""
+    if len(mine) < 2 or len(theirs) < 2:
+        return None
+    spread = mine.var(ddof=1) / len(mine) + theirs.var(ddof=1) / len(theirs)
+    return 2 * float(np.sqrt(spread))
+
+
+def _labels(profile: MethodProfile) -> list[tuple[int | None, str]]:
+    return [(row.instruction_id, row.name) for row in profile.rows if row.depth == 0]
+
+
+def _by_key(profile: MethodProfile, by_instruction: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for row in profile.rows:
+        if row.depth or row.own_clock:
+            continue
+        key = f"{row.instruction_id} {row.name}" if by_instruction else row.name
+        found[key] = found[key] + row.ticks if key in found else row.ticks
+    return found

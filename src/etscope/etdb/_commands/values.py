@@ -1,0 +1,225 @@
+"""Tensors: looking at them, and putting others in their place."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.metrics import find_metric
+from etscope.errors import EtscopeError, UsageError
+from etscope.etdb._answer import Answer
+from etscope.etdb._commands._common import displayed, whole
+from etscope.etdb._debugger import Debugger
+from etscope.etdb._describe import value_lines
+from etscope.etdb._evaluate import evaluate
+from etscope.etdb._expression import HANDLE, Expression, parse
+from etscope.etdb._recorded import RecordedRuns
+from etscope.etdb._registry import command
+from etscope.etdb._values import Values, gap_between
+from etscope.units import format_float
+
+GROUP = "values"
+_MOST_SHOWN = 4096
+_SET = re.compile(r"(%\d+|\$\w+|[A-Za-z_][\w./]*)\s*=(?!=)\s*(.*)", re.DOTALL)
+_FORMATS = {"f": "{:>13.6g}", "e": "{:>14.6e}", "d": "{:>12d}", "x": "{:>18}"}
+
+
+@command("print[/f] EXPR", group=GROUP, aliases=("p", "inspect"), words=("node",))
+def print_(debugger: Debugger, rest: str) -> Answer:
+    """Show the value of an expression over tensors (help expressions).
+
+    A name of a node alone, `%HANDLE` or `$` is shown with the reference's value and their gap,
+    where there are both. `print/f` shows all numbers.
+    """
+    full = rest.startswith("/")
+    if full:
+        option, _, rest = rest[1:].partition(" ")
+        if option != "f":
+            raise UsageError(f"print has no option /{option}", hint="print/f shows all numbers")
+    expression = parse(rest or "$")
+    scope = Values(debugger)
+    value = evaluate(expression, scope)
+    debugger.variables[""] = value
+    answer = Answer().say(*value_lines(value, full=full))
+    return answer.say(*_beside(debugger, expression, scope, value))
+
+
+def _beside(debugger: Debugger, expression: Expression, scope: Values, value: Any) -> list[str]:
+    """The reference's value and the gap, of an expression that is no more than a name."""
+    text = expression.text
+    if not isinstance(debugger.target, RecordedRuns) or not re.fullmatch(
+        r"\$|%\d+|[A-Za-z_]\w*", text
+    ):
+        return []
+    name = None if text == "$" else next(expression.names())
+    if not debugger.can_compare:
+        return []
+    try:
+        reference = scope.reference(name)
+    except EtscopeError as error:
+        return [f"reference: ({error.message})"]
+    lines = value_lines(reference)
+    gaps = []
+    for metric in ("sqnr", "max_abs"):
+        try:
+            found = find_metric(metric)
+            number = gap_between(found, reference, value)
+        except EtscopeError:
+            continue
+        if number is not None:
+            gaps.append(f"{found.title} {format_float(number)} {found.unit}".rstrip())
+    return [f"reference: {lines[0]}", *(["gap: " + " · ".join(gaps)] if gaps else [])]
+
+
+@command("x[/COUNTf] EXPR", group=GROUP, words=("node",))
+def x(debugger: Debugger, rest: str) -> Answer:
+    """Show numbers of a tensor one by one with their indices: `x/8f conv[0]`.
+
+    Formats: f (the default), e, d (whole numbers), x (the bits). COUNT is 8 by default.
+    """
+    match = re.match(r"/(\d{0,6})([a-z]?)\s+", rest + " ")
+    count, form, text = 8, "f", rest
+    if match is not None:
+        count, form = whole(match[1], 8), match[2] or "f"
+        text = rest[match.end() :]
+    if form not in _FORMATS:
+        raise UsageError(f"there is no format {form!r}", hint="formats are f, e, d and x")
+    if count > _MOST_SHOWN:
+        raise UsageError(f"{_MOST_SHOWN} numbers at most")
+    array = np.asarray(evaluate(parse(text.strip() or "$"), Values(debugger)))
+    if array.dtype.kind not in "biufV":
+        raise UsageError("this is no tensor")
+    flat = array.reshape(-1)[:count]
+    per_line = 4 if form in "fdx" else 3
+    answer = Answer()
+    for start in range(0, len(flat), per_line):
+        index = np.unravel_index(start, array.shape) if array.ndim else ()
+        place = "[" + ", ".join(str(int(i)) for i in index) + "]"
+        cells = "".join(_cell(item, form) for item in flat[start : start + per_line])
+        answer.say(f"{place:<16}{cells}")
+    if not len(flat):
+        answer.say("empty")
+    return answer
+
+
+def _cell(item: Any, form: str) -> str:
+    if form == "x":
+        return _FORMATS[form].format("0x" + item.tobytes()[::-1].hex())
+    if form == "d":
+        number = float(item)
+        return (
+            f"{number:>12}"
+            if number != number or abs(number) == float("inf")
+            else (_FORMATS[form].format(int(number)))
+        )
+    return _FORMATS[form].format(float(item))
+
+
+@command("display [EXPR]", group=GROUP, words=("node",))
+def display(debugger: Debugger, rest: str) -> Answer:
+    """Show an expression at every stop; without one, show all that are displayed."""
+    if rest:
+        number = max(debugger.displays, default=0) + 1
+        debugger.displays[number] = parse(rest)
+        shown = {number: debugger.displays[number]} if debugger.stop is not None else {}
+    else:
+        shown = debugger.displays
+    answer = Answer()
+    for number, expression in shown.items():
+        answer.say(*displayed(debugger, number, expression))
+    return answer
+
+
+@command("undisplay [N …]", group=GROUP)
+def undisplay(debugger: Debugger, rest: str) -> Answer:
+    """Do not show an expression at every stop any more; none of them without a number."""
+    numbers = [whole(word) for word in rest.split()] or list(debugger.displays)
+    for number in numbers:
+        if number not in debugger.displays:
+            raise UsageError(f"nothing is displayed as {number}")
+        del debugger.displays[number]
+    return Answer()
+
+
+@command("set %HANDLE|NODE|$NAME = EXPR", group="values", words=("node", "logging"))
+def set_(debugger: Debugger, rest: str) -> Answer:
+    """Put another value in the place of a node's, in a live run; what follows is computed from it.
+
+    `set %12 = ref(%12) * 0`, `set $ = device($)`; `set $x = EXPR` keeps a value under a name.
+    `set logging FILE` writes the session to a file, `set logging off` ends that.
+    """
+    word, _, path = rest.partition(" ")
+    if word == "logging":
+        return _logging(debugger, path.strip())
+    match = _SET.fullmatch("$here" + rest[1:] if re.match(r"\$\s*=", rest) else rest)
+    if match is None:
+        raise UsageError(
+            f"cannot read {rest!r}", hint="set %12 = EXPR, set NODE = EXPR, or set $x = EXPR"
+        )
+    name, text = match[1], match[2]
+    value = evaluate(parse(text), Values(debugger))
+    if name.startswith("$") and name != "$here":
+        if name[1:].isdigit():
+            raise UsageError("a name begins with a letter: set $x = EXPR")
+        debugger.variables[name[1:]] = value
+        return Answer()
+    target = debugger.some_target()
+    stop = debugger.here()
+    if name == "$here":
+        node = stop.name
+    elif name.startswith("%"):
+        node = Values(debugger).node_of_handle(int(name[1:]))
+    else:
+        node = name if "/" in name else debugger.node_named(name).name
+    target.patch(node, stop.position, value)
+    return Answer().say(f"{node} = " + value_lines(value)[0])
+
+
+def _logging(debugger: Debugger, path: str) -> Answer:
+    if path in ("", "on"):
+        path = "etdb.log"
+    if path == "off":
+        debugger.logging = None
+        return Answer()
+    try:
+        with open(path, "a"):  # noqa: PTH123 (a path as it was typed)
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot write to {path}: {error.strerror}") from error
+    debugger.logging = path
+    return Answer().say(f"logging to {path}")
+
+
+@command("call NODE", group=GROUP, words=("node",))
+def call(debugger: Debugger, rest: str) -> Answer:
+    """Run a node's operator in PyTorch on the values that the run has of its inputs.
+
+    What differs from the run's own value is then the operator's own, local error. With anything
+    else than a name it is as print.
+    """
+    name = rest.strip()
+    if name in ("", "$"):
+        name = debugger.here().node or ""
+    elif name.startswith("%") and name[1:].isdigit():
+        name = Values(debugger).node_of_handle(int(name[1:]))
+    elif not re.fullmatch(r"[A-Za-z_][\w/]*", name) or name.startswith(HANDLE):
+        return print_(debugger, rest)
+    node = debugger.node_named(name)
+    if node.kind != "call_function":
+        raise UsageError(f"{name} is a {node.kind}: nothing is called")
+    scope = Values(debugger)
+    result = debugger.reference.call(name, lambda used: scope.value_for_call(used))
+    answer = Answer().say(*value_lines(result))
+    try:
+        own = scope.value(name)
+    except EtscopeError as error:
+        return answer.say(f"the run has no value of it: {error.message}")
+    found = find_metric("sqnr")
+    number = gap_between(found, result, own)
+    if number is not None:
+        answer.say(
+            f"the run's own value is {format_float(number)} {found.unit} from it ({found.title})"
+        )
+    return answer

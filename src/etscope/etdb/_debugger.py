@@ -1,0 +1,159 @@
+"""The state of a session: files, the target that is walked, where it stands, what was set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from etscope.analysis.linked_graph import LinkedGraph
+from etscope.analysis.match_graph import Paths
+from etscope.analysis.scale import Scale
+from etscope.errors import MissingDataError, UsageError
+from etscope.etdb._breakpoints import Breakpoints
+from etscope.etdb._expression import Expression
+from etscope.etdb._files import Files
+from etscope.etdb._live import LiveTarget
+from etscope.etdb._recorded import NO_DUMP, NO_DUMP_HINT, RecordedRuns
+from etscope.etdb._reference import ReferenceValues, inputs_of, live_run
+from etscope.etdb._target import Stop, Target
+from etscope.model.graph import Node
+from etscope.units import TimeScale
+
+
+@dataclass
+class Debugger:
+    """Everything that commands read and change.
+
+    position: of the stop in the target; None before the run was begun. ended: the run went past its
+    last stop. level: how many modules above the operator is looked at; frame: which Python frame.
+    graph: the name of the graph that is browsed; None: the edge graph of the method.
+    """
+
+    files: Files
+    inputs: Any = None
+    source_unit: str = "ns"
+    target: Target | None = None
+    position: int | None = None
+    ended: bool = False
+    level: int = 0
+    frame: int = 0
+    graph: str | None = None
+    breakpoints: Breakpoints = field(default_factory=Breakpoints)
+    displays: dict[int, Expression] = field(default_factory=dict)
+    variables: dict[str, Any] = field(default_factory=dict)
+    selected: list[str] = field(default_factory=list)
+    selected_at: int = -1
+    logging: str | None = None
+
+    def __post_init__(self) -> None:
+        self.load(self.files)
+
+    # -- files and targets
+
+    def load(self, files: Files) -> None:
+        """Take other files: the recorded run of the dump, if there is one, is the target."""
+        trace = files.trace  # what does not belong together is refused before anything changes
+        target: Target | None = None if trace is None else RecordedRuns(trace)
+        self.files = files
+        self.begin(target)
+
+    def begin(self, target: Target | None) -> None:
+        """Walk another target, from before its first stop."""
+        self.target = target
+        self.position, self.ended, self.level, self.frame = None, False, 0, 0
+        self.__dict__.pop("reference", None)
+
+    def go_live(self, inputs: Any = None) -> LiveTarget:
+        """Make the reference run the target."""
+        if inputs is not None:
+            self.inputs = inputs
+        method = self.method
+        linked = self.files.edge(method)
+        run = live_run(self.files, linked, method, self.inputs)
+        target = LiveTarget(linked, method, run)
+        self.begin(target)
+        return target
+
+    @property
+    def method(self) -> str:
+        """The method that is walked, or that is meant when nothing runs."""
+        if self.target is not None and self.target.method:
+            return self.target.method
+        return self.files.main_method
+
+    @property
+    def scale(self) -> Scale:
+        """From the clock's ticks to what people read."""
+        cycles = self.source_unit == "cycles"
+        return Scale(TimeScale(self.source_unit), TimeScale("cycles" if cycles else "ms"))
+
+    def some_target(self) -> Target:
+        """The target. Raises `MissingDataError` without one."""
+        if self.target is None:
+            raise MissingDataError(NO_DUMP, hint=f"{NO_DUMP_HINT}, or target live")
+        return self.target
+
+    def linked(self) -> LinkedGraph:
+        """The graph that is browsed."""
+        return self.files.edge(self.method) if self.graph is None else self.files.linked(self.graph)
+
+    # -- where the run stands
+
+    @property
+    def stop(self) -> Stop | None:
+        """The current stop; None before the first and after the last."""
+        if self.target is None or self.position is None or self.ended:
+            return None
+        return self.target.stops[self.position]
+
+    def here(self) -> Stop:
+        """The current stop. Raises `UsageError` when there is none."""
+        stop = self.stop
+        if stop is None:
+            over = "the run is over" if self.ended else "the run has not been begun"
+            raise UsageError(over, hint="begin it: run, or start to stop at the first operator")
+        return stop
+
+    # -- values
+
+    @cached_property
+    def reference(self) -> ReferenceValues:
+        """The reference on the run's inputs. Raises an `EtscopeError` where there cannot be one."""
+        linked = self.files.edge(self.method)
+        inputs = self.inputs
+        target = self.target
+        if inputs is None and isinstance(target, RecordedRuns):
+            from etscope.inspector._reference import inputs_of_run
+
+            inputs = inputs_of_run(
+                target.trace, self.method, target.chosen, None, self.files.bundle
+            )
+        return ReferenceValues(live_run(self.files, linked, self.method, inputs))
+
+    @property
+    def can_compare(self) -> bool:
+        """Whether there can be a reference: a record with inputs, and PyTorch."""
+        from importlib.util import find_spec
+
+        if self.files.record is None or find_spec("torch") is None:
+            return False
+        return self.inputs is not None or inputs_of(self.files, self.method) is not None
+
+    def node_named(self, name: str) -> Node:
+        """A node of the method's edge graph. Raises `UsageError` with names that are like it."""
+        nodes = self.nodes()
+        if name in nodes:
+            return nodes[name]
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, nodes, 3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "info ops lists the names"
+        raise UsageError(f"no value is called {name!r}", hint=hint)
+
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes of the method's edge graph by name; those of branches and of lowered modules
+        by their path."""
+        graph = self.files.edge(self.method).graph
+        return {**{node.name: node for node in graph.nodes}, **Paths(graph).nodes}

@@ -1,0 +1,171 @@
+"""The files that the debugger looks at: gdb's binary, and its core."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from etscope.analysis.linked_graph import LinkedGraph, linked_graph
+from etscope.analysis.node_times import NodeTimes, kernel_labels, node_times
+from etscope.analysis.profile import MethodProfile
+from etscope.analysis.symbols import graph_name, record_methods
+from etscope.analysis.trace import Trace
+from etscope.errors import MissingDataError, UsageError
+from etscope.formats.bundled import BundledFile
+from etscope.formats.debug_buffer import DebugBuffer
+from etscope.formats.etdump import ETDump, read_etdump
+from etscope.formats.etrecord import EDGE, RecordView, read_etrecord
+from etscope.formats.identify import identify
+from etscope.formats.program_file import read_program_file
+from etscope.formats.pte import Program, read_pte
+
+NO_RECORD = "there is no ETRecord"
+NO_RECORD_HINT = "load one: file MODEL.etrecord"
+
+
+@dataclass(frozen=True)
+class Files:
+    """What is loaded; parts that are None were not given. Made anew when a part changes."""
+
+    record: RecordView | None = None
+    dump: ETDump | None = None
+    debug_buffer: DebugBuffer | None = None
+    program: Program | None = None
+    bundle: BundledFile | None = None
+    forced: bool = False
+    paths: tuple[tuple[str, str], ...] = ()  # (what, path)
+
+    @cached_property
+    def trace(self) -> Trace | None:
+        """The dump with what explains it; None without a dump.
+
+        Raises `MismatchError` when the files do not belong together.
+        """
+        if self.dump is None:
+            return None
+        trace = Trace(
+            dump=self.dump,
+            record=self.record,
+            debug_buffer=self.debug_buffer,
+            program=self.program,
+            forced=self.forced,
+        )
+        trace.check_debug_buffer()
+        if not self.forced:
+            trace.verify()
+        return trace
+
+    @cached_property
+    def any_program(self) -> Program | None:
+        """The program: the one that was given, or that the record stores."""
+        if self.program is not None or self.record is None:
+            return self.program
+        view = self.record.program_view()
+        return None if view is None else read_pte(view)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods of the record or the program."""
+        names = dict.fromkeys(() if self.record is None else record_methods(self.record))
+        if self.any_program is not None:
+            names.update(dict.fromkeys(method.name for method in self.any_program.methods))
+        return tuple(names)
+
+    @property
+    def main_method(self) -> str:
+        """The method that is meant when none is named."""
+        methods = self.methods
+        return "forward" if "forward" in methods or not methods else methods[0]
+
+    @cached_property
+    def profiles(self) -> dict[str | None, MethodProfile]:
+        """The times of each method that ran; empty without a dump or without times."""
+        try:
+            found = [] if self.trace is None else self.trace.profiles()
+        except MissingDataError:
+            found = []
+        return {profile.method: profile for profile in found}
+
+    def linked(self, name: str) -> LinkedGraph:
+        """A graph of the record, joined to the instructions. Raises `MissingDataError` without."""
+        if self.record is None:
+            raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
+        if name not in self._linked:
+            trace = self.trace
+            if trace is None:
+                self._linked[name] = linked_graph(self.record, name)
+            else:
+                labels = kernel_labels(trace, list(self.profiles.values()))
+                self._linked[name] = linked_graph(self.record, name, trace.symbols, labels)
+        return self._linked[name]
+
+    def edge(self, method: str) -> LinkedGraph:
+        """The edge graph of a method, the one whose nodes are the debugger's."""
+        if self.record is None:
+            raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
+        return self.linked(graph_name(self.record, EDGE, method))
+
+    def times_of(self, linked: LinkedGraph, profile: MethodProfile) -> NodeTimes:
+        """The times of a graph's nodes."""
+        if linked.name not in self._times:
+            self._times[linked.name] = node_times(linked, profile)
+        return self._times[linked.name]
+
+    @cached_property
+    def _times(self) -> dict[str, NodeTimes]:
+        return {}
+
+    @cached_property
+    def _linked(self) -> dict[str, LinkedGraph]:
+        return {}
+
+    def opened(self, *paths: str) -> Files:
+        """With further files, each known by its content; a file takes the place of its like."""
+        files = self
+        for path in paths:
+            files = files._with(path)
+        return files
+
+    def _with(self, path: str) -> Files:
+        kind = _kind_of(path)
+        found: dict[str, Any]
+        if kind == "etrecord":
+            found = {"record": read_etrecord(path)}
+        elif kind == "etdump":
+            found = {"dump": read_etdump(path), "debug_buffer": None}
+        elif kind in ("pte", "bpte"):
+            program, bundle = read_program_file(path)
+            found = {"program": program, "bundle": bundle}
+        else:
+            found = {"debug_buffer": DebugBuffer.open(path)}
+        what = {"record": "ETRecord", "dump": "ETDump", "program": "program"}.get(
+            next(iter(found)), "debug buffer"
+        )
+        kept = tuple(
+            entry
+            for entry in self.paths
+            if entry[0] != what and not (what == "ETDump" and entry[0] == "debug buffer")
+        )
+        return replace(self, **found, paths=(*kept, (what, os.fspath(path))))
+
+
+def _kind_of(path: str) -> str:
+    """The kind of a file by its content. What is nothing else can be a debug buffer, which has no
+    mark of its own, if its name says so."""
+    from etscope.errors import FormatError
+
+    try:
+        return identify(path)
+    except FormatError as error:
+        if path.lower().endswith((".bin", ".buf", ".debug")):
+            return "debug buffer"
+        raise UsageError(
+            f"{path} is no ETRecord, ETDump or program",
+            hint="a debug buffer is given after its dump, by a name that ends in .bin: "
+            "core RUN.etdp BUFFER.bin",
+        ) from error
+
+
+__all__ = ["NO_RECORD", "NO_RECORD_HINT", "Files"]

@@ -1,0 +1,147 @@
+"""The live run: the reference graph, node by node in PyTorch, under the debugger's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from etscope.analysis.linked_graph import LinkedGraph
+from etscope.analysis.match_graph import Paths
+from etscope.analysis.places import lines_of, module_path
+from etscope.errors import MissingDataError, UsageError
+from etscope.etdb._target import RunInfo, Stop
+from etscope.model.graph import Node
+from etscope.model.source import source_lines
+
+if TYPE_CHECKING:
+    from etscope.bridge.live import LiveRun
+
+
+class LiveTarget:
+    """The reference run. Its stops are the operators of the graph; those of branches and loops are
+    known when they have run."""
+
+    kind = "live"
+
+    def __init__(self, linked: LinkedGraph, method: str, run: LiveRun) -> None:
+        self.method = method
+        self._linked = linked
+        self._run = run
+        self._stops: list[Stop] = []
+        self._at: dict[str, list[int]] = {}  # a node's name -> positions of its values in the run
+        self._positions: list[int] = []  # of each stop, that of its value in the run
+        self._complete = False
+        self._line: list[Stop] | None = None
+
+    @property
+    def runs(self) -> Sequence[RunInfo]:
+        """The one run."""
+        return [RunInfo(0, self.method, len(self.stops))]
+
+    @property
+    def run(self) -> int:
+        """Always 0."""
+        return 0
+
+    def choose(self, run: int) -> None:
+        """There is one run."""
+        if run != 0:
+            raise UsageError(f"there is no run {run}", hint="a live target has one run, 0")
+
+    @property
+    def stops(self) -> Sequence[Stop]:
+        """What has run, then what will: of branches that have not been taken yet, the call."""
+        if self._line is None:
+            self._line = [*self._stops, *self._ahead()]
+        return self._line
+
+    def reach(self, position: int) -> None:
+        """Run up to a stop."""
+        while len(self._stops) <= position and not self._complete:
+            self._line = None
+            self._complete = not self._step()
+        if position >= len(self._stops):
+            raise UsageError("the run ends before that")
+
+    def device_values(self, position: int) -> list[Any]:
+        """What the node gave."""
+        value = self._run.value(self._positions[position])
+        return list(value) if isinstance(value, (list, tuple)) else [value]
+
+    def value_of(self, node: str, position: int) -> Any:
+        """The node's last value at or before the stop."""
+        until = self._positions[position] if self._positions else -1
+        found = [at for at in self._at.get(node, ()) if at <= until]
+        if not found:
+            raise MissingDataError(f"{node} has not run yet", hint=f"until {node}")
+        return self._run.value(found[-1])
+
+    def patch(self, node: str, position: int, value: Any) -> None:
+        """Set the value that the node has at the stop; what ran after it runs again."""
+        until = self._positions[position] if self._positions else -1
+        found = [at for at in self._at.get(node, ()) if at <= until]
+        if not found:
+            raise MissingDataError(f"{node} has not run yet", hint=f"until {node}")
+        self._run.patch(found[-1], value)
+        self._forget_after(found[-1], position)
+
+    def _forget_after(self, at: int, position: int) -> None:
+        """Of what ran after a patched value, nothing is known any more; the run is brought back to
+        where it stood."""
+        keep = sum(1 for place in self._positions if place <= at)
+        self._stops, self._positions = self._stops[:keep], self._positions[:keep]
+        self._at = {
+            name: [place for place in places if place <= at] for name, places in self._at.items()
+        }
+        self._complete, self._line = False, None
+        self.reach(position)
+
+    # -- running
+
+    def _step(self) -> bool:
+        """Run up to the next stop; False at the end."""
+        while (name := self._run.advance()) is not None:
+            at = self._run.computed - 1
+            passes = self._at.setdefault(name, [])
+            passes.append(at)
+            if name in self._operators:
+                self._stops.append(self._stop(name, len(self._stops), len(passes) - 1))
+                self._positions.append(at)
+                return True
+        return False
+
+    def _ahead(self) -> Iterator[Stop]:
+        """The operators of the graph itself that have not run."""
+        if self._complete:
+            return
+        done = {stop.name for stop in self._stops}
+        position = len(self._stops)
+        for name in self._operators:
+            if name not in done and "/" not in name:
+                yield self._stop(name, position, 0)
+                position += 1
+
+    @cached_property
+    def _operators(self) -> Mapping[str, Node]:
+        """The operators by the names that a run gives them: "add", "true_graph_0/add"."""
+        return Paths(self._linked.graph).operators
+
+    def _stop(self, name: str, position: int, loop_pass: int) -> Stop:
+        node = self._operators[name]
+        instructions = self._linked.instructions.get(id(node), ())
+        return Stop(
+            position=position,
+            instruction=instructions[0] if instructions else None,
+            name=name,
+            op=node.op,
+            kind="node",
+            nodes=(node,),
+            lines=lines_of([node]),
+            stack=source_lines(node.stack_trace),
+            module=module_path(node),
+            handles=() if node.debug_handle is None else (node.debug_handle,),
+            backend=self._linked.backends.get(id(node)),
+            depth=name.count("/"),
+            loop_pass=loop_pass,
+        )

@@ -1,0 +1,112 @@
+"""What the debugger walks: a target is one run of a program, as a line of stops.
+
+A stop stands where an operator has just run: its results are there, and nothing has read them yet.
+All targets are walked by the same commands; what one of them cannot do it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from etscope.model.graph import Node, SourceLine
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """An operator that has run.
+
+    position: counts the stops of a run from 0. instruction: of the program; None where it has
+    none. name: what the runtime or the graph calls it ("native_call_add.out", "aten_add_tensor").
+    op: the operator for people ("add", "aten.add.Tensor"). depth: 1 for an operator inside a
+    delegate's call, whose own stop comes after those inside. loop_pass: how often it ran before in
+    the same run. ticks: its time in units of the dump's clock. fields: what a selector is held
+    against. nodes: of the edge graph, first the one whose value it gives.
+    """
+
+    position: int
+    instruction: int | None
+    name: str
+    op: str
+    kind: str
+    nodes: tuple[Node, ...] = ()
+    lines: tuple[SourceLine, ...] = ()
+    stack: tuple[SourceLine, ...] = ()
+    module: str | None = None
+    handles: tuple[int, ...] = ()
+    backend: str | None = None
+    delegate_id: int | str | None = None
+    depth: int = 0
+    loop_pass: int = 0
+    ticks: int | None = None
+
+    @property
+    def node(self) -> str | None:
+        """The node whose value the stop gives: the only one that it is of."""
+        return self.nodes[-1].name if self.nodes else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """A run that the target can walk. `number` is what people call it; `total` its time in ticks
+    of the dump's clock, None where nothing timed it."""
+
+    number: int
+    method: str
+    stops: int
+    total: int | None = None
+
+
+class Target(Protocol):
+    """A run that can be walked. Values are numpy arrays, numbers, or lists of them.
+
+    kind: "recorded" or "live". method: of the run that is walked, "" where nothing tells.
+    """
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def runs(self) -> Sequence[RunInfo]:
+        """All runs, in the order of the target."""
+        ...
+
+    @property
+    def run(self) -> int:
+        """The number of the run that is walked."""
+        ...
+
+    @property
+    def stops(self) -> Sequence[Stop]:
+        """The stops of the run in order of execution, known before they are reached."""
+        ...
+
+    def choose(self, run: int) -> None:
+        """Walk another run. Raises `UsageError` for one that is not there."""
+        ...
+
+    def reach(self, position: int) -> None:
+        """Go to a stop: a live target runs up to it, a recorded one does nothing.
+
+        Raises `RuntimeFailure` when the program fails on the way, with the stop it failed at."""
+        ...
+
+    def device_values(self, position: int) -> list[Any]:
+        """What the stop gave: its outputs, one by one; empty where nothing was recorded."""
+        ...
+
+    def value_of(self, node: str, position: int) -> Any:
+        """The value of a node of the edge graph as it is at a stop.
+
+        Raises `MissingDataError` where the target has none, and says why."""
+        ...
+
+    def patch(self, node: str, position: int, value: Any) -> None:
+        """Put another value in the place of a node's, for all that runs after the stop.
+
+        Raises `UsageError` for targets that cannot, and values of another shape."""
+        ...

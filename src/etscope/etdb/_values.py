@@ -1,0 +1,212 @@
+"""What names in expressions mean: values of the run that is walked, and of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.metrics import Metric, find_metric, measure
+from etscope.errors import MissingDataError, UsageError
+from etscope.etdb._debugger import Debugger
+from etscope.etdb._expression import CURRENT, HANDLE, INSTRUCTION
+from etscope.etdb._recorded import NO_DUMP, RecordedRuns
+from etscope.etdb._target import Stop
+
+
+class Values:
+    """The scope of expressions at the current stop."""
+
+    def __init__(self, debugger: Debugger) -> None:
+        self._debugger = debugger
+
+    def value(self, name: str) -> Any:
+        """A name's value: of the device in a recorded run, of the run itself in a live one."""
+        for prefix in (HANDLE, INSTRUCTION, CURRENT):
+            if name.startswith(prefix):
+                return self._special(prefix, name.removeprefix(prefix))
+        return self._of_node(self._debugger.node_named(name).name if "/" not in name else name)
+
+    def function(self, name: str) -> Callable[..., Any] | None:
+        """`gap`, `ref`, `device`, `value` and `weight`."""
+        functions: dict[str, Callable[..., Any]] = {
+            "gap": self.gap,
+            "ref": self.reference,
+            "device": self._device,
+            "value": self._named,
+            "weight": self._weight,
+        }
+        return functions.get(name)
+
+    # -- functions
+
+    def _named(self, name: Any) -> Any:
+        return self.value(str(name))
+
+    def _device(self, name: Any = None) -> Any:
+        """device(NAME): what the recorded run has."""
+        if not isinstance(self._debugger.target, RecordedRuns):
+            raise MissingDataError(NO_DUMP, hint="target recorded walks the dump")
+        return self._current() if name is None else self._named(name)
+
+    def reference(self, name: Any = None) -> Any:
+        """ref(NAME): what the reference has, of the current operator without a name."""
+        node, loop_pass = self._node_of(name)
+        return self._debugger.reference.value(node, loop_pass)
+
+    def gap(self, metric: Any = "sqnr", name: Any = None) -> Any:
+        """gap(METRIC, NAME): how far the run's value is from the reference's."""
+        found = find_metric(str(metric))
+        nodes = [self._node_of(name)] if name is not None else self._nodes_here()
+        numbers = [
+            gap_between(found, self._debugger.reference.value(node, loop_pass), self._of_node(node))
+            for node, loop_pass in nodes
+        ]
+        return max((n for n in numbers if n is not None), key=found.badness, default=None)
+
+    def _nodes_here(self) -> list[tuple[str, int]]:
+        """The nodes whose values the current stop gave: those of a delegate's call may be many."""
+        stop, target = self._debugger.here(), self._debugger.target
+        if isinstance(target, RecordedRuns):
+            pairs = target.matched().by_instruction.get(stop.instruction or 0, ())
+            names = [p.node for p in pairs if p.delegate_id == stop.delegate_id]
+            if names:
+                return [(name, stop.loop_pass) for name in dict.fromkeys(names)]
+        return [self._node_of(None)]
+
+    def _weight(self, name: Any) -> Any:
+        """weight("fc.weight"): a parameter or buffer by its name in the model."""
+        linked = self._debugger.files.edge(self._debugger.method)
+        placeholders = {fqn: place for place, fqn in linked.graph.parameters.items()}
+        if str(name) not in placeholders:
+            raise UsageError(
+                f"the model has no weight {str(name)!r}",
+                hint="weights are: " + ", ".join(list(placeholders)[:20]),
+            )
+        return self._debugger.reference.value(placeholders[str(name)])
+
+    def value_for_call(self, name: str) -> Any:
+        """The run's value of a node, or the reference's of what the run has none of."""
+        element = self._element_of(name)
+        if element is not None:
+            return self.value_for_call(element[0])[element[1]]
+        try:
+            return self._of_node(name)
+        except MissingDataError:
+            return self._debugger.reference.value(name)
+
+    def _element_of(self, name: str) -> tuple[str, int] | None:
+        """Of a node that takes an element of another's values: that node, and which element."""
+        node = self._debugger.nodes().get(name)
+        if node is None or node.op != "getitem" or len(node.arguments) != 2:
+            return None
+        index = node.arguments[1][1]
+        return (node.inputs[0], int(index)) if node.inputs and index.isdigit() else None
+
+    # -- names
+
+    def _special(self, prefix: str, rest: str) -> Any:
+        debugger = self._debugger
+        if prefix == HANDLE:
+            return self._of_node(self.node_of_handle(int(rest)))
+        if prefix == INSTRUCTION:
+            return _one(self._of_instruction(int(rest)))
+        if rest == "":
+            return self._current()
+        if rest.isdigit():
+            values = debugger.some_target().device_values(debugger.here().position)
+            if int(rest) >= len(values):
+                raise UsageError(f"the operator gave {len(values)} values: $0 is the first")
+            return values[int(rest)]
+        if rest not in debugger.variables:
+            raise UsageError(f"${rest} was not set", hint=f"set ${rest} = EXPR")
+        return debugger.variables[rest]
+
+    def node_of_handle(self, handle: int) -> str:
+        """The node with a debug handle, the last of them. Raises `UsageError` without one."""
+        debugger = self._debugger
+        found = [name for name, node in debugger.nodes().items() if node.debug_handle == handle]
+        if not found:
+            raise UsageError(f"no node has the debug handle {handle}", hint="info ops lists them")
+        return found[-1]
+
+    def _current(self) -> Any:
+        debugger = self._debugger
+        stop = debugger.here()
+        values = debugger.some_target().device_values(stop.position)
+        if values:
+            return _one(values)
+        if stop.node is None:
+            raise MissingDataError(f"nothing was recorded of {stop.name}")
+        return self._of_node(_name_of(stop))
+
+    def _of_instruction(self, number: int) -> list[Any]:
+        debugger = self._debugger
+        target = debugger.some_target()
+        stops = [s for s in target.stops if s.instruction == number and s.depth == 0]
+        if not stops:
+            raise UsageError(f"no stop of this run is of instruction {number}")
+        at = debugger.position if debugger.position is not None else len(target.stops)
+        over = [stop for stop in stops if debugger.ended or stop.position <= at]
+        if not over:
+            raise MissingDataError(f"instruction {number} has not run yet")
+        values = target.device_values(over[-1].position)
+        if not values:
+            raise MissingDataError(f"nothing was recorded of instruction {number}")
+        return values
+
+    def _of_node(self, name: str) -> Any:
+        debugger = self._debugger
+        element = self._element_of(name)
+        if element is not None:
+            return self._of_node(element[0])[element[1]]
+        node = debugger.nodes().get(name)
+        if node is not None and node.kind == "placeholder":
+            return debugger.reference.value(name)
+        target = debugger.some_target()
+        last = len(target.stops) - 1
+        return target.value_of(name, debugger.position if debugger.stop is not None else last)  # type: ignore[arg-type]
+
+    def _node_of(self, name: Any) -> tuple[str, int]:
+        """The node that is meant, and in which pass of its loop it is."""
+        debugger = self._debugger
+        if name is None:
+            stop = debugger.here()
+            if stop.node is None:
+                raise MissingDataError(f"no node of the graph is known for {stop.name}")
+            return _name_of(stop), stop.loop_pass
+        text = str(name)
+        if text.startswith(HANDLE):
+            text = self.node_of_handle(int(text.removeprefix(HANDLE)))
+        elif text.startswith((CURRENT, INSTRUCTION)):
+            raise UsageError("take the name of a node, or %HANDLE")
+        elif "/" not in text:
+            text = debugger.node_named(text).name
+        stop_of = [
+            s
+            for s in debugger.some_target().stops
+            if any(n.name == text for n in s.nodes)
+            and (debugger.stop is None or s.position <= debugger.stop.position)
+        ]
+        return text, stop_of[-1].loop_pass if stop_of else 0
+
+
+def gap_between(metric: Metric, reference: Any, value: Any) -> float | None:
+    """How far two values are apart: of lists the worst of their elements; None where there are no
+    numbers to compare."""
+    if isinstance(value, (list, tuple)) and isinstance(reference, (list, tuple)):
+        numbers = [gap_between(metric, r, v) for r, v in zip(reference, value, strict=False)]
+        return max((n for n in numbers if n is not None), key=metric.badness, default=None)
+    if np.size(value) == 0 and np.size(reference) == 0:
+        return None
+    return measure(metric, reference, value)
+
+
+def _name_of(stop: Stop) -> str:
+    """The name of the stop's own value: of a live one its path, else of its last node."""
+    return stop.name if stop.kind == "node" else stop.node or ""
+
+
+def _one(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else values
