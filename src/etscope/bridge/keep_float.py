@@ -33,11 +33,13 @@ class Unit:
     """Nodes that are quantised together, or not at all: a convolution and the relu after it.
 
     nodes: those, in execution order; the first names the unit. moves: it hands on the int8 values
-    that it is given, with their scale (a view, a relu, a maximum): nothing is lost there.
+    that it is given, with their scale (a view, a relu, a maximum): nothing is lost there. sources:
+    the names of the units whose int8 values it takes, those that move them left out.
     """
 
     nodes: tuple[model.Node, ...]
     moves: bool = False
+    sources: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,12 +121,17 @@ def _units(module: GraphModule, quantizer: Any) -> list[Unit]:
     }
     found = []
     inside: set[Node] = set()
+    givers: dict[Node, tuple[str, ...]] = {}  # the units whose values a node gives
     for node, note in annotations.items():
         if node.op != "call_function" or node in inside or not _says_something(note):
             continue
         members = [node, *_fused(node, annotations)]
         inside.update(members)
-        found.append(Unit(tuple(map(_as_node, members)), _moves(node, note)))
+        given = [name for used in node.all_input_nodes for name in givers.get(used, ())]
+        sources = tuple(dict.fromkeys(given))
+        moves = _moves(node, note)
+        givers[members[-1]] = sources if moves else (node.name,)
+        found.append(Unit(tuple(map(_as_node, members)), moves, sources))
     return found
 
 

@@ -1,0 +1,128 @@
+"""What may be kept in float together: by operator, by module or each unit alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etscope.analysis.places import lines_of, module_path, short_lines
+from etscope.analysis.select import fields_of_node
+from etscope.errors import MissingDataError, UsageError
+from etscope.model.graph import Node
+from etscope.model.selector import Selector
+
+if TYPE_CHECKING:
+    from etscope.bridge.keep_float import Unit
+
+OP, MODULE, NODE = "op", "module", "node"
+GROUPINGS = (OP, MODULE, NODE)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Units that are kept in float together.
+
+    selector: picks them and no other unit. names: of all their nodes. units: the names of the
+    units. modules, source: where they are. sources: the units that they take int8 values from.
+    """
+
+    selector: str
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    modules: tuple[str, ...]
+    source: str
+    sources: frozenset[str]
+
+
+def groups_of(units: Sequence[Unit], by: str, select: str | None = None) -> list[Group]:
+    """The groups, in execution order. What only moves int8 values is in none: it loses nothing.
+
+    select: a selector; only units that it picks are in the groups.
+
+    Raises `UsageError` for a grouping that is not known, `MissingDataError` when `select` picks
+    nothing.
+    """
+    if by not in GROUPINGS:
+        raise UsageError(f"there is no grouping {by!r}", hint=f"it is {', '.join(GROUPINGS)}")
+    lossy = [unit for unit in units if not unit.moves]
+    if select is not None:
+        lossy = [unit for unit in lossy if picks(Selector(select), unit)]
+        if not lossy:
+            raise MissingDataError(f"nothing that would be quantised is picked by {select!r}")
+    members: dict[str, list[Unit]] = {}
+    for unit in lossy:
+        members.setdefault(_key(unit.nodes[0], by), []).append(unit)
+    return [_group(found, units) for found in members.values()]
+
+
+def picks(selector: Selector, unit: Unit) -> bool:
+    return any(selector.matches(fields_of_node(node)) for node in unit.nodes)
+
+
+def _key(node: Node, by: str) -> str:
+    if by == OP:
+        return _op(node)
+    return (module_path(node) or node.name) if by == MODULE else node.name
+
+
+def _op(node: Node) -> str:
+    """The operator without namespace and overload."""
+    parts = node.op.split(".")
+    return parts[1] if len(parts) > 1 else node.op
+
+
+def _group(members: Sequence[Unit], units: Sequence[Unit]) -> Group:
+    nodes = [node for unit in members for node in unit.nodes]
+    names = {unit.names[0] for unit in members}
+    return Group(
+        selector=_selector(members, units),
+        names=tuple(node.name for node in nodes),
+        units=tuple(unit.names[0] for unit in members),
+        modules=tuple(dict.fromkeys(path for node in nodes if (path := module_path(node)))),
+        source=short_lines(lines_of(unit.nodes[0] for unit in members)),
+        sources=frozenset(name for unit in members for name in unit.sources) - names,
+    )
+
+
+def _selector(members: Sequence[Unit], units: Sequence[Unit]) -> str:
+    """The shortest words that pick these units and no other."""
+    wanted = {unit.names[0] for unit in members}
+    paths = {module_path(unit.nodes[0]) or "" for unit in members}
+    ops = {_op(unit.nodes[0]) for unit in members}
+    words = []
+    if len(paths) == 1 and (path := next(iter(paths))):
+        words.append(f"module:{path}")
+        words += [f"module:{path} and op:{op}" for op in ops if len(ops) == 1]
+    words += [f"op:{op}" for op in ops if len(ops) == 1]
+    for text in words:
+        selector = Selector(text)
+        if {unit.names[0] for unit in units if picks(selector, unit)} == wanted:
+            return text
+    return " or ".join(unit.names[0] for unit in members)
+
+
+def neighbours(groups: Sequence[Group]) -> list[frozenset[int]]:
+    """The pairs of groups, as positions, of which one takes int8 values of the other.
+
+    A value is in float only when the unit that makes it and those that use it are.
+    """
+    owner = {name: index for index, group in enumerate(groups) for name in group.units}
+    pairs = (
+        frozenset((index, owner[name]))
+        for index, group in enumerate(groups)
+        for name in sorted(group.sources)
+        if name in owner
+    )
+    return [pair for pair in dict.fromkeys(pairs) if len(pair) == 2]
+
+
+def joined(groups: Sequence[Group], chosen: Iterable[int]) -> Mapping[str, tuple[str, ...]]:
+    """The selectors, node names and modules of several groups."""
+    picked = [groups[index] for index in sorted(chosen)]
+    return {
+        "selectors": tuple(group.selector for group in picked),
+        "names": tuple(name for group in picked for name in group.names),
+        "modules": tuple(dict.fromkeys(path for group in picked for path in group.modules)),
+        "sources": tuple(dict.fromkeys(group.source for group in picked if group.source)),
+    }
