@@ -4,6 +4,7 @@ what was computed stays at hand.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
@@ -107,6 +108,8 @@ class LiveRun:
             raise UsageError(f"{name} runs a graph: it cannot be called")
 
         def given(used: Node) -> Any:
+            if used.target is operator.getitem:
+                return given(used.args[0])[used.args[1]]
             found = value(self._names.get(used.name, used.name))
             return pytree.tree_map_only(np.ndarray, tensor_from_numpy, found)
 

@@ -46,6 +46,7 @@ class Debugger:
     selected: list[str] = field(default_factory=list)
     selected_at: int = -1
     logging: str | None = None
+    _named: tuple[LinkedGraph, Mapping[str, Node]] | None = None
 
     def __post_init__(self) -> None:
         self.load(self.files)
@@ -55,15 +56,22 @@ class Debugger:
     def load(self, files: Files) -> None:
         """Take other files: the recorded run of the dump, if there is one, is the target."""
         trace = files.trace  # what does not belong together is refused before anything changes
-        target: Target | None = None if trace is None else RecordedRuns(trace)
         self.files = files
-        self.begin(target)
+        self.begin(None if trace is None else self.recorded_runs())
 
     def begin(self, target: Target | None) -> None:
         """Walk another target, from before its first stop."""
         self.target = target
         self.position, self.ended, self.level, self.frame = None, False, 0, 0
         self.__dict__.pop("reference", None)
+
+    def recorded_runs(self) -> RecordedRuns:
+        """The runs of the dump. Raises `MissingDataError` without one."""
+        trace = self.files.trace
+        if trace is None:
+            raise MissingDataError(NO_DUMP, hint=NO_DUMP_HINT)
+        has_graph = self.files.record is not None and self.files.record.edge_methods
+        return RecordedRuns(trace, self.files.edge if has_graph else None)
 
     def go_live(self, inputs: Any = None) -> LiveTarget:
         """Make the reference run the target."""
@@ -153,7 +161,11 @@ class Debugger:
         raise UsageError(f"no value is called {name!r}", hint=hint)
 
     def nodes(self) -> Mapping[str, Node]:
-        """The nodes of the method's edge graph by name; those of branches and of lowered modules
-        by their path."""
-        graph = self.files.edge(self.method).graph
-        return {**{node.name: node for node in graph.nodes}, **Paths(graph).nodes}
+        """The nodes of the method's edge graph by their own and their values' names; those of
+        branches and of lowered modules by their path."""
+        linked = self.files.edge(self.method)
+        if self._named is None or self._named[0] is not linked:
+            graph = linked.graph
+            own = {node.name: node for node in graph.nodes}
+            self._named = linked, {**graph.by_name, **own, **Paths(graph).nodes}
+        return self._named[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from etscope.analysis.blocks import Block, EventKey
 from etscope.analysis.check import stem
 from etscope.analysis.correlate import Attribution, handle_list
 from etscope.analysis.gap import RECORD_HINT, MethodRun, match_run
+from etscope.analysis.linked_graph import LinkedGraph
 from etscope.analysis.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching import Matching, Pair
 from etscope.analysis.places import common_module
@@ -18,6 +19,7 @@ from etscope.analysis.profile import EXECUTE, KERNEL_PREFIX, executes
 from etscope.analysis.trace import Trace
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb._target import RunInfo, Stop
+from etscope.model.graph import Node
 from etscope.model.source import source_lines
 
 NO_DUMP = "there is no recorded run"
@@ -29,8 +31,11 @@ class RecordedRuns:
 
     kind = "recorded"
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, linked: Callable[[str], LinkedGraph] | None = None) -> None:
+        """linked: gives the edge graph of a method, which tells the parts of an operator that was
+        decomposed from each other; None without a record."""
         self._trace = trace
+        self._linked = linked
         self._all = sorted(_runs(trace), key=lambda run: run.number)
         if not self._all:
             raise MissingDataError(
@@ -204,7 +209,10 @@ class RecordedRuns:
             counted[identity] = loop_pass + 1
             if identity not in known:
                 telling = _telling(keys)
-                known[identity] = _stop(telling, _kind(keys), attribution(telling))
+                found = attribution(telling)
+                known[identity] = _stop(
+                    telling, _kind(keys), replace(found, nodes=self._nodes(telling, found))
+                )
             # The call spans all else that was logged for it.
             ticks = [
                 int(block.ticks[index, position])
@@ -217,6 +225,11 @@ class RecordedRuns:
                 loop_pass=loop_pass,
                 ticks=max(ticks, default=None),
             )
+
+    def _nodes(self, key: EventKey, found: Attribution) -> tuple[Node, ...]:
+        if self._linked is None or key.delegate_id is not None or key.instruction is None:
+            return found.nodes
+        return self._linked(self.method).ran(key.instruction) or found.nodes
 
 
 _Identity = tuple[int | None, int | str | None]

@@ -26,7 +26,7 @@ class Values:
         for prefix in (HANDLE, INSTRUCTION, CURRENT):
             if name.startswith(prefix):
                 return self._special(prefix, name.removeprefix(prefix))
-        return self._of_node(self._debugger.node_named(name).name if "/" not in name else name)
+        return self._of_node(name if "/" in name else self._known(name))
 
     def function(self, name: str) -> Callable[..., Any] | None:
         """`gap`, `ref`, `device`, `value` and `weight`."""
@@ -38,6 +38,11 @@ class Values:
             "weight": self._weight,
         }
         return functions.get(name)
+
+    def _known(self, name: str) -> str:
+        """The name itself, if there is a value of it."""
+        self._debugger.node_named(name)
+        return name
 
     # -- functions
 
@@ -99,10 +104,10 @@ class Values:
     def _element_of(self, name: str) -> tuple[str, int] | None:
         """Of a node that takes an element of another's values: that node, and which element."""
         node = self._debugger.nodes().get(name)
-        if node is None or node.op != "getitem" or len(node.arguments) != 2:
+        if node is None or node.kind != "call_function" or name.rpartition("/")[2] == node.name:
             return None
-        index = node.arguments[1][1]
-        return (node.inputs[0], int(index)) if node.inputs and index.isdigit() else None
+        names = [value.name for value in node.outputs]
+        return (node.name, names.index(name)) if name in names else None
 
     # -- names
 

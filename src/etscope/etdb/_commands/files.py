@@ -6,12 +6,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from etscope.errors import MissingDataError, UsageError
+from etscope.errors import UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._debugger import Debugger
 from etscope.etdb._files import Files
 from etscope.etdb._live import LiveTarget
-from etscope.etdb._recorded import RecordedRuns
 from etscope.etdb._registry import command
 
 GROUP = "files"
@@ -48,11 +47,9 @@ def target(debugger: Debugger, rest: str) -> Answer:
         one = debugger.target
         return Answer().say("no target" if one is None else f"{one.kind}, {one.method or 'method'}")
     if word == "recorded":
-        trace = debugger.files.trace
-        if trace is None:
-            raise MissingDataError("there is no recorded run", hint="load one: core RUN.etdp")
-        debugger.begin(RecordedRuns(trace))
-        return Answer().say(f"the runs of {trace.dump.path or 'the dump'}; run or start begins")
+        recorded = debugger.recorded_runs()
+        debugger.begin(recorded)
+        return Answer().say(f"{len(recorded.runs):,} recorded runs; run or start begins")
     if word != "live":
         raise UsageError(f"there is no target {word!r}", hint="targets are: live, recorded")
     inputs = _inputs(debugger, path.strip()) if path.strip() else None
