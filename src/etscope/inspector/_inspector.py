@@ -31,6 +31,7 @@ from etscope.formats.pte import Program
 from etscope.formats.source import PathLike
 from etscope.formats.vgf import parse_vgf_neural_statistics_delegate_metadata
 from etscope.inspector._gap_methods import NumericGaps
+from etscope.inspector._report_methods import Reports
 from etscope.model.events import (
     Event,
     EventBlock,
@@ -64,7 +65,7 @@ _NOT_PRINTED = (
 _HIDDEN_EVENT = "OPERATOR_CALL"
 
 
-class Inspector(NumericGaps):
+class Inspector(NumericGaps, Reports):
     """Performance and debug data of a run, linked to the Python code that it came from.
 
     event_blocks: list of `EventBlock`, the runs by what they executed.

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from etscope.analysis.trace import Trace
     from etscope.formats.bundled import BundledFile
     from etscope.formats.pte import Program
+    from etscope.model.events import EventBlock
 
-__all__ = ["ReportOptions", "RunFiles", "input_of_inspector", "report_inputs", "runs_of_files"]
+__all__ = ["ReportOptions", "RunFiles", "input_of_trace", "report_inputs", "runs_of_files"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,14 +247,14 @@ def _missing(trace: Trace) -> str | None:
 # -- of what is open already
 
 
-def input_of_inspector(
-    inspector: Inspector,
+def input_of_trace(
+    trace: Trace,
+    blocks: Sequence[EventBlock],
     scale: Scale,
     options: ReportOptions,
     bundle: BundledFile | None = None,
 ) -> ReportInput:
-    """The input of a report on what an `Inspector` has opened."""
-    trace = inspector.trace
+    """The input of a report on what is open already; `blocks` are the events of an `Inspector`."""
     numerics, note = None, "They were not asked for."
     if options.numerics is not False:
         numerics, found = diagnosis(trace, options, bundle)
@@ -261,7 +262,7 @@ def input_of_inspector(
     return ReportInput(
         Path(trace.dump.path).name if trace.dump.path else "a dump in memory",
         trace=trace,
-        blocks=inspector.event_blocks,
+        blocks=blocks,
         scale=scale,
         files=list(_facts(trace)),
         numerics=numerics,
