@@ -1,19 +1,182 @@
+// The page: what is looked at above, the view of a tab, and the selection's details at its side.
+
+import { signal } from "@preact/signals";
+import { useEffect, useErrorBoundary } from "preact/hooks";
+import type { ComponentType } from "preact";
+import { GraphView } from "./drawings/GraphView";
 import { Icicle } from "./drawings/Icicle";
 import { TimelineView } from "./drawings/TimelineView";
-import { GraphView } from "./drawings/GraphView";
+import type { Run } from "./document";
+import { visible } from "./format";
+import { followKeys, helpShown, KEY_HELP } from "./keys";
 import type { ReportEntry } from "./load";
-import { run, tab, TABS } from "./store";
+import { Details } from "./parts/details";
+import { Failure } from "./parts/failure";
+import { Select } from "./parts/toolbar";
+import { doc, methodIndex, run, runIndex, selection, showMethod, showRun, tab, TABS, type TabName } from "./store";
+import { theme, toggleTheme } from "./theme";
+import { Compare } from "./views/compare";
+import { Events } from "./views/events";
+import { Memory } from "./views/memory";
+import { Numerics } from "./views/numerics";
+import { Source } from "./views/source";
+import { Summary } from "./views/summary";
 
-export function App(_: { reports: ReportEntry[]; report: string | null }) {
+interface AppProps {
+  reports: ReportEntry[];
+  report: string | null;
+}
+
+export function App(props: AppProps) {
+  useEffect(followKeys, []);
   const now = run.value;
   return (
     <div class="page">
-      <nav>{TABS.map((name) => <button onClick={() => (tab.value = name)}>{name}</button>)}</nav>
-      <main>
-        {tab.value === "modules" && <Icicle run={now} />}
-        {tab.value === "timeline" && <TimelineView run={now} />}
-        {tab.value === "graph" && <GraphView run={now} />}
-      </main>
+      <Header {...props} />
+      <Tabs now={now} />
+      <div class="content" style={{ "--details": `${detailsWidth.value}px` }}>
+        <main id="view" data-tab={tab.value}><View key={`${tab.value}${now.id}`} now={now} /></main>
+        {selection.value !== null && tab.value !== "summary" && (
+          <>
+            <div class="divider" role="separator" aria-orientation="vertical" title="Drag to change the width" onPointerDown={drag} />
+            <Details />
+          </>
+        )}
+      </div>
+      {helpShown.value && <Help />}
+    </div>
+  );
+}
+
+const detailsWidth = signal(Math.round(Math.min(420, Math.max(320, innerWidth * 0.24))));
+
+function drag(event: PointerEvent): void {
+  event.preventDefault();
+  const bar = event.currentTarget as HTMLElement;
+  const start = detailsWidth.value;
+  bar.setPointerCapture(event.pointerId);
+  const move = (now: PointerEvent): void => {
+    detailsWidth.value = Math.min(innerWidth - 400, Math.max(260, start - (now.clientX - event.clientX)));
+  };
+  bar.addEventListener("pointermove", move);
+  bar.addEventListener("pointerup", () => bar.removeEventListener("pointermove", move), { once: true });
+}
+
+function Header({ reports, report }: AppProps) {
+  const { runs, title } = doc.value;
+  const methods = run.value.methods;
+  return (
+    <header class="top">
+      <span class="brand" title={visible(doc.value.generator)}>etscope</span>
+      {reports.length > 1 ? (
+        <Select
+          label="Report"
+          value={report ?? ""}
+          options={reports.map(({ id, title: name }) => [id, visible(name)] as const)}
+          onChange={(id) => location.assign(`?report=${encodeURIComponent(id)}`)}
+          testId="report-select"
+        />
+      ) : (
+        <h1 title={visible(title)}><bdi dir="ltr">{visible(title)}</bdi></h1>
+      )}
+      <span class="spacer" />
+      {runs.length > 1 && (
+        <Select label="Run" value={String(Math.min(runIndex.value, runs.length - 1))} options={runs.map((one, at) => [String(at), visible(one.name)] as const)} onChange={(at) => showRun(Number(at))} testId="run-select" />
+      )}
+      {methods.length > 1 && (
+        <Select label="Method" value={String(methodIndex.value)} options={methods.map((one, at) => [String(at), visible(one.name)] as const)} onChange={(at) => showMethod(Number(at))} testId="method-select" />
+      )}
+      <button class="icon" data-testid="theme" onClick={toggleTheme} aria-label={theme.value === "dark" ? "Light colours" : "Dark colours"} title="Dark or light (d)">{theme.value === "dark" ? "☀" : "☾"}</button>
+      <button class="icon" aria-label="Keyboard" title="Keyboard (?)" aria-expanded={helpShown.value} onClick={() => (helpShown.value = !helpShown.value)}>?</button>
+    </header>
+  );
+}
+
+const TITLES: Record<TabName, string> = {
+  summary: "Summary",
+  events: "Events",
+  modules: "Modules",
+  timeline: "Timeline",
+  graph: "Graph",
+  source: "Source",
+  numerics: "Numerics",
+  memory: "Memory",
+  compare: "Compare",
+};
+
+function Tabs({ now }: { now: Run }) {
+  return (
+    <nav class="tabs" role="tablist" aria-label="Views">
+      {TABS.map((name, at) => (
+        <button
+          key={name}
+          role="tab"
+          aria-selected={tab.value === name}
+          aria-controls="view"
+          class={holds(name, now) ? "tab" : "tab empty"}
+          data-testid={`tab-${name}`}
+          title={`${TITLES[name]} (${at + 1})${holds(name, now) ? "" : ": nothing to show"}`}
+          onClick={() => (tab.value = name)}
+        >
+          {TITLES[name]}
+        </button>
+      ))}
+    </nav>
+  );
+}
+
+/** Whether the report has anything for the tab; one without says why. */
+function holds(name: TabName, now: Run): boolean {
+  switch (name) {
+    case "events":
+    case "modules":
+      return now.methods.length > 0;
+    case "timeline":
+      return now.timeline !== null;
+    case "graph":
+      return now.graphs.length > 0;
+    case "source":
+      return now.source.lines.length > 0;
+    case "numerics":
+      return now.numerics !== null;
+    case "memory":
+      return now.memory.length > 0;
+    case "compare":
+      return doc.value.runs.reduce((sum, one) => sum + one.methods.length, 0) > 1;
+    case "summary":
+      return true;
+  }
+}
+
+const VIEWS: Record<TabName, ComponentType<{ run: Run }>> = {
+  summary: Summary,
+  events: Events,
+  modules: Icicle,
+  timeline: TimelineView,
+  graph: GraphView,
+  source: Source,
+  numerics: Numerics,
+  memory: Memory,
+  compare: Compare,
+};
+
+/** The tab's view; one that fails says so and leaves the others alone. */
+function View({ now }: { now: Run }) {
+  const [error] = useErrorBoundary((caught) => console.error(caught));
+  const Shown = VIEWS[tab.value];
+  return error ? <Failure error={error} title="This view cannot be shown" /> : <Shown run={now} />;
+}
+
+function Help() {
+  return (
+    <div class="overlay" onClick={() => (helpShown.value = false)}>
+      <div class="help" role="dialog" aria-label="Keyboard" onClick={(event) => event.stopPropagation()}>
+        <h2>Keyboard</h2>
+        <table class="help-table">
+          <tbody>{KEY_HELP.map(([keys, what]) => <tr key={keys}><td><kbd>{keys}</kbd></td><td>{what}</td></tr>)}</tbody>
+        </table>
+        <p class="muted">The address holds what is shown and selected: a link leads to the same place.</p>
+      </div>
     </div>
   );
 }

@@ -1,0 +1,104 @@
+// Time and error by line of the user's Python.
+
+import type { Method, Numerics, Run } from "./document";
+import { asNumber } from "./format";
+
+export interface LineTimes {
+  /** Time of what has this line alone as its innermost one. */
+  self: number;
+  /** Time of all that has the line anywhere in its stack, or among its innermost lines. */
+  total: number;
+  rows: number;
+}
+
+/** Rows whose times make up the method's without counting any twice: the events of a delegate stand
+ * for their call where they are on the same clock. */
+export function leaves(method: Method): number[] {
+  const { depth, values } = method.rows;
+  const body = Math.min(...(method.rows.breaks ?? []), values["event"]?.length ?? 0);
+  const found: number[] = [];
+  for (let row = 0; row < body; ) {
+    let end = row + 1;
+    while (end < body && depth?.[end]) end++;
+    const below: number[] = [];
+    for (let inner = row + 1; inner < end; inner++) {
+      if (depth?.[inner] === 1 && (values["share"]?.[inner] ?? null) !== null) below.push(inner);
+    }
+    found.push(...(below.length ? below : [row]));
+    row = end;
+  }
+  return found;
+}
+
+export function lineTimes(method: Method): Map<number, LineTimes> {
+  const times = new Map<number, LineTimes>();
+  const at = (line: number): LineTimes => {
+    let found = times.get(line);
+    if (!found) times.set(line, (found = { self: 0, total: 0, rows: 0 }));
+    return found;
+  };
+  for (const row of leaves(method)) {
+    const time = asNumber(method.rows.values["avg"]?.[row]) ?? 0;
+    const lines = method.links.lines[row] ?? [];
+    for (const line of new Set([...(method.links.stack[row] ?? []), ...lines])) {
+      const found = at(line);
+      found.total += time;
+      found.rows++;
+    }
+    if (lines.length === 1) at(lines[0]!).self += time;
+  }
+  return times;
+}
+
+/** The worst value of the metric at each line: index of its row in the numerics' table. */
+export function lineErrors(numerics: Numerics | null): Map<number, number> {
+  const worst = new Map<number, number>();
+  if (!numerics) return worst;
+  const values = errorsOf(numerics);
+  numerics.lines.forEach((line, row) => {
+    const value = values[row];
+    if (line === null || value === null || value === undefined) return;
+    const known = worst.get(line);
+    const before = known === undefined ? null : values[known]!;
+    if (before === null || (numerics.largerIsWorse ? value > before : value < before)) worst.set(line, row);
+  });
+  return worst;
+}
+
+/** The metric of each row of the numerics' table. */
+export function errorsOf(numerics: Numerics): (number | null)[] {
+  const { values, columns } = numerics.table;
+  const name = ["total", numerics.metric, "error"].find((one) => columns.some((column) => column.name === one));
+  return name === undefined ? [] : values[name]!.map((value) => asNumber(value));
+}
+
+export interface FileLines {
+  file: number;
+  path: string;
+  self: number;
+  /** Functions in order of their first known line, each with its lines in order. */
+  functions: { name: string; lines: number[] }[];
+}
+
+/** Files with known lines, the one with the longest time first. */
+export function filesOf(run: Run, times: ReadonlyMap<number, LineTimes>): FileLines[] {
+  const byFile = new Map<number, number[]>();
+  run.source.lines.forEach((line, at) => {
+    const list = byFile.get(line.file);
+    if (list) list.push(at);
+    else byFile.set(line.file, [at]);
+  });
+  const files = [...byFile].map(([file, lines]): FileLines => {
+    const sorted = lines.sort((a, b) => run.source.lines[a]!.line - run.source.lines[b]!.line);
+    const functions: FileLines["functions"] = [];
+    for (const at of sorted) {
+      const name = run.source.lines[at]!.function;
+      const last = functions.at(-1);
+      if (last?.name === name) last.lines.push(at);
+      else functions.push({ name, lines: [at] });
+    }
+    const self = lines.reduce((sum, line) => sum + (times.get(line)?.self ?? 0), 0);
+    return { file, path: run.source.files[file] ?? "?", self, functions };
+  });
+  return files.sort((a, b) => b.self - a.self || a.path.localeCompare(b.path));
+}

@@ -1,0 +1,305 @@
+// The pane at the side: all that is known of what is selected, in every dialect.
+
+import { useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import type { Method, Run } from "../document";
+import { formatDuration, plainText, visible } from "../format";
+import { linesOf, moduleOf, nodesOf, parseRowKey, rowsOf, stackOf } from "../links";
+import { method, run, select, selection, tab, type Selection, type TabName } from "../store";
+import { hasValues } from "../tables";
+import { Facts } from "./facts";
+import { LineLink, NodeLink, RowLink, SelectLink } from "./links";
+import { Series } from "./series";
+import { Text } from "./text";
+
+export function Details() {
+  const sel = selection.value;
+  if (sel === null) return null;
+  const now = run.value;
+  return (
+    <aside class="details" aria-label="Details of the selection" data-testid="details">
+      <header>
+        <span class="badge">{kindOf(now, sel)}</span>
+        <h2><Text text={titleOf(now, sel)} /></h2>
+        <button class="icon" aria-label="Clear the selection" title="Clear the selection (Esc)" onClick={() => select(null)}>✕</button>
+      </header>
+      <div class="details-body">
+        <Views sel={sel} />
+        <About run={now} sel={sel} />
+        <Walk run={now} sel={sel} />
+        <Numbers run={now} sel={sel} />
+        <Stack run={now} sel={sel} />
+      </div>
+    </aside>
+  );
+}
+
+const SHOWN_IN: Record<NonNullable<Selection>["kind"], readonly TabName[]> = {
+  row: ["events", "graph", "timeline", "modules", "source"],
+  node: ["graph", "events", "source"],
+  group: ["graph", "events"],
+  module: ["modules", "graph", "events"],
+  line: ["source", "events", "graph"],
+};
+
+function Views({ sel }: { sel: NonNullable<Selection> }) {
+  return (
+    <div class="chips">
+      {SHOWN_IN[sel.kind].filter((name) => name !== tab.value).map((name) => (
+        <button class="chip" key={name} onClick={() => (tab.value = name)}>show in {name}</button>
+      ))}
+    </div>
+  );
+}
+
+function kindOf(now: Run, sel: NonNullable<Selection>): string {
+  if (sel.kind === "row") {
+    const kind = plainText(now.methods[sel.method]?.rows.values["kind"]?.[sel.row]);
+    return kind ? kind.replaceAll("_", " ") : "instruction";
+  }
+  if (sel.kind === "group") return graphOf(now, sel.graph)?.groups[sel.group]?.kind ?? "group";
+  return sel.kind === "line" ? "source line" : sel.kind;
+}
+
+function titleOf(now: Run, sel: NonNullable<Selection>): string {
+  switch (sel.kind) {
+    case "row":
+      return plainText(now.methods[sel.method]?.rows.values["event"]?.[sel.row]) || `row ${sel.row}`;
+    case "node":
+      return graphOf(now, sel.graph)?.nodes[sel.node]?.name ?? "";
+    case "group":
+      return graphOf(now, sel.graph)?.groups[sel.group]?.label ?? "";
+    case "module":
+      return now.methods[sel.method]?.modules[sel.module]?.path || "(root)";
+    case "line": {
+      const line = now.source.lines[sel.line];
+      return line ? `${now.source.files[line.file] ?? ""}:${line.line}` : "";
+    }
+  }
+}
+
+const graphOf = (now: Run, key: string) => now.graphs.find((graph) => graph.key === key);
+
+function About({ run: now, sel }: { run: Run; sel: NonNullable<Selection> }) {
+  switch (sel.kind) {
+    case "row": {
+      const of = now.methods[sel.method];
+      return of ? <AboutRow run={now} method={of} row={sel.row} /> : null;
+    }
+    case "node":
+      return <AboutNode run={now} graph={sel.graph} node={sel.node} />;
+    case "module":
+      return <AboutModule run={now} method={sel.method} module={sel.module} />;
+    case "group":
+      return <AboutGroup run={now} graph={sel.graph} group={sel.group} />;
+    case "line":
+      return null;
+  }
+}
+
+const STATISTICS = ["avg", "p50", "p90", "p10", "min", "max", "std", "first", "kernel", "share", "calls"];
+const SAID_ELSEWHERE = ["method", "event", "kind", "cumulative", "sources", "source"];
+
+function AboutRow({ run: now, method: of, row }: { run: Run; method: Method; row: number }) {
+  const { columns } = of.rows;
+  const statistics = columns.filter((column) => STATISTICS.includes(column.name));
+  const rest = columns.filter(({ name }) => !STATISTICS.includes(name) && !SAID_ELSEWHERE.includes(name));
+  return (
+    <>
+      <Facts table={of.rows} row={row} columns={statistics} />
+      <Series run={now} method={of} row={row} />
+      <Facts table={of.rows} row={row} columns={rest} />
+    </>
+  );
+}
+
+function AboutNode({ run: now, graph, node }: { run: Run; graph: string; node: number }) {
+  const dialect = graphOf(now, graph);
+  const found = dialect?.nodes[node];
+  if (!dialect || !found) return null;
+  const facts: [string, string][] = [
+    ["graph", dialect.title],
+    ["op", found.op],
+    ["kind", found.kind],
+    ["debug handle", found.handle === null ? "" : String(found.handle)],
+    ["outputs", found.outputs.join(", ")],
+    ["weight", found.weight ?? ""],
+    ["backend", found.backend ?? ""],
+    ["instructions", found.instructions.join(", ")],
+    ...dialect.measures.map((measure): [string, string] => [measure.title, measured(measure, node)]),
+  ];
+  return (
+    <>
+      <TextFacts facts={facts} />
+      {found.args.length > 0 && (
+        <Block title="Arguments"><TextFacts facts={found.args} /></Block>
+      )}
+    </>
+  );
+}
+
+function measured(measure: Run["graphs"][number]["measures"][number], node: number): string {
+  const value = measure.nodes[node] ?? null;
+  if (value === null) return "";
+  const text = measure.kind === "duration" && typeof value === "number"
+    ? `${formatDuration(value, measure.unit ?? "ns")} ${measure.unit ?? ""}`
+    : String(value);
+  return measure.shared.includes(node) ? `${text} (of several nodes together)` : text;
+}
+
+function TextFacts({ facts }: { facts: [string, string][] }) {
+  return (
+    <dl class="facts">
+      {facts.filter(([, text]) => text !== "").map(([name, text]) => (
+        <div class="fact fact-text" key={name}>
+          <dt>{visible(name)}</dt>
+          <dd title={visible(text)}><bdi dir="ltr">{visible(text)}</bdi></dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function AboutModule({ run: now, method: at, module }: { run: Run; method: number; module: number }) {
+  const found = now.methods[at]?.modules[module];
+  if (!found) return null;
+  const time = (value: number): string => `${formatDuration(value, now.unit)} ${now.unit}`;
+  return (
+    <TextFacts
+      facts={[
+        ["type", found.type ?? ""],
+        ["total", time(found.total)],
+        ["without the modules below", time(found.self)],
+      ]}
+    />
+  );
+}
+
+function AboutGroup({ run: now, graph, group }: { run: Run; graph: string; group: number }) {
+  const dialect = graphOf(now, graph);
+  const found = dialect?.groups[group];
+  if (!dialect || !found) return null;
+  return (
+    <TextFacts
+      facts={[
+        ["graph", dialect.title],
+        ["name", found.name],
+        ["type", found.type ?? ""],
+        ["backend", found.backend ?? ""],
+        ["nodes", String(nodesOf(now, { kind: "group", graph, group }, graph).size)],
+      ]}
+    />
+  );
+}
+
+/** The same computation in each dialect, down to the instruction and the delegate's events. */
+function Walk({ run: now, sel }: { run: Run; sel: NonNullable<Selection> }) {
+  const rows = [...rowsOf(now, sel)].map(parseRowKey);
+  const below = rows.length === 1 ? rowsBelow(now, rows[0]!) : [];
+  const around = rows.length === 1 ? rowAround(now, rows[0]!) : null;
+  const module = moduleOf(now, sel);
+  const path = module && now.methods[module.method]?.modules[module.module]?.path;
+  const shown: [number, number][] = [...(around ? [around] : []), ...rows, ...below];
+  return (
+    <>
+      {now.graphs.map((graph) => {
+        const nodes = [...nodesOf(now, sel, graph.key)];
+        return nodes.length > 0 ? (
+          <Block key={graph.key} title={graph.title} count={nodes.length} testId={`walk-${graph.key}`}>
+            <Listed items={nodes} draw={(node) => <NodeLink key={node} run={now} graph={graph.key} node={node} />} />
+          </Block>
+        ) : null;
+      })}
+      {shown.length > 0 && (
+        <Block title={below.length ? "Instruction and the delegate's events" : "Instructions and events"} count={shown.length} testId="walk-rows">
+          <Listed items={shown} draw={([at, row]) => <RowLink key={`${at}:${row}`} run={now} method={at} row={row} />} />
+        </Block>
+      )}
+      {module && path !== undefined && sel.kind !== "module" && (
+        <Block title="Module"><SelectLink to={{ kind: "module", ...module }} text={path || "(root)"} /></Block>
+      )}
+    </>
+  );
+}
+
+function rowsBelow(now: Run, [at, row]: [number, number]): [number, number][] {
+  const depth = now.methods[at]?.rows.depth ?? [];
+  const below: [number, number][] = [];
+  for (let next = row + 1; (depth[next] ?? 0) > (depth[row] ?? 0); next++) below.push([at, next]);
+  return below;
+}
+
+function rowAround(now: Run, [at, row]: [number, number]): [number, number] | null {
+  const depth = now.methods[at]?.rows.depth ?? [];
+  if (!depth[row]) return null;
+  let above = row;
+  while (above > 0 && depth[above]! >= depth[row]!) above--;
+  return [at, above];
+}
+
+/** Numeric error and planned memory of the selected rows. */
+function Numbers({ run: now, sel }: { run: Run; sel: NonNullable<Selection> }) {
+  const rows = [...rowsOf(now, sel)].map(parseRowKey).filter(([at]) => now.methods[at]?.name === method.value?.name);
+  if (rows.length !== 1) return null;
+  const [, row] = rows[0]!;
+  const name = method.value?.name;
+  const numerics = now.numerics?.method === name ? now.numerics : null;
+  const compared = numerics ? numerics.rows.flatMap((one, at) => (one === row ? [at] : [])) : [];
+  const memory = now.memory.find((one) => one.method === name);
+  const instruction = memory?.rows.indexOf(row) ?? -1;
+  const values = memory?.values;
+  const made =
+    values && instruction >= 0 && hasValues(values.values["first"])
+      ? values.values["first"]!.flatMap((first, at) => (first === instruction ? [at] : []))
+      : [];
+  return (
+    <>
+      {numerics && compared.length > 0 && (
+        <Block title="Numeric error" count={compared.length}>
+          {compared.slice(0, 5).map((at) => <Facts key={at} table={numerics.table} row={at} />)}
+        </Block>
+      )}
+      {values && made.length > 0 && (
+        <Block title="Memory that begins here" count={made.length}>
+          {made.slice(0, 5).map((at) => <Facts key={at} table={values} row={at} />)}
+        </Block>
+      )}
+    </>
+  );
+}
+
+function Stack({ run: now, sel }: { run: Run; sel: NonNullable<Selection> }) {
+  const stack = stackOf(now, sel);
+  const lines = stack.length ? [...stack].reverse() : [...linesOf(now, sel)];
+  if (!lines.length) return null;
+  const title = stack.length > 1 ? "Stack, innermost first" : "Source lines";
+  return (
+    <Block title={title} count={lines.length} testId="stack">
+      <Listed items={lines} draw={(line) => <LineLink key={line} run={now} line={line} />} />
+    </Block>
+  );
+}
+
+function Block({ title, count, testId, children }: { title: string; count?: number; testId?: string; children: ComponentChildren }) {
+  return (
+    <section class="block" data-testid={testId}>
+      <h3>{visible(title)}{count !== undefined && count > 1 && <small> {count}</small>}</h3>
+      {children}
+    </section>
+  );
+}
+
+const AT_ONCE = 12;
+
+function Listed<T>({ items, draw }: { items: readonly T[]; draw(item: T): ComponentChildren }) {
+  const [count, setCount] = useState(AT_ONCE);
+  const left = items.length - count;
+  return (
+    <>
+      {items.slice(0, count).map(draw)}
+      {left > 0 && (
+        <button class="link more" onClick={() => setCount(count + 200)}>{Math.min(left, 200)} more</button>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,189 @@
+// The state of a table's columns: which are shown, how wide, sorted by which. Kept by TanStack Table;
+// the rows themselves stay columns of the document and are put in order by `tables.ts`.
+
+import {
+  columnSizingFeature,
+  columnVisibilityFeature,
+  constructTable,
+  rowSortingFeature,
+  tableFeatures,
+  type Table,
+} from "@tanstack/table-core";
+import { storeReactivityBindings } from "@tanstack/table-core/store-reactivity-bindings";
+import { useEffect, useMemo, useReducer } from "preact/hooks";
+import type { Column, TableDoc } from "../document";
+import { plainText } from "../format";
+import { hasValues, isNumeric, rowsIn, type Formats, type Sorting } from "../tables";
+
+const features = tableFeatures({
+  coreReactivityFeature: storeReactivityBindings(),
+  columnSizingFeature,
+  columnVisibilityFeature,
+  rowSortingFeature,
+});
+
+export type GridTable = Table<typeof features, never>;
+
+export interface Grid {
+  table: GridTable;
+  doc: TableDoc;
+  sorting: Sorting[];
+  /** Shown columns, in order, with their widths in pixels. */
+  columns: { column: Column; width: number }[];
+  /** Whether the reader chose columns: then they no longer follow the width of the page. */
+  chosen: boolean;
+  toggle(name: string, shown: boolean): void;
+  reset(): void;
+}
+
+interface Kept {
+  table: GridTable;
+  doc: TableDoc;
+  chosen: boolean;
+  initial: Record<string, boolean>;
+}
+
+// What the reader did to a table lasts while the page is open, whatever tab is looked at.
+const kept = new Map<string, Kept>();
+
+/**
+ * The columns of `doc` in so many pixels. `key` names the table for what is kept; `columns` the ones
+ * shown at first (all that fit, if undefined).
+ */
+export function useGrid(
+  key: string,
+  doc: TableDoc,
+  formats: Formats,
+  available: number,
+  columns?: readonly string[],
+  sorting: Sorting[] = [],
+): Grid {
+  const [, again] = useReducer((count: number) => count + 1, 0);
+  const widths = useMemo(() => naturalWidths(doc, formats), [doc, formats]);
+  const state = useMemo(() => stateOf(key, doc, widths, sorting), [key, doc]);
+  useEffect(() => {
+    const subscription = state.table.store.subscribe(() => again(0));
+    return () => subscription.unsubscribe();
+  }, [state]);
+  const fit = useMemo(
+    () => fitting(doc, widths, available, columns),
+    [doc, widths, available, columns?.join()],
+  );
+  const visible = state.chosen ? state.table.store.state.columnVisibility : fit;
+  state.initial = fit;
+  const shown = doc.columns
+    .filter((column) => visible[column.name] !== false)
+    .map((column) => ({ column, width: state.table.getColumn(column.name)?.getSize() ?? 100 }));
+  const last = state.table.store.state.sorting;
+  return {
+    table: state.table,
+    doc,
+    sorting: last.map(({ id, desc }) => ({ column: id, descending: desc })),
+    columns: stretched(shown, available),
+    chosen: state.chosen,
+    toggle(name, on) {
+      const now = state.chosen ? state.table.store.state.columnVisibility : state.initial;
+      state.chosen = true;
+      state.table.setColumnVisibility({ ...now, [name]: on });
+    },
+    reset() {
+      state.chosen = false;
+      state.table.setColumnVisibility({});
+      again(0);
+    },
+  };
+}
+
+function stateOf(key: string, doc: TableDoc, widths: Record<string, number>, sorting: Sorting[]): Kept {
+  const known = kept.get(key);
+  const names = doc.columns.map((column) => column.name).join();
+  if (known && known.doc.columns.map((column) => column.name).join() === names) return known;
+  const table = constructTable({
+    features,
+    data: [] as never[],
+    columns: doc.columns.map((column) => ({
+      id: column.name,
+      accessorFn: () => null,
+      size: widths[column.name]!,
+      minSize: 44,
+      maxSize: 1200,
+      sortDescFirst: isNumeric(column.kind) && column.kind !== "int",
+    })),
+    enableSortingRemoval: true,
+    isMultiSortEvent: (event) => (event as MouseEvent).shiftKey,
+    initialState: {
+      sorting: sorting.map(({ column, descending }) => ({ id: column, desc: descending })),
+    },
+  }) as unknown as GridTable;
+  const made = { table, doc, chosen: false, initial: {} };
+  kept.set(key, made);
+  return made;
+}
+
+const CHAR = 6.7; // pixels of a digit in the table's font
+const PADDING = 18;
+const MOST = { text: 300, path: 260, list: 240, other: 160 };
+
+/** Pixels that each column wants: its widest cell (of a sample of rows) or its head. */
+function naturalWidths(doc: TableDoc, formats: Formats): Record<string, number> {
+  const count = rowsIn(doc);
+  const step = Math.max(1, Math.floor(count / 400));
+  return Object.fromEntries(
+    doc.columns.map((column) => {
+      const values = doc.values[column.name]!;
+      let longest = 0;
+      for (let row = 0; row < count; row += step) {
+        const value = values[row] ?? null;
+        const text = isNumeric(column.kind) ? formats[column.name]!(value) : plainText(value);
+        longest = Math.max(longest, text.length + 2 * (doc.depth?.[row] ?? 0));
+      }
+      const head = headOf(column).length + 2;
+      const most = MOST[column.kind as keyof typeof MOST] ?? MOST.other;
+      const width = Math.min(most, Math.max(longest, 3) * CHAR + PADDING);
+      return [column.name, Math.round(Math.max(width, Math.min(head, 16) * CHAR + PADDING, 52))];
+    }),
+  );
+}
+
+/** The column's title with its unit. */
+export const headOf = (column: Column): string =>
+  column.unit && column.kind !== "bytes" ? `${column.title} (${column.unit})` : column.title;
+
+/** Which columns are shown in so many pixels: those of the highest priority number go first. */
+function fitting(
+  doc: TableDoc,
+  widths: Record<string, number>,
+  available: number,
+  columns: readonly string[] | undefined,
+): Record<string, boolean> {
+  const wanted = doc.columns.filter(
+    (column) =>
+      (columns === undefined ? hasValues(doc.values[column.name]) : columns.includes(column.name)) &&
+      !isConstantMethod(doc, column),
+  );
+  const order = wanted
+    .map((column, at) => ({ column, at }))
+    .sort((a, b) => a.column.priority - b.column.priority || a.at - b.at);
+  const shown: Record<string, boolean> = Object.fromEntries(doc.columns.map((c) => [c.name, false]));
+  let room = available;
+  for (const { column } of order) {
+    const width = widths[column.name]!;
+    if (column.priority > 0 && width > room) continue;
+    shown[column.name] = true;
+    room -= width;
+  }
+  return shown;
+}
+
+/** The page has a selector of methods: a column of one name says nothing. */
+const isConstantMethod = (doc: TableDoc, column: Column): boolean =>
+  column.name === "method" && new Set(doc.values["method"]).size <= 1;
+
+/** Give room that is left to the texts. */
+function stretched<T extends { column: Column; width: number }>(columns: T[], available: number): T[] {
+  const room = available - columns.reduce((sum, { width }) => sum + width, 0);
+  const texts = columns.filter(({ column }) => !isNumeric(column.kind) && column.kind !== "bool");
+  if (room <= 0 || !texts.length) return columns;
+  const each = Math.floor(room / texts.length);
+  return columns.map((one) => (texts.includes(one) ? { ...one, width: one.width + each } : one));
+}

@@ -1,0 +1,69 @@
+// The time of a row in each run of its method.
+
+import { useMemo } from "preact/hooks";
+import type uPlot from "uplot";
+import type { Method, Run } from "../document";
+import { formatDuration } from "../format";
+import { median } from "../tables";
+import { Chart, colour } from "./chart";
+
+export function Series({ run, method, row }: { run: Run; method: Method; row: number }) {
+  const samples = method.samples[row];
+  if (!samples) {
+    return method.samplesNote ? <p class="muted">{method.samplesNote}</p> : null;
+  }
+  return (
+    <SampleChart
+      runIndex={method.runIndex}
+      samples={samples}
+      unit={run.unit}
+      label={`Time in each of ${samples.length} runs`}
+      testId="series"
+    />
+  );
+}
+
+interface SampleChartProps {
+  runIndex: number[];
+  samples: (number | null)[];
+  unit: string;
+  label: string;
+  testId: string;
+  height?: number;
+}
+
+/** A point a run, with a line at the median. */
+export function SampleChart({ runIndex, samples, unit, label, testId, height = 130 }: SampleChartProps) {
+  const chart = useMemo(() => {
+    const middle = median(samples.filter((one): one is number => one !== null));
+    const data: uPlot.AlignedData = [runIndex, samples, samples.map(() => middle)];
+    return { data, options: options(unit, samples.length) };
+  }, [runIndex, samples, unit]);
+  if (samples.length < 2) return null;
+  return <Chart {...chart} height={height} label={label} testId={testId} />;
+}
+
+function options(unit: string, count: number): Omit<uPlot.Options, "width" | "height"> {
+  const value = (_: uPlot, number: number | null): string =>
+    number === null ? "–" : `${formatDuration(number, unit)} ${unit}`;
+  return {
+    scales: { x: { time: false } },
+    legend: { live: true },
+    cursor: { y: false, points: { size: 6 } },
+    axes: [
+      { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000, 100000], size: 26 },
+      { size: 58, values: (_, splits) => splits.map((split) => String(Number(split.toPrecision(6)))) },
+    ],
+    series: [
+      { label: "run" },
+      {
+        label: unit,
+        value,
+        stroke: () => colour("accent"),
+        width: count > 400 ? 0.7 : 1.2,
+        points: { show: count <= 120, size: 4, fill: colour("accent") },
+      },
+      { label: "median", value, stroke: () => colour("muted"), dash: [4, 4], width: 1, points: { show: false } },
+    ],
+  };
+}

@@ -1,0 +1,105 @@
+// What was run, on what, and how long it took.
+
+import { useMemo } from "preact/hooks";
+import type { FileFact, Method, Run, Section } from "../document";
+import { formatBytes, formatDuration, visible } from "../format";
+import { doc, method, run, tab } from "../store";
+import { bodyAndTotals, sortRows } from "../tables";
+import { Facts } from "../parts/facts";
+import { RowLink } from "../parts/links";
+import { SampleChart } from "../parts/series";
+import { SimpleTable } from "../parts/simple";
+import { Figure, Text } from "../parts/text";
+
+export function Summary() {
+  const now = run.value;
+  const of = method.value;
+  return (
+    <div class="view scroll" data-testid="summary">
+      <div class="cards">
+        {now.notes.length > 0 && (
+          <div class="card wide warning" role="note">
+            <ul>{now.notes.map((note) => <li key={note}>{visible(note)}</li>)}</ul>
+          </div>
+        )}
+        {of && <RunTimes now={now} of={of} />}
+        {of && <Longest now={now} of={of} />}
+        <Files files={now.files} />
+        {now.summary.map((section) => <SectionCard key={section.name} section={section} />)}
+      </div>
+      <footer class="muted">{visible(doc.value.generator)}</footer>
+    </div>
+  );
+}
+
+function RunTimes({ now, of }: { now: Run; of: Method }) {
+  const totals = of.totals;
+  const text = (value: number): string => `${formatDuration(value, now.unit)} ${now.unit}`;
+  return (
+    <section class="card" data-testid="run-times">
+      <h3>{visible(of.name)}: {totals.length === 1 ? "one run" : `${totals.length} runs`}</h3>
+      {totals.length > 1 ? (
+        <SampleChart runIndex={of.runIndex} samples={totals} unit={now.unit} label="Time of each run" testId="totals-chart" height={170} />
+      ) : (
+        totals.map((total) => <p class="headline" key={total}><Figure text={text(total)} value={total} /></p>)
+      )}
+    </section>
+  );
+}
+
+const SHOWN = 8;
+
+function Longest({ now, of }: { now: Run; of: Method }) {
+  const rows = useMemo(() => {
+    const heads = bodyAndTotals(of.rows).body.filter((row) => !of.rows.depth?.[row]);
+    return sortRows({ ...of.rows, depth: undefined } as typeof of.rows, heads, [{ column: "avg", descending: true }]).slice(0, SHOWN);
+  }, [of]);
+  const share = of.rows.values["share"];
+  return (
+    <section class="card" data-testid="longest">
+      <h3>Longest instructions of {visible(of.name)}</h3>
+      <div class="bars">
+        {rows.map((row) => (
+          <div class="bar" key={row} style={{ "--share": `${100 * Number(share?.[row] ?? 0)}%` }}>
+            <RowLink run={now} method={now.methods.indexOf(of)} row={row} />
+          </div>
+        ))}
+      </div>
+      <button class="link more" onClick={() => (tab.value = "events")}>all instructions</button>
+    </section>
+  );
+}
+
+function Files({ files }: { files: FileFact[] }) {
+  if (!files.length) return null;
+  return (
+    <section class="card" data-testid="files">
+      <h3>Files</h3>
+      <table class="simple">
+        <tbody>
+          {files.map((file) => (
+            <tr key={file.role + file.name}>
+              <td class="muted">{file.role}</td>
+              <td><Text text={file.name} /></td>
+              <td class="number"><Figure text={formatBytes(file.bytes)} value={file.bytes} /></td>
+              <td class="mono muted" title={file.sha256 ? `SHA-256 ${file.sha256}` : undefined}>{file.sha256 ? `${file.sha256.slice(0, 12)}…` : ""}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function SectionCard({ section }: { section: Section }) {
+  const { table } = section;
+  const columns = table.columns.length;
+  const wide = !section.facts && columns > 5;
+  return (
+    <section class={wide ? "card wide" : "card"} data-testid={`section-${section.name}`}>
+      <h3>{visible(table.title || section.name.replaceAll("_", " "))}</h3>
+      {section.facts ? <Facts table={table} /> : <SimpleTable table={table} />}
+      {table.notes.map((note) => <p class="muted" key={note}>{visible(note)}</p>)}
+    </section>
+  );
+}
