@@ -17,7 +17,9 @@ _EXTRAS: dict[str, str | None] = {
     "perfetto": "perfetto",
     "pyarrow": "parquet",
     "safetensors": "safetensors",
+    "prompt_toolkit": "debugger",
     "tensorboard": "tensorboard",
+    "textual": "debugger",
     "torch": "torch",
 }
 

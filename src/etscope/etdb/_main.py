@@ -70,8 +70,9 @@ def command(
     paths = [*files, *([debug_buffer] if debug_buffer is not None else [])]
     opened = Files(forced=force).opened(*paths)
     session = Session.of(opened, inputs=given, source_unit=source_unit)
+    first = [*commands, *([f"source {script}"] if script is not None else [])]
     if tui:
-        return _full_screen(session, commands)
+        return _full_screen(session, first)
 
     def say(result: Result) -> None:
         if as_json:
@@ -79,7 +80,6 @@ def command(
         else:
             show(result, echo=not batch)
 
-    first = [*commands, *([f"source {script}"] if script is not None else [])]
     code = 0
     ended = False
     for line in first:
@@ -97,15 +97,16 @@ def command(
 
 
 def _full_screen(session: Any, commands: Sequence[str]) -> int:
-    from etscope.errors import UsageError
-    from etscope.etdb._prompt import interact
+    from etscope.etdb._prompt import interact, show
 
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        from etscope.etdb._tui import run_tui
+
+        return run_tui(session, commands)
+    print("no terminal: plain lines instead of --tui", file=sys.stderr)
     for line in commands:
-        session.execute(line)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        print("no terminal: plain lines instead of --tui", file=sys.stderr)
-        return interact(session)
-    raise UsageError("--tui is not here yet")
+        show(session.execute(line))
+    return interact(session)
 
 
 def _write_json(result: Any, debugger: Any) -> None:

@@ -1,0 +1,221 @@
+"""The full-screen face: modules, source, values and a console that follow the current operator.
+
+The application is made inside of a function: textual is an extra, and slow to import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from etscope.analysis.correlate import is_operator
+from etscope.analysis.places import module_path
+from etscope.errors import EtscopeError
+from etscope.etdb._complete import Completer
+from etscope.etdb._describe import stop_lines, value_lines
+from etscope.etdb._session import Result, Session
+from etscope.etdb._show import text_of
+from etscope.etdb._target import Stop
+from etscope.optional import require
+from etscope.views.people import visible
+
+
+def run_tui(session: Session, commands: Sequence[str] = ()) -> int:
+    """Show the face until the person leaves it, and do `commands` in it first. Raises
+    `MissingDependencyError` without textual."""
+    face(session, commands).run()
+    return 0
+
+
+def face(session: Session, commands: Sequence[str] = ()) -> Any:
+    """The application; tests drive it without a terminal."""
+    require("textual", wanted_by="etdb --tui")
+    from rich.text import Text
+    from textual.app import App, ComposeResult
+    from textual.binding import Binding
+    from textual.containers import Horizontal, Vertical
+    from textual.suggester import Suggester
+    from textual.widgets import Footer, Input, RichLog, Static, Tree
+
+    completer = Completer(session.debugger)
+
+    class Words(Suggester):
+        async def get_suggestion(self, value: str) -> str | None:
+            word, found = completer.complete(value)
+            return value[: len(value) - len(word)] + found[0] if word and found else None
+
+    class Face(App[int]):
+        TITLE = "etdb"
+        ENABLE_COMMAND_PALETTE = False
+        CSS = """
+        #panes { height: 3fr; }
+        #modules { width: 34%; border: round $primary; }
+        #right { width: 1fr; }
+        #source, #values { border: round $primary; height: 1fr; overflow: auto; padding: 0 1; }
+        #console { height: 2fr; border: round $primary; padding: 0 1; }
+        #line { dock: bottom; margin-bottom: 1; border: none; height: 1; }
+        """
+        BINDINGS: ClassVar = [
+            Binding("f5", "do('continue')", "continue"),
+            Binding("f10", "do('next')", "next"),
+            Binding("f11", "do('step')", "step"),
+            Binding("f9", "do('reverse-step')", "back"),
+            Binding("f6", "switch", "console/tree"),
+            Binding("ctrl+d", "quit", "quit"),
+        ]
+
+        def compose(self) -> ComposeResult:
+            with Horizontal(id="panes"):
+                yield Tree("modules", id="modules")
+                with Vertical(id="right"):
+                    yield Static(id="source", markup=False)
+                    yield Static(id="values", markup=False)
+            yield RichLog(id="console", wrap=True, markup=False)
+            yield Input(id="line", placeholder="(etdb) help", suggester=Words(case_sensitive=True))
+            yield Footer()
+
+        def on_mount(self) -> None:
+            self._past: list[str] = []
+            self._at = 0
+            self._leaves: dict[str, Any] = {}
+            for title, name in (("Modules", "modules"), ("Source", "source"), ("Values", "values")):
+                self.query_one(f"#{name}").border_title = title
+            self.query_one("#console").border_title = "Console"
+            self._fill()
+            self._follow()
+            self.query_one("#line").focus()
+            for line in commands:
+                self.do(line)
+
+        # -- console
+
+        def on_input_submitted(self, event: Input.Submitted) -> None:
+            event.input.value = ""
+            self.do(event.value)
+
+        def on_key(self, event: Any) -> None:
+            line = self.query_one("#line", Input)
+            if event.key not in ("up", "down") or not line.has_focus:
+                return
+            self._at = min(max(self._at + (-1 if event.key == "up" else 1), 0), len(self._past))
+            line.value = self._past[self._at] if self._at < len(self._past) else ""
+            line.cursor_position = len(line.value)
+            event.stop()
+
+        def action_do(self, line: str) -> None:
+            self.do(line)
+
+        def action_switch(self) -> None:
+            line = self.query_one("#line")
+            (self.query_one("#modules") if line.has_focus else line).focus()
+
+        def do(self, line: str) -> None:
+            if line.strip():
+                self._past.append(line)
+            self._at = len(self._past)
+            files = session.debugger.files
+            result = session.execute(line)
+            log = self.query_one("#console", RichLog)
+            log.write(Text(f"(etdb) {visible(line)}", style="bold"))
+            for text in _lines_of(result, max(log.size.width - 2, 40)):
+                log.write(Text(text))
+            if result.answer.ends:
+                self.exit(0)
+                return
+            if session.debugger.files is not files:
+                self._fill()
+            self._follow()
+
+        # -- panes
+
+        def _fill(self) -> None:
+            tree = self.query_one("#modules", Tree)
+            tree.clear()
+            self._leaves = {}
+            tree.root.expand()
+            groups: dict[str, Any] = {"": tree.root}
+            for path, name in _operators(session):
+                place = _group(groups, path)
+                self._leaves[name] = place.add_leaf(visible(name), data=name)
+
+        def on_tree_node_selected(self, event: Any) -> None:
+            if event.node.data is not None:
+                self.do(f"select {event.node.data}")
+
+        def _follow(self) -> None:
+            stop = session.debugger.stop
+            self.query_one("#source", Static).update(_source(session, stop))
+            self.query_one("#values", Static).update(_values(session, stop))
+            leaf = None if stop is None else self._leaves.get(stop.node or stop.name)
+            if leaf is not None:
+                above = leaf.parent
+                while above is not None:
+                    above.expand()
+                    above = above.parent
+                tree = self.query_one("#modules", Tree)
+                self.call_after_refresh(tree.move_cursor, leaf)
+                self.call_after_refresh(tree.scroll_to_node, leaf)
+
+    return Face()
+
+
+def _group(groups: dict[str, Any], path: str) -> Any:
+    """The tree's branch of a module, with those around it."""
+    if path not in groups:
+        above, _, name = path.rpartition(".")
+        groups[path] = _group(groups, above).add(visible(name))
+    return groups[path]
+
+
+def _operators(session: Session) -> Iterator[tuple[str, str]]:
+    """(module, name) of what can be stopped at, in order of execution."""
+    debugger = session.debugger
+    try:
+        nodes = list(debugger.files.edge(debugger.method).graph.walk())
+    except EtscopeError:
+        target = debugger.target
+        for stop in target.stops if target is not None else ():
+            if stop.loop_pass == 0:
+                yield stop.module or "", stop.node or stop.name
+        return
+    for node in nodes:
+        if is_operator(node):
+            yield module_path(node) or "", node.name
+
+
+def _lines_of(result: Result, width: int) -> list[str]:
+    lines = text_of(result.answer, width).rstrip("\n").split("\n") if result.answer.items else []
+    return lines if result.error is None else [*lines, f"error: {result.error}"]
+
+
+def _source(session: Session, stop: Stop | None) -> str:
+    if stop is None:
+        over = session.debugger.ended
+        return "the run is over" if over else "start: stop at the first operator"
+    from etscope.etdb._commands.source import list_
+
+    return _told(lambda: text_of(list_(session.debugger, "")))
+
+
+def _values(session: Session, stop: Stop | None) -> str:
+    if stop is None:
+        return ""
+    from etscope.etdb._commands._common import displayed
+
+    debugger = session.debugger
+    lines = [visible(line) for line in stop_lines(debugger, stop)]
+    target = debugger.some_target()
+    for number, value in enumerate(target.device_values(stop.position)):
+        lines += [f"${number} = {line}" for line in value_lines(value)[:1]]
+        lines += value_lines(value)[1:]
+    for number, expression in debugger.displays.items():
+        lines += displayed(debugger, number, expression)
+    return "\n".join(lines)
+
+
+def _told(make: Callable[[], str]) -> str:
+    """What is made, or why it cannot be."""
+    try:
+        return make()
+    except EtscopeError as error:
+        return str(error.message)
