@@ -52,6 +52,9 @@ COMMANDS: dict[str, CommandSpec] = {
     "numerics": CommandSpec(
         "etscope.cli.numerics", "Find the operator whose numbers go wrong, and its line."
     ),
+    "evaluate": CommandSpec(
+        "etscope.cli.evaluate", "Run a dataset on the runtime, compare each sample with PyTorch."
+    ),
     "convert": CommandSpec(
         "etscope.cli.convert", "Export the events: Perfetto, Chrome, speedscope, Parquet, CSV…"
     ),

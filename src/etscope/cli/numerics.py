@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from etscope.cli._evaluation import DatasetOptions, dataset_options
 from etscope.cli._open import FILE, open_trace, read_inputs, trace_options
 from etscope.cli._options import output_options
 
 if TYPE_CHECKING:
     from etscope.analysis.numerics_rows import Numerics
     from etscope.analysis.trace import Trace
+    from etscope.evaluation import Evaluation
     from etscope.model.table import Table
 
 GRAPHS = {"edge": "edge_dialect_exported_program", "exported": "exported_program"}
@@ -26,6 +29,7 @@ _COLUMNS = (
 @click.command(short_help="Find the operator whose numbers go wrong, and its line.")
 @trace_options
 @click.option("--inputs", type=FILE, metavar="FILE", help="The inputs that ran: .pt, .npz, …")
+@functools.partial(dataset_options, required=False)
 @click.option(
     "--metric", default="sqnr", show_default=True, metavar="NAME", help="Metric of the errors."
 )
@@ -69,6 +73,7 @@ def command(
     force: bool,
     source_unit: str,
     inputs: str | None,
+    dataset_options: DatasetOptions,
     metric: str,
     tolerance: float | None,
     graph: str,
@@ -90,17 +95,28 @@ def command(
     operator is wrong when its local error is worse than the limit: the tolerance, or a multiple of
     what rounding alone does (noise).
 
-    Exit code 1 when an operator is wrong.
+    With --dataset each sample is the inputs of one run, in order, and what is shown is of all runs.
+
+    Exit code 1 when an operator is wrong, or there are NaN that the reference has not.
     """
-    from etscope.cli._output import write_tables
+    from etscope.cli._output import for_people, write_tables
     from etscope.cli._progress import progress
     from etscope.cli._quiet import quiet
 
+    dataset_options.check(for_people(format, output))
     if plot is not None:
         from etscope.views.figures import checked_suffix
 
         checked_suffix(plot)
     trace = open_trace(dump, etrecord, debug_buffer, program, force=force)
+    if dataset_options.dataset is not None:
+        if inputs is not None or coverage:
+            from etscope.errors import UsageError
+
+            other = "--coverage" if inputs is None else "--inputs"
+            raise UsageError(f"--dataset and {other} exclude each other")
+        many = _evaluated(trace, dataset_options, metric, tolerance, GRAPHS[graph], method, run)
+        return dataset_options.write(many, sort, limit, plot, columns, format, output, color)
     with progress("computing the reference"), quiet():
         found = _diagnosed(trace, program, inputs, metric, tolerance, GRAPHS[graph], method, run)
     if plot is not None:
@@ -143,6 +159,33 @@ def _diagnosed(
         inputs=given,
         bundle=None if program is None else read_program_file(program)[1],
     )
+
+
+def _evaluated(
+    trace: Trace,
+    options: DatasetOptions,
+    metric: str,
+    tolerance: float | None,
+    graph: str,
+    method: str | None,
+    run: int | None,
+) -> Evaluation:
+    from etscope.cli._quiet import quiet
+    from etscope.cli._samples import counting
+    from etscope.evaluation import evaluate_dump
+
+    with counting("comparing runs") as progress, quiet():
+        return evaluate_dump(
+            trace,
+            options.dataset,
+            method=method,
+            metric=metric,
+            tolerance=tolerance,
+            reference_graph=graph,
+            run=run,
+            progress=progress,
+            **options.asked,
+        )
 
 
 def _shown(table: Table) -> list[str]:

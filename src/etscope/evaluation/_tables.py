@@ -214,7 +214,7 @@ def summary_table(found: Evaluation) -> Table:
     values = {
         name: [row[place] for row in rows] for place, name in enumerate(("what", "count", "share"))
     }
-    title = f"{found.method} on {total} samples"
+    title = f"{found.method} on a dataset"
     return Table(columns=columns, values=values, title=title, notes=found.notes)
 
 
