@@ -23,6 +23,7 @@ RANKS: dict[str, float] = {
     "etrecord": 5,
     "bundled_program": 5,
     "inspector": 6,
+    "intermediate_output_tap": 6,
     "export": 7,
     "run": 7,
     "web": 7,

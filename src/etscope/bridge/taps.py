@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.exported_program import ModuleCallEntry
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
     ExportGraphSignature,
     OutputKind,
@@ -256,18 +256,22 @@ def _user_outputs(program: ExportedProgram) -> list[Any]:
 
 def _calls(calls: Sequence[ModuleCallEntry], count: int) -> list[ModuleCallEntry]:
     """How the program is called, with more leaves at the end of what it returns."""
-    found = []
-    for call in calls:
-        signature = call.signature
-        if call.fqn == "" and signature is not None and count:
-            spec = signature.out_spec
-            returned = pytree.tree_unflatten([0] * spec.num_leaves, spec)
-            own = returned if type(returned) is tuple else (returned,)
-            signature = replace(
-                signature,
-                # Without names: passes rename values, and torch checks only names.
-                outputs=[*signature.outputs, *(TensorArgument("") for _ in range(count))],
-                out_spec=pytree.tree_flatten((*own, *([0] * count)))[1],
-            )
-        found.append(ModuleCallEntry(call.fqn, signature))
-    return found
+    return [
+        ModuleCallEntry(call.fqn, with_more_outputs(call.signature, count))
+        if call.fqn == "" and call.signature is not None
+        else call
+        for call in calls
+    ]
+
+
+def with_more_outputs(signature: ModuleCallSignature, count: int) -> ModuleCallSignature:
+    """The signature of a program that returns `count` further leaves, in a tuple with its own."""
+    spec = signature.out_spec
+    returned = pytree.tree_unflatten([0] * spec.num_leaves, spec)
+    own = returned if type(returned) is tuple else (returned,)
+    return replace(
+        signature,
+        # Without names: passes rename values, and torch checks only names.
+        outputs=[*signature.outputs, *(TensorArgument("") for _ in range(count))],
+        out_spec=pytree.tree_flatten((*own, *([0] * count)))[1],
+    )
