@@ -16,6 +16,7 @@ import numpy as np
 
 from etscope.analysis.graph_names import short_name
 from etscope.analysis.graph_views_executed import EXECUTED, executed_graph
+from etscope.analysis.graph_views_memory import given_bytes
 from etscope.analysis.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.memory import memory_plan
 from etscope.analysis.node_times import NodeTime, NodeTimes, kernel_labels, node_times
@@ -26,8 +27,7 @@ from etscope.analysis.trace import Trace
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord import EDGE, EXPORTED, RecordView
 from etscope.formats.pte import Program, read_pte
-from etscope.formats.scalar_type import scalar_type_of
-from etscope.model.graph import Graph, Node, TensorSpec
+from etscope.model.graph import Graph, Node
 
 __all__ = [
     "EXECUTED",
@@ -37,6 +37,7 @@ __all__ = [
     "NodeMeasure",
     "ViewNode",
     "graph_views",
+    "view_keys",
 ]
 
 STATISTICS = ("avg", "p50", "p90", "min", "max", "first")
@@ -240,6 +241,25 @@ def graph_views(
     return tuple(maker.view(key) for key in known if only is None or key in only)
 
 
+def view_keys(
+    record: RecordView | None = None, trace: Trace | None = None, program: Program | None = None
+) -> tuple[str, ...]:
+    """The keys of the views that `graph_views` makes of the same arguments."""
+    record = record if record is not None or trace is None else trace.record
+    return tuple(_keys(record, _program(record, trace, program)))
+
+
+def _keys(record: RecordView | None, program: Program | None) -> Mapping[str, str]:
+    """Key -> the graph's name in the record, or "executed/<method>"."""
+    names = [] if record is None else list(record.graph_names)
+    order = {EXPORTED: 0, EDGE: 1}
+    names.sort(key=lambda name: order.get(name.partition("/")[0], 2))
+    found = {_key(record, name): name for name in names}
+    methods = [] if program is None else [method.name for method in program.methods]
+    found.update((f"{EXECUTED}/{method}", f"{EXECUTED}/{method}") for method in methods)
+    return found
+
+
 def _program(
     record: RecordView | None, trace: Trace | None, program: Program | None
 ) -> Program | None:
@@ -264,14 +284,7 @@ class _Views:
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        """Key -> the graph's name in the record, or "executed/<method>"."""
-        names = [] if self._record is None else list(self._record.graph_names)
-        order = {EXPORTED: 0, EDGE: 1}
-        names.sort(key=lambda name: order.get(name.partition("/")[0], 2))
-        found = {_key(self._record, name): name for name in names if self._record is not None}
-        methods = [] if self._program is None else [m.name for m in self._program.methods]
-        found.update((f"{EXECUTED}/{method}", f"{EXECUTED}/{method}") for method in methods)
-        return found
+        return _keys(self._record, self._program)
 
     def view(self, key: str) -> GraphView:
         name = self.names[key]
@@ -294,7 +307,7 @@ class _Views:
             nodes=nodes,
             profile=profile,
             times={} if times is None else _measures(nodes, times),
-            memory={n.key: size for n in nodes if (size := _given_bytes(n.node)) is not None},
+            memory={n.key: size for n in nodes if (size := given_bytes(n.node)) is not None},
             live=self._live(linked, nodes),
         )
 
@@ -464,30 +477,3 @@ def _relative(path: str | None, box: tuple[str, ...]) -> tuple[str, ...]:
     parts = tuple(path.split(".")) if path else ()
     shared = _shared([parts, box])
     return parts[shared:]
-
-
-# -- memory
-
-
-def _given_bytes(node: Node) -> int | None:
-    """Bytes of the tensors that the node gives; None if it gives none, or a size is not known."""
-    if node.kind == "output":
-        return None
-    sizes = [_nbytes(value.tensor) for value in node.outputs if value.tensor is not None]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if known and len(known) == len(sizes) else None
-
-
-def _nbytes(spec: TensorSpec) -> int | None:
-    sizes: list[int] = []
-    for position, size in enumerate(spec.shape):
-        hint = spec.hints[position] if position < len(spec.hints) else None
-        known = size if isinstance(size, int) else hint
-        if known is None:
-            return None
-        sizes.append(known)
-    try:
-        kind = scalar_type_of(spec.dtype)
-    except UsageError:
-        return None
-    return kind.nbytes(math.prod(sizes))

@@ -6,8 +6,9 @@ inside, what the graph inside gives goes to the call, and from there on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from etscope.analysis.graph_views import GraphView, ViewNode
 from etscope.analysis.graph_views_executed import ExecutedGraph
@@ -42,6 +43,62 @@ def edges(view: GraphView) -> Iterator[Edge]:
             output = names.index(value) if value in names else 0
             tensor = maker.outputs[output].tensor if maker.outputs else None
             yield Edge(source, output, node.key, position, value, tensor)
+
+
+def own_times(view: GraphView, statistic: str) -> dict[str, float]:
+    """A statistic of the time at each node, in ticks, such that boxes add up, by key: what stands
+    at a call that opens is what the nodes inside do not account for.
+
+    The times inside a call that hold one another are left out, and the call has all of its time.
+    """
+    values: dict[str, float] = {}
+    within: dict[str, float] = {}
+    for node in reversed(view.nodes):  # inner nodes first
+        time = view.times.get(node.key)
+        inside = within.get(node.key, 0.0)
+        if time is None:
+            own = 0.0
+        elif node.opens and view.rest(node.key) is None and inside:
+            # The times inside hold one another: that of the call says more.
+            for inner in _below(view, node.key):
+                values.pop(inner.key, None)
+            own, inside = time.statistic(statistic), 0.0
+            values[node.key] = own
+        else:
+            own = max(time.statistic(statistic) - (inside if node.opens else 0.0), 0.0)
+            values[node.key] = own
+        if node.call is not None:
+            within[node.call] = within.get(node.call, 0.0) + own + inside
+    return {key: value for key, value in values.items() if not math.isnan(value)}
+
+
+def _below(view: GraphView, call: str) -> Iterator[ViewNode]:
+    for node in view.below.get(call, ()):
+        yield node
+        yield from _below(view, node.key)
+
+
+def without_delegates(view: GraphView) -> GraphView:
+    """The view with delegates closed: their calls are nodes like others."""
+    nodes: list[ViewNode] = []
+    opened: set[str | None] = {None}
+    for node in view.nodes:
+        if node.call not in opened:
+            continue
+        if node.node.delegate is not None and node.opens:
+            node = replace(node, opens=False, scope=node.scope[:-1])
+        elif node.opens:
+            opened.add(node.key)
+        nodes.append(node)
+    kept = {node.key for node in nodes}
+    return replace(
+        view,
+        nodes=tuple(nodes),
+        times={key: time for key, time in view.times.items() if key in kept},
+        memory={key: size for key, size in view.memory.items() if key in kept},
+        live={key: size for key, size in view.live.items() if key in kept},
+        errors={key: error for key, error in view.errors.items() if key in kept},
+    )
 
 
 class _Flow:

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import click
 
 from etscope.units import TimeScale
-from etscope.views import TABLE_VIEWS
+from etscope.views import GRAPH_VIEWS, TABLE_VIEWS
 
-__all__ = ["UNITS", "output_options", "table_options"]
+__all__ = ["UNITS", "graph_output_options", "output_options", "table_options"]
 
 UNITS = [scale.value for scale in TimeScale]
 
@@ -41,12 +41,21 @@ def output_options(function: _Function) -> _Function:
 
     `output` is a path, or None for standard output; "-" is standard output too.
     """
+    return _output_options(function, list(TABLE_VIEWS))
+
+
+def graph_output_options(function: _Function) -> _Function:
+    """`output_options` with the formats of graphs beside those of tables."""
+    return _output_options(function, [*TABLE_VIEWS, *GRAPH_VIEWS])
+
+
+def _output_options(function: _Function, formats: list[str]) -> _Function:
     return _applied(
         function,
         click.option(
             "--format",
             "-f",
-            type=click.Choice(list(TABLE_VIEWS)),
+            type=click.Choice(formats),
             help="Form of the output. Default: by the suffix of --output, else table.",
         ),
         click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from etscope.cli._open import FILE, SOURCE_UNITS, open_trace
-from etscope.cli._options import output_options, table_options
+from etscope.cli._options import graph_output_options, table_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 @click.option("--dump", "-d", type=FILE, metavar="DUMP", help="The ETDump of a run, for times.")
 @click.option("--program", "-p", type=FILE, metavar="PTE", help="The .pte file that ran.")
 @click.option(
+    "--debug-buffer", "-b", type=FILE, metavar="BIN", help="Logged tensors, for errors in graphs."
+)
+@click.option("--inputs", type=FILE, metavar="FILE", help="The inputs that ran, for the same.")
+@click.option(
     "--source-unit",
     type=click.Choice(SOURCE_UNITS),
     default="ns",
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
     help="Show the nodes inside lowered modules, below their calls.",
 )
 @table_options
-@output_options
+@graph_output_options
 def command(
     record: str,
     name: str | None,
@@ -52,6 +56,8 @@ def command(
     node: str | None,
     dump: str | None,
     program: str | None,
+    debug_buffer: str | None,
+    inputs: str | None,
     source_unit: str,
     force: bool,
     into_delegates: bool,
@@ -70,12 +76,39 @@ def command(
     of branches and lowered modules below the node that calls them.
 
     Of a .pte file the instructions of its methods are listed, or of the method NAME.
+
+    --format dot, graph-json, model-explorer and node-data write graphs instead of a table, all of
+    them unless one is named; "executed" is the program with its delegates opened. For node-data
+    --columns names the number: avg, p50, p90, min, max, first, bytes, live_bytes, total_error or
+    local_error.
     """
+    from etscope.cli._graph_exports import GraphFiles, is_graph_format, write_graph_files
     from etscope.cli._output import write_reports, write_tables
     from etscope.errors import UsageError
     from etscope.formats.identify import PTE, identify
     from etscope.model.report import filled_columns
 
+    if is_graph_format(format, output):
+        if tree or node or select or sort or limit is not None:
+            raise click.UsageError(
+                "--tree --node --select --sort --limit are for tables: a graph is written whole."
+            )
+        if columns is not None and len(columns) != 1:
+            raise click.UsageError("--columns names one number for --format node-data.")
+        write_graph_files(
+            GraphFiles(record, dump, program, debug_buffer, inputs, force),
+            name,
+            _scale(source_unit, unit),
+            None if columns is None else columns[0],
+            into_delegates,
+            format,
+            output,
+        )
+        return
+    if debug_buffer or inputs:
+        raise click.UsageError(
+            "--debug-buffer and --inputs are for errors in graphs: --format graph-json, node-data"
+        )
     if identify(record) == PTE:
         if tree or node or select or dump or sort:
             raise UsageError(

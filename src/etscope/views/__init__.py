@@ -15,16 +15,23 @@ from etscope.errors import UsageError
 from etscope.views.output import open_output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etscope.analysis.graph_views import GraphView
+    from etscope.analysis.scale import Scale
     from etscope.model.table import Table
     from etscope.model.timeline import Timeline
 
 __all__ = [
+    "GRAPH_VIEWS",
     "TABLE_VIEWS",
     "TIMELINE_VIEWS",
     "ViewSpec",
     "format_of",
+    "save_graphs",
     "save_table",
     "save_timeline",
+    "write_graphs",
     "write_table",
     "write_timeline",
 ]
@@ -66,6 +73,19 @@ TIMELINE_VIEWS: dict[str, ViewSpec] = {
     ),
 }
 
+GRAPH_VIEWS: dict[str, ViewSpec] = {
+    "dot": ViewSpec("etscope.views.dot:write", ".dot", "one graph for Graphviz"),
+    "graph-json": ViewSpec("etscope.views.graph_json:write", ".graph.json", "nodes and edges"),
+    "model-explorer": ViewSpec(
+        "etscope.views.model_explorer:write", ".explorer.json", "graphs for Model Explorer"
+    ),
+    "node-data": ViewSpec(
+        "etscope.views.model_explorer:write_node_data",
+        ".nodedata.json",
+        "numbers of nodes for Model Explorer",
+    ),
+}
+
 
 def write_table(
     table: Table, format: str, out: IO[Any], *, width: int | None = None, color: bool | None = None
@@ -82,6 +102,16 @@ def write_table(
 def write_timeline(timeline: Timeline, format: str, out: IO[Any]) -> None:
     """Write `timeline` to an open stream in a format of `TIMELINE_VIEWS`."""
     _writer(_spec(TIMELINE_VIEWS, format, "timeline"))(timeline, out)
+
+
+def write_graphs(
+    views: Sequence[GraphView], format: str, out: IO[Any], *, scale: Scale, **options: Any
+) -> None:
+    """Write graphs to an open stream in a format of `GRAPH_VIEWS`; times are in `scale`'s unit.
+
+    options: `overlay` of "node-data", see `etscope.views.model_explorer`.
+    """
+    _writer(_spec(GRAPH_VIEWS, format, "graph"))(views, out, scale=scale, **options)
 
 
 def save_table(
@@ -108,6 +138,20 @@ def save_timeline(
     format = format or format_of(path, TIMELINE_VIEWS, default="perfetto")
     with open_output(path, binary=_spec(TIMELINE_VIEWS, format, "timeline").binary) as out:
         write_timeline(timeline, format, out)
+
+
+def save_graphs(
+    views: Sequence[GraphView],
+    path: str | os.PathLike[str],
+    format: str | None = None,
+    *,
+    scale: Scale,
+    **options: Any,
+) -> None:
+    """Write graphs to a file, or to standard output ("-"); see `write_graphs`, `save_table`."""
+    format = format or format_of(path, GRAPH_VIEWS, default="graph-json")
+    with open_output(path) as out:
+        write_graphs(views, format, out, scale=scale, **options)
 
 
 def format_of(path: str | os.PathLike[str], views: Mapping[str, ViewSpec], *, default: str) -> str:

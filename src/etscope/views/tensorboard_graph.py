@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from etscope.analysis.graph_views import STATISTICS, GraphView, ViewNode
-from etscope.analysis.graph_views_flow import edges
+from etscope.analysis.graph_views_flow import edges, own_times
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.node_table import tensor_text
 from etscope.analysis.places import module_path, module_type, user_line
@@ -81,7 +81,7 @@ def profiles(view: GraphView, source: TimeScale) -> Iterator[Profile]:
     scale = Scale(source, target)
     if view.times:
         for statistic in STATISTICS:
-            values = node_times(view, statistic)
+            values = own_times(view, statistic)
             yield Profile(
                 time_tag(statistic, source),
                 {key: float(scale(value)) for key, value in values.items()},
@@ -95,36 +95,6 @@ def profiles(view: GraphView, source: TimeScale) -> Iterator[Profile]:
         levels = {key: found for key, e in view.errors.items() if (found := error(e)) is not None}
         if levels:
             yield Profile(f"{title} [1 µs shown = 1 dB over -200 dB]", levels, {}, summed=False)
-
-
-def node_times(view: GraphView, statistic: str) -> dict[str, float]:
-    """A statistic of the time at each node, in ticks, such that the boxes add up: what stands at a
-    call that opens is what the nodes inside do not account for."""
-    values: dict[str, float] = {}
-    within: dict[str, float] = {}
-    for node in reversed(view.nodes):  # inner nodes first
-        time = view.times.get(node.key)
-        inside = within.get(node.key, 0.0)
-        if time is None:
-            own = 0.0
-        elif node.opens and view.rest(node.key) is None and inside:
-            # The times inside hold one another: that of the call says more.
-            for inner in _below(view, node.key):
-                values.pop(inner.key, None)
-            own, inside = time.statistic(statistic), 0.0
-            values[node.key] = own
-        else:
-            own = max(time.statistic(statistic) - (inside if node.opens else 0.0), 0.0)
-            values[node.key] = own
-        if node.call is not None:
-            within[node.call] = within.get(node.call, 0.0) + own + inside
-    return {key: value for key, value in values.items() if not math.isnan(value)}
-
-
-def _below(view: GraphView, call: str) -> Iterator[ViewNode]:
-    for node in view.below.get(call, ()):
-        yield node
-        yield from _below(view, node.key)
 
 
 def _decibels(metric: str, value: float | None) -> int | None:
