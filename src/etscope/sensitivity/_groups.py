@@ -35,16 +35,21 @@ class Group:
     sources: frozenset[str]
 
 
+def check_grouping(by: str, select: str | None) -> None:
+    """Raise `UsageError` for a grouping that is not known, and for what is no selector."""
+    if by not in GROUPINGS:
+        raise UsageError(f"there is no grouping {by!r}", hint=f"it is {', '.join(GROUPINGS)}")
+    if select is not None:
+        Selector(select)
+
+
 def groups_of(units: Sequence[Unit], by: str, select: str | None = None) -> list[Group]:
     """The groups, in execution order. What only moves int8 values is in none: it loses nothing.
 
     select: a selector; only units that it picks are in the groups.
 
-    Raises `UsageError` for a grouping that is not known, `MissingDataError` when `select` picks
-    nothing.
+    Raises `MissingDataError` when `select` picks nothing.
     """
-    if by not in GROUPINGS:
-        raise UsageError(f"there is no grouping {by!r}", hint=f"it is {', '.join(GROUPINGS)}")
     lossy = [unit for unit in units if not unit.moves]
     if select is not None:
         lossy = [unit for unit in lossy if picks(Selector(select), unit)]

@@ -26,7 +26,7 @@ from etscope.formats.replacing import make_folder, replacing
 from etscope.formats.source import PathLike
 from etscope.model.selector import Selector
 from etscope.optional import require
-from etscope.sensitivity._groups import MODULE, Group, groups_of, neighbours
+from etscope.sensitivity._groups import MODULE, Group, check_grouping, groups_of, neighbours
 from etscope.sensitivity._measure import Samples, measured, timed
 from etscope.sensitivity._search import Search
 from etscope.sensitivity._source import sources_of
@@ -94,6 +94,7 @@ def sensitivity(
     sense; `MismatchError` for the state of another search.
     """
     found_metric = _checked(metric, tolerance, rounds, isolate, timeout, folder, resume)
+    check_grouping(group, select)
     require("torch", wanted_by="sensitivity")
     require("executorch.exir", wanted_by="sensitivity")
     from etscope.bridge import variants as bridge

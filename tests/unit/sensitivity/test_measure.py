@@ -1,0 +1,117 @@
+"""Numbers of several samples and outputs, verdicts, and the order of the rounds."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etscope.analysis.metrics import find_metric
+from etscope.errors import FormatError, MissingFileError
+from etscope.sensitivity import _measure
+from etscope.sensitivity._measure import Samples, measured, timed
+from etscope.sensitivity._state import key_of, open_state
+from etscope.sensitivity._variant import RUN, Variant, gain, is_good
+
+SQNR, MSE = find_metric("sqnr"), find_metric("mse")
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, outputs: list[list[Any]]) -> None:
+    monkeypatch.setattr(_measure, "_outputs", lambda *_: outputs)
+
+
+def samples(*expected: list[Any]) -> Samples:
+    return Samples("forward", [[] for _ in expected], expected)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "model.pte"
+    path.write_bytes(bytes(10))
+    return path
+
+
+def measure(program: Path, given: Samples, metric: Any = SQNR) -> Variant:
+    return measured(program, given, metric, isolate=False, timeout=None)
+
+
+def test_samples_are_taken_as_one_and_the_worst_output_counts(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ones = np.ones(4, np.float32)
+    answering(monkeypatch, [[ones * 1.1, ones], [ones * 10, ones * 1.01]])
+    found = measure(program, samples([ones, ones], [ones * 10, ones]))
+    noise = 4 * np.float64(np.float32(1.1) - np.float32(1)) ** 2
+    assert found.error == pytest.approx(10 * math.log10((4 + 400) / noise), abs=1e-4)
+    assert (found.worst_sample, found.size) == (0, 10)
+    assert found.worst == pytest.approx(20.0, abs=1e-3)
+
+
+def test_nan_is_never_good(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ones = np.ones(4, np.float32)
+    answering(monkeypatch, [[ones], [ones * np.nan]])
+    found = measure(program, samples([ones], [ones]))
+    assert found.error is not None and math.isnan(found.error)
+    assert found.worst_sample == 1
+    assert not is_good(SQNR, found.error, -1000)
+    answering(monkeypatch, [[np.ones(5, np.float32)]])
+    assert not is_good(SQNR, measure(program, samples([ones])).error, -1000)
+
+
+def test_a_run_that_fails_is_an_answer(program: Path) -> None:
+    found = measure(program, samples([np.ones(1)]))
+    assert found.failure == RUN and found.detail and found.error is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "number", "base", "expected"),
+    [
+        (SQNR, 30.0, 20.0, 10.0),
+        (MSE, 1.0, 3.0, 2.0),
+        (SQNR, math.nan, 20.0, None),
+        (SQNR, math.inf, math.inf, 0.0),
+        (SQNR, 20.0, -math.inf, math.inf),
+        (SQNR, None, 20.0, None),
+    ],
+)
+def test_a_gain_is_for_the_better(
+    metric: Any, number: float | None, base: float, expected: float | None
+) -> None:
+    assert gain(metric, number, base) == expected
+
+
+def test_rounds_are_interleaved(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[tuple[str, int]] = []
+
+    def median(path: Path, given: Samples, iterations: int, *_: Any) -> float:
+        order.append((path.name, iterations))
+        return {"a": 1e6, "b": 1e9}[path.name]
+
+    monkeypatch.setattr(_measure, "_median_ns", median)
+    times = timed({"x": Path("a"), "y": Path("b")}, samples([1.0]), 3, isolate=False, timeout=None)
+    assert {key: list(one) for key, one in times.items()} == {"x": [1.0] * 3, "y": [1000.0] * 3}
+    assert [name for name, _ in order[2:]] == ["a", "b", "b", "a", "a", "b"]
+    assert dict(order[2:]) == {"a": 50, "b": 3}
+
+
+def test_a_state_keeps_what_json_cannot(tmp_path: Path) -> None:
+    given = {"model": "m"}
+    state = open_state(tmp_path, given, resume=False)
+    known = {
+        key_of(["a"]): Variant(math.inf, -math.inf, 3, 10),
+        key_of(["b"]): Variant(failure="lower", detail="why"),
+    }
+    for key, variant in known.items():
+        state.add(key, variant)
+    again = open_state(tmp_path, given, resume=True)
+    assert again.variants == known
+    assert again.get(key_of(["b"])) == known[key_of(["b"])]
+    assert again.get(key_of(["a"])) is None  # its program is gone
+    (tmp_path / "state.json").write_text('{"version": 1}')
+    with pytest.raises(FormatError):
+        open_state(tmp_path, given, resume=True)
+    with pytest.raises(MissingFileError):
+        open_state(tmp_path / "nowhere", given, resume=True)
