@@ -21,6 +21,7 @@ _EXTRAS: dict[str, str | None] = {
     "tensorboard": "tensorboard",
     "textual": "debugger",
     "torch": "torch",
+    "werkzeug": "serve",
 }
 
 

@@ -70,6 +70,9 @@ COMMANDS: dict[str, CommandSpec] = {
     "report": CommandSpec(
         "etscope.cli.report", "Write an HTML report: graphs, times, lines, memory, numerics."
     ),
+    "serve": CommandSpec(
+        "etscope.cli.serve", "Show reports in a browser; they follow their files."
+    ),
     "slim": CommandSpec("etscope.cli.slim", "Shrink an ETRecord to what attribution needs."),
     "completion": CommandSpec("etscope.cli.completion", "Print the shell completion script."),
 }

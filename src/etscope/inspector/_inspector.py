@@ -135,6 +135,17 @@ class Inspector(NumericGaps, Reports):
             warn_no_debug_buffer()
         self.event_blocks: list[EventBlock] = [self._block(block) for block in self.trace.blocks]
 
+    @classmethod
+    def _of_trace(cls, trace: Trace, source: TimeScale, target: TimeScale) -> Inspector:
+        """An Inspector of what is open already."""
+        inspector = cls.__new__(cls)
+        inspector._source_time_scale, inspector._target_time_scale = source, target
+        inspector._factor = scale_factor(source, target)
+        inspector._delegate_metadata_parser = inspector._delegate_time_scale_converter = None
+        inspector._etrecord, inspector._bundle, inspector.trace = trace.record, None, trace
+        inspector.event_blocks = [inspector._block(block) for block in trace.blocks]
+        return inspector
+
     # -- from the engine's columns to upstream's objects
 
     def _block(self, block: Block) -> EventBlock:

@@ -12,25 +12,35 @@ from typing import TYPE_CHECKING, Any
 from etscope.analysis.scale import Scale
 from etscope.errors import EtscopeError, EtscopeWarning, MissingDataError
 from etscope.formats.debug_buffer import DebugBuffer
-from etscope.formats.etrecord import RecordFile, read_etrecord
+from etscope.formats.etrecord import RecordFile, RecordView, read_etrecord
 from etscope.formats.program_file import read_program_file
-from etscope.formats.source import open_source
+from etscope.formats.source import PathLike, open_source
 from etscope.inspector._inspector import Inspector
 from etscope.inspector._report_files import RunFiles, runs_of_files
 from etscope.inspector._saved_run import saved_program, saved_sections
 from etscope.model.report import Section
 from etscope.optional import available
 from etscope.units import TimeScale
-from etscope.views.page import FileFact, ReportInput
+from etscope.views.page import FileFact, ReportInput, document_of
+from etscope.views.page.inputs import NANOSECONDS
+from etscope.views.page.store import save_document
 
 if TYPE_CHECKING:
+    from etscope.analysis.graph_views import GraphView
     from etscope.analysis.numerics_rows import Numerics
     from etscope.analysis.trace import Trace
     from etscope.formats.bundled import BundledFile
     from etscope.formats.pte import Program
     from etscope.model.events import EventBlock
 
-__all__ = ["ReportOptions", "RunFiles", "input_of_trace", "report_inputs", "runs_of_files"]
+__all__ = [
+    "ReportOptions",
+    "RunFiles",
+    "input_of_trace",
+    "report_inputs",
+    "runs_of_files",
+    "save_report",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +278,31 @@ def input_of_trace(
         numerics=numerics,
         numerics_note=None if numerics is not None else note,
     )
+
+
+def save_report(
+    folder: PathLike,
+    name: str,
+    *,
+    trace: Trace | None = None,
+    record: RecordView | None = None,
+    program: Program | None = None,
+    views: Sequence[GraphView] | None = None,
+    numerics: Numerics | None = None,
+    scale: Scale = NANOSECONDS,
+) -> None:
+    """Keep the report of one run in a log directory of TensorBoard, for the tab of it. `views` are
+    its graphs, where they are at hand."""
+    known: dict[str, Any] = {"numerics": numerics, "scale": scale, "views": views}
+    if numerics is None:
+        known["numerics_note"] = "No numeric errors were written here."
+    if trace is None:
+        found = ReportInput(name, record=record, program=program, **known)
+    else:
+        inspector = Inspector._of_trace(trace, scale.source, scale.target)
+        blocks, files = inspector.event_blocks, list(_facts(trace))
+        found = ReportInput(name, trace=trace, blocks=blocks, files=files, **known)
+    save_document(folder, document_of([found], name))
 
 
 def _facts(trace: Trace) -> Iterator[FileFact]:

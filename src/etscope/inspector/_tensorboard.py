@@ -21,6 +21,7 @@ from etscope.formats.bundled import BundledFile
 from etscope.formats.etrecord import RecordView
 from etscope.formats.pte import Program
 from etscope.formats.source import PathLike
+from etscope.inspector._report import save_report
 from etscope.model.table import Column, Kind, Table
 from etscope.units import TimeScale
 from etscope.views.tensorboard import write_runs
@@ -50,7 +51,18 @@ def write_tensorboard(
     for found in numerics:
         views = with_errors(views, found)
     texts = {} if trace is None else tables(trace, Scale(source, target))
-    return write_runs(Path(logdir), views, texts, source)
+    names = write_runs(Path(logdir), views, texts, source)
+    save_report(
+        logdir,
+        Path(logdir).name,
+        trace=trace,
+        record=record,
+        program=program,
+        views=views,
+        numerics=next(iter(numerics), None),
+        scale=Scale(source, target),
+    )
+    return names
 
 
 def numerics_if_known(

@@ -31,13 +31,18 @@ from etscope.views.page.tables import Json, section_document
 from etscope.views.page.timeline import timeline_document
 
 SCHEMA = "etscope.report/1"
+_NAMED = 3  # runs that are named in the title
 
 
 def document_of(inputs: Sequence[ReportInput], title: str | None = None) -> Json:
-    """The `ReportDocument` of one or more runs: plain values that JSON can hold."""
+    """The `ReportDocument` of one or more runs: plain values that JSON can hold. `title` is the
+    names of the runs when none is given."""
+    names = [found.name for found in inputs]
+    if len(names) > _NAMED:
+        names[_NAMED:] = [f"{len(names) - _NAMED} more"]
     return {
         "schema": SCHEMA,
-        "title": title or " · ".join(found.name for found in inputs),
+        "title": title or " · ".join(names),
         "generator": f"etscope {__version__}",
         "runs": [_run(found, f"run{number}") for number, found in enumerate(inputs)],
     }
@@ -100,6 +105,8 @@ def _explanation(found: ReportInput) -> tuple[RecordView | None, Program | None]
 def _views(
     found: ReportInput, record: RecordView | None, program: Program | None
 ) -> tuple[GraphView, ...]:
+    if found.views is not None:
+        return tuple(found.views)
     if record is None and program is None:
         return ()
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from etscope.analysis.graph_views import GraphView
 from etscope.analysis.numerics_rows import Numerics
 from etscope.analysis.scale import Scale
 from etscope.analysis.trace import Trace
@@ -36,7 +37,8 @@ class ReportInput:
     blocks: the events as an `Inspector` has them, parallel to the trace's blocks. scale: from the
     dump's ticks to the report's times. sections: what the summary says first, of the run's
     environment. notes: sentences that a reader must know. numerics: the diagnosis of the run's
-    values; numerics_note: why there is none.
+    values; numerics_note: why there is none. views: the graphs, where they are at hand, with the
+    errors of `numerics`.
     """
 
     name: str
@@ -50,3 +52,4 @@ class ReportInput:
     notes: Sequence[str] = ()
     numerics: Numerics | None = None
     numerics_note: str | None = None
+    views: Sequence[GraphView] | None = None

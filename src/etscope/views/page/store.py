@@ -1,0 +1,70 @@
+"""Reports kept beside TensorBoard's event files, for its tab of them."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from etscope.errors import FormatError, reading
+from etscope.formats.exported_json import mapping, parse_json
+from etscope.formats.replacing import replacing
+from etscope.formats.source import PathLike
+from etscope.views.strict_json import dumps
+
+FILE_NAME = "executorch.report.json.gz"
+# A log directory may be anything, of any size: so many folders are looked into, so deep.
+_MOST_FOLDERS = 2_000
+_DEEPEST = 8
+MOST_BYTES = 256 << 20  # of one document, unpacked
+
+
+def save_document(folder: PathLike, document: Mapping[str, Any]) -> Path:
+    """Write a report's document into a log directory (gzip), in the place of one that is there."""
+    path = Path(folder) / FILE_NAME
+    # No name and no time in the header: equal data gives equal files.
+    with replacing(path) as out, gzip.GzipFile("", "wb", 6, out, mtime=0) as packed:
+        packed.write(dumps(document).encode())
+    return path
+
+
+def find_documents(logdir: PathLike) -> dict[str, Path]:
+    """The documents in a log directory and the folders in it, by the folder's path below it ("."
+    for its own). Links to folders are not followed."""
+    root = Path(logdir)
+    return {_name(root, folder): folder / FILE_NAME for folder in _folders(root)}
+
+
+def has_documents(logdir: PathLike) -> bool:
+    """Whether there is one at all: stops at the first."""
+    return next(_folders(Path(logdir)), None) is not None
+
+
+def load_document(path: PathLike) -> dict[str, Any]:
+    """A document that `save_document` wrote. Raises `FormatError` for what is none."""
+    with reading("report", os.fspath(path)):
+        with gzip.open(path, "rb") as packed:
+            content = packed.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise FormatError(f"a report of more than {MOST_BYTES:,} bytes")
+        document: dict[str, Any] = mapping(parse_json(content), "a report")
+        runs = document.get("runs")
+        if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+            raise FormatError("this file holds no report")
+        return document
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """Folders with a document, in the order of their names."""
+    for folder, below, files in islice(os.walk(root), _MOST_FOLDERS):
+        depth = len(Path(folder).relative_to(root).parts)
+        below[:] = sorted(below) if depth < _DEEPEST else []
+        if FILE_NAME in files:
+            yield Path(folder)
+
+
+def _name(root: Path, folder: Path) -> str:
+    return folder.relative_to(root).as_posix()
