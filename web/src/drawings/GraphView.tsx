@@ -4,6 +4,8 @@ import { signal } from "@preact/signals";
 
 import type { GraphDoc, Run } from "../document";
 import { visible } from "../format";
+import { Nothing } from "../parts/nothing";
+import { Popover, Segments, Select } from "../parts/toolbar";
 import { selection } from "../store";
 import type { Selection } from "../store";
 import type { ColourBy } from "./graph/look";
@@ -26,7 +28,7 @@ const split = signal(false);
 
 export function GraphView({ run }: { run: Run }) {
   if (run.graphs.length === 0) {
-    return <p class="drawing-empty">This report has no graph: give a record to have one.</p>;
+    return <Nothing>No graph: the report was made without a record (.etrecord).</Nothing>;
   }
   const first = graphOf(run, left.value) ?? firstGraph(run, selection.value);
   const second = graphOf(run, right.value) ?? otherGraph(run, first);
@@ -37,113 +39,96 @@ export function GraphView({ run }: { run: Run }) {
   };
   const panes = split.value && second ? [first, second] : [first];
   const pickers = [left, right];
+  const options = run.graphs.map((one) => [one.key, `${visible(one.title)} · ${one.nodes.length} nodes`] as const);
   return (
-    <div class="graph-view" data-testid="graph-view">
-      <ViewTools run={run} now={now} set={set} two={second !== null} />
-      <div class={split.value ? "graph-panes two" : "graph-panes"}>
+    <div class="view" data-testid="graph-view">
+      <div class="toolbar" role="toolbar" aria-label="Graphs and colours">
         {panes.map((graph, index) => (
-          <div class="graph-side" key={index}>
-            <label class="graph-pick">
-              Graph{" "}
-              <select
-                data-testid={`graph-select-${index}`}
-                value={graph.key}
-                onChange={(event) => (pickers[index]!.value = event.currentTarget.value)}
-              >
-                {run.graphs.map((one) => (
-                  <option key={one.key} value={one.key}>
-                    {visible(one.title)} · {one.nodes.length} nodes
-                  </option>
-                ))}
-              </select>
-            </label>
-            <GraphPane
-              key={`${run.id}/${graph.key}`}
-              run={run}
-              graph={graph}
-              settings={now}
-              onWeights={() => set({ weights: true })}
-            />
-          </div>
+          <Select
+            key={index}
+            label={index === 0 ? "Graph" : "and"}
+            value={graph.key}
+            options={options}
+            onChange={(key) => (pickers[index]!.value = key)}
+            testId={`graph-select-${index}`}
+          />
+        ))}
+        {second && (
+          <button
+            class="button"
+            aria-pressed={split.value}
+            data-testid="graph-split"
+            title="Two graphs side by side, with one selection"
+            onClick={() => (split.value = !split.value)}
+          >
+            Side by side
+          </button>
+        )}
+        <ColourTools run={run} now={now} set={set} />
+      </div>
+      <div class={panes.length > 1 ? "graph-panes two" : "graph-panes"}>
+        {panes.map((graph, index) => (
+          <GraphPane
+            key={`${run.id}/${graph.key}/${index}`}
+            run={run}
+            graph={graph}
+            settings={now}
+            onWeights={() => set({ weights: true })}
+          />
         ))}
       </div>
     </div>
   );
 }
 
-interface ViewToolsProps {
+interface ColourToolsProps {
   run: Run;
   now: PaneSettings;
   set: (change: Partial<PaneSettings>) => void;
-  two: boolean;
 }
 
-function ViewTools({ run, now, set, two }: ViewToolsProps) {
+function ColourTools({ run, now, set }: ColourToolsProps) {
   const measures = new Map(
-    run.graphs.flatMap((graph) => graph.measures.map((one) => [one.key, one.title] as const)),
+    run.graphs.flatMap((graph) => graph.measures.map((one) => [one.key, visible(one.title)] as const)),
   );
-  const isMeasure = measures.has(now.by);
   return (
-    <div class="drawing-tools" role="toolbar" aria-label="Colours and panes">
-      <label>
-        Colour by{" "}
-        <select
-          data-testid="graph-colour"
-          value={now.by}
-          onChange={(event) => set({ by: event.currentTarget.value })}
-        >
-          <option value="none">nothing</option>
-          <option value="backend">backend</option>
-          {[...measures].map(([key, title]) => (
-            <option key={key} value={key}>
-              {visible(title)}
-            </option>
-          ))}
-        </select>
-      </label>
-      <label>
-        Scale{" "}
-        <select
-          data-testid="graph-scale"
-          disabled={!isMeasure}
-          value={now.mode}
-          onChange={(event) => set({ mode: event.currentTarget.value as PaneSettings["mode"] })}
-        >
-          <option value="linear">linear</option>
-          <option value="quantile">by rank</option>
-        </select>
-      </label>
-      <Check text="Shapes on edges" on={now.labels} set={(labels) => set({ labels })} />
-      <Check text="Weights" on={now.weights} set={(weights) => set({ weights })} />
-      <Check
-        text="Follow selection"
-        title="Open the boxes around what other views select"
-        on={now.follow}
-        set={(follow) => set({ follow })}
+    <>
+      <Select
+        label="Colour by"
+        value={now.by}
+        options={[["none", "nothing"], ["backend", "backend"], ...measures]}
+        onChange={(by) => set({ by })}
+        testId="graph-colour"
       />
-      {two && <Check text="Side by side" testid="graph-split" on={split.value} set={(on) => (split.value = on)} />}
-    </div>
+      {measures.has(now.by) && (
+        <Segments
+          label="Scale of the colours"
+          value={now.mode}
+          options={[
+            ["linear", "linear"],
+            ["quantile", "by rank"],
+          ]}
+          onChange={(mode) => set({ mode })}
+          testId="graph-scale"
+        />
+      )}
+      <Popover label="What is drawn" button="Options" testId="graph-options">
+        <Check text="Shapes on edges" on={now.labels} set={(labels) => set({ labels })} />
+        <Check text="Weights and constants" on={now.weights} set={(weights) => set({ weights })} />
+        <Check
+          text="Open boxes around what other views select"
+          on={now.follow}
+          set={(follow) => set({ follow })}
+        />
+      </Popover>
+    </>
   );
 }
 
-interface CheckProps {
-  text: string;
-  on: boolean;
-  set: (on: boolean) => void;
-  title?: string;
-  testid?: string;
-}
-
-function Check({ text, on, set, title, testid }: CheckProps) {
+function Check({ text, on, set }: { text: string; on: boolean; set: (on: boolean) => void }) {
   return (
-    <label title={title}>
-      <input
-        type="checkbox"
-        checked={on}
-        data-testid={testid}
-        onChange={(event) => set(event.currentTarget.checked)}
-      />{" "}
-      {text}
+    <label>
+      <input type="checkbox" checked={on} onChange={(event) => set(event.currentTarget.checked)} /> {text}
     </label>
   );
 }

@@ -61,6 +61,14 @@ describe("the layout of nested boxes", () => {
   });
 });
 
+it("keeps items without edges inside of a box that edges cross", () => {
+  const graph = { nodes: [-1, 0, 0, 0, -1], boxes: [-1], edges: [[0, 1], [1, 4]] as [number, number][] };
+  const engine = new LayoutEngine(shapeOf(graph));
+  const drawing = engine.layout({ open: all(engine), weights: false });
+  expect(drawing.items.length).toBe(6);
+  expect(faultsOf(drawing, engine.tree.parent)).toEqual([]);
+});
+
 describe("edges at the boxes' borders", () => {
   const engine = new LayoutEngine(shapeOf({ nodes: [0, 0, 1, -1], boxes: [-1, -1], edges: [[0, 1], [1, 2], [2, 3]] }));
 

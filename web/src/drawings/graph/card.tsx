@@ -1,6 +1,4 @@
-// The facts of what is selected in a graph, and the few of what is pointed at.
-
-import type { ComponentChildren } from "preact";
+// What is selected in a graph, and what is pointed at, in a few words.
 
 import type { Measure } from "../../document";
 import { formatWithUnit, plainText, visible } from "../../format";
@@ -10,87 +8,58 @@ import { measureText, valueOf } from "./look";
 import { fullName, neighbours, pathOf } from "./model";
 import type { GraphModel } from "./model";
 
-const MOST_LISTED = 12;
+const MOST_LISTED = 5;
 
-interface CardProps {
+interface BarProps {
   model: GraphModel;
-  /** Selected items; one is described, several are listed. */
+  /** Selected items; one is described, several are counted. */
   items: number[];
+  by: ColourBy;
   onJump: (item: number) => void;
-  onClose: () => void;
 }
 
-export function Card({ model, items, onJump, onClose }: CardProps) {
-  if (items.length === 0) return null;
+/** What is selected, in a line below the graph; all of its facts stand beside it. */
+export function SelectionBar({ model, items, by, onJump }: BarProps) {
   return (
-    <aside class="graph-card" data-testid="graph-card" aria-label="Selected in the graph">
-      <button class="graph-card-close" aria-label="Clear the selection" onClick={onClose}>
-        ×
-      </button>
-      {items.length === 1 ? (
-        <Facts model={model} item={items[0]!} onJump={onJump} />
+    <div class="graph-bar" data-testid="graph-card" aria-live="polite">
+      {items.length === 0 ? (
+        <span class="muted">
+          Double click or + opens a box; arrow keys follow edges.
+        </span>
+      ) : items.length === 1 ? (
+        <OneItem model={model} item={items[0]!} by={by} onJump={onJump} />
       ) : (
         <>
-          <h3>{items.length} nodes selected</h3>
-          <ItemList model={model} items={items} onJump={onJump} />
+          <b>{items.length} nodes</b>
+          <Links model={model} items={items} onJump={onJump} />
         </>
       )}
-    </aside>
+    </div>
   );
 }
 
-function Facts({ model, item, onJump }: { model: GraphModel; item: number; onJump: (item: number) => void }) {
+function OneItem({ model, item, by, onJump }: Omit<BarProps, "items"> & { item: number }) {
   const isNode = item < model.tree.nodeCount;
+  // The measure that is seen stands first.
+  const measures = [...model.doc.measures].sort((a, b) => Number(b.key === by) - Number(a.key === by));
   return (
     <>
-      <h3 data-testid="graph-card-name" title={fullName(model, item)}>
-        {isNode ? fullName(model, item) : visible(model.doc.groups[item - model.tree.nodeCount]!.label)}
-      </h3>
-      <dl>
-        {isNode ? <NodeFacts model={model} node={item} /> : <GroupFacts model={model} item={item} />}
-        {model.doc.measures.map((measure) => (
-          <MeasureFact key={measure.key} model={model} measure={measure} item={item} />
-        ))}
-      </dl>
+      <b data-testid="graph-card-name" title={fullName(model, item)}>
+        <bdi dir="ltr">{cut(pathOf(model, item))}</bdi>
+      </b>
+      <span class="muted" title={isNode ? visible(model.doc.nodes[item]!.op) : undefined}>
+        {isNode ? model.title[item] : model.detail[item]}
+      </span>
+      {isNode && <span class="muted">{plainText(model.doc.nodes[item]!.outputs)}</span>}
+      {measures.map((measure) => (
+        <MeasureFact key={measure.key} model={model} measure={measure} item={item} />
+      ))}
       {isNode && (
         <>
-          <Neighbours title="Reads" model={model} items={neighbours(model, item, "into")} onJump={onJump} />
-          <Neighbours title="Read by" model={model} items={neighbours(model, item, "out")} onJump={onJump} />
+          <Neighbours title="reads" model={model} items={neighbours(model, item, "into")} onJump={onJump} />
+          <Neighbours title="read by" model={model} items={neighbours(model, item, "out")} onJump={onJump} />
         </>
       )}
-    </>
-  );
-}
-
-function NodeFacts({ model, node }: { model: GraphModel; node: number }) {
-  const doc = model.doc.nodes[node]!;
-  const path = pathOf(model, model.tree.parent[node]!);
-  return (
-    <>
-      <Fact name="op">{visible(doc.op)}</Fact>
-      {model.tree.parent[node] !== model.tree.root && <Fact name="in">{path}</Fact>}
-      {doc.backend !== null && <Fact name="backend">{visible(doc.backend)}</Fact>}
-      {doc.weight !== null && <Fact name="weight">{visible(doc.weight)}</Fact>}
-      {doc.handle !== null && <Fact name="debug handle">{doc.handle}</Fact>}
-      {doc.instructions.length > 0 && <Fact name="instructions">{doc.instructions.join(", ")}</Fact>}
-      {doc.outputs.length > 0 && <Fact name="outputs">{plainText(doc.outputs)}</Fact>}
-      {doc.args.map(([name, text]) => (
-        <Fact key={name} name={visible(name)}>
-          <code>{visible(text)}</code>
-        </Fact>
-      ))}
-    </>
-  );
-}
-
-function GroupFacts({ model, item }: { model: GraphModel; item: number }) {
-  const group = model.doc.groups[item - model.tree.nodeCount]!;
-  return (
-    <>
-      <Fact name="kind">{group.kind}</Fact>
-      {group.type !== null && <Fact name="type">{visible(group.type)}</Fact>}
-      {group.backend !== null && <Fact name="backend">{visible(group.backend)}</Fact>}
-      <Fact name="nodes">{model.tree.size[item]}</Fact>
     </>
   );
 }
@@ -98,58 +67,47 @@ function GroupFacts({ model, item }: { model: GraphModel; item: number }) {
 function MeasureFact({ model, measure, item }: { model: GraphModel; measure: Measure; item: number }) {
   const value = valueOf(model, measure, item);
   if (value === null || value === undefined) return null;
-  const shared = measure.shared.includes(item);
   return (
-    <Fact name={visible(measure.title)}>
-      <span data-testid={`graph-card-${measure.key}`} data-value={value} title={String(value)}>
+    <span>
+      <span class="muted">{visible(measure.title)} </span>
+      <span class="figure" data-testid={`graph-card-${measure.key}`} data-value={value} title={String(value)}>
         {formatWithUnit(value, measure)}
       </span>
-      {shared && " (of several nodes together)"}
-    </Fact>
+      {measure.shared.includes(item) && <span class="muted"> of several nodes together</span>}
+    </span>
   );
 }
 
-function Fact({ name, children }: { name: string; children: ComponentChildren }) {
-  return (
-    <>
-      <dt>{name}</dt>
-      <dd>
-        <bdi>{children}</bdi>
-      </dd>
-    </>
-  );
-}
-
-interface ListProps {
+interface LinksProps {
   model: GraphModel;
   items: number[];
   onJump: (item: number) => void;
 }
 
-function Neighbours({ title, ...list }: ListProps & { title: string }) {
-  if (list.items.length === 0) return null;
+function Neighbours({ title, ...links }: LinksProps & { title: string }) {
+  if (links.items.length === 0) return null;
   return (
-    <>
-      <h4>{title}</h4>
-      <ItemList {...list} />
-    </>
+    <span>
+      <span class="muted">{title} </span>
+      <Links {...links} />
+    </span>
   );
 }
 
-function ItemList({ model, items, onJump }: ListProps) {
+function Links({ model, items, onJump }: LinksProps) {
   return (
-    <ul>
+    <span class="graph-links">
       {items.slice(0, MOST_LISTED).map((item) => (
-        <li key={item}>
-          <button title={pathOf(model, item)} onClick={() => onJump(item)}>
-            {fullName(model, item)}
-          </button>
-        </li>
+        <button class="link" key={item} title={pathOf(model, item)} onClick={() => onJump(item)}>
+          {cut(fullName(model, item))}
+        </button>
       ))}
-      {items.length > MOST_LISTED && <li>… and {items.length - MOST_LISTED} more</li>}
-    </ul>
+      {items.length > MOST_LISTED && <span class="muted">and {items.length - MOST_LISTED} more</span>}
+    </span>
   );
 }
+
+const cut = (text: string): string => (text.length > 90 ? `${text.slice(0, 44)}…${text.slice(-44)}` : text);
 
 export function Tooltip({
   model,

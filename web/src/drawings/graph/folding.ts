@@ -20,8 +20,8 @@ export interface Folding {
   open: ReadonlySet<number>;
   setOpen: (open: ReadonlySet<number>) => void;
   toggle: (item: number) => void;
-  /** Open all boxes around the items. */
-  openTo: (items: number[]) => void;
+  /** Open all boxes around the items; whether any was closed, so that another layout will come. */
+  openTo: (items: number[]) => boolean;
   drawing: Drawing | null;
   busy: boolean;
   failure: string | null;
@@ -76,7 +76,9 @@ export function useFolding(model: GraphModel, weights: boolean): Folding {
       openTo: (items) => {
         const next = new Set(openNow.current);
         for (const item of items) for (const box of boxesAround(model.tree, item)) next.add(box);
-        if (next.size !== openNow.current.size) setOpen(next);
+        if (next.size === openNow.current.size) return false;
+        setOpen(next);
+        return true;
       },
       drawing,
       busy,

@@ -1,6 +1,7 @@
 // What the colours mean.
 
 import { visible } from "../../format";
+import type { MeasureScale } from "../scale";
 import { NO_BACKEND } from "./look";
 import type { Legend } from "./look";
 
@@ -27,7 +28,7 @@ export function LegendView({ legend, missing }: { legend: Legend; missing: strin
             }}
           />
           <div class="graph-legend-ticks">
-            {scale.ticks.map((tick) => (
+            {seenTicks(scale.ticks, legend).map((tick) => (
               <span
                 key={tick.at}
                 data-testid={`graph-legend-${tick.at}`}
@@ -53,6 +54,12 @@ export function LegendView({ legend, missing }: { legend: Legend; missing: strin
       )}
     </div>
   );
+}
+
+/** Without the one in the middle when the texts are long. */
+function seenTicks(ticks: MeasureScale["ticks"], legend: Legend): MeasureScale["ticks"] {
+  const letters = ticks.reduce((sum, tick) => sum + legend.text(tick.value).length, 0);
+  return letters > 26 ? ticks.filter((tick) => tick.at !== 0.5) : ticks;
 }
 
 function Swatch({ colour, text }: { colour: string | null; text: string }) {

@@ -9,6 +9,7 @@ import type { Stage } from "./stage";
 
 const WIDTH = 150;
 const HEIGHT = 130;
+const MARGIN = 7;
 
 export class SmallMap {
   canvas: HTMLCanvasElement | null = null;
@@ -19,7 +20,10 @@ export class SmallMap {
   /** Paint the picture anew: after a layout, or other colours. */
   take(scene: Scene): void {
     const { drawing } = scene;
-    const k = Math.min(WIDTH / Math.max(1, drawing.width), HEIGHT / Math.max(1, drawing.height));
+    const k = Math.min(
+      (WIDTH - 2 * MARGIN) / Math.max(1, drawing.width),
+      (HEIGHT - 2 * MARGIN) / Math.max(1, drawing.height),
+    );
     const x = (WIDTH - drawing.width * k) / 2;
     const y = (HEIGHT - drawing.height * k) / 2;
     this.place = { k, x, y };

@@ -11,6 +11,7 @@ const NARROWEST = 96;
 const WIDEST = 240;
 /** Sizes in steps: blocks whose names differ by a digit stay alike, and are laid out once. */
 const STEP = 24;
+const ROOM_FOR_NUMBER = 48;
 const LONGEST_WORDS = 200;
 
 export interface GraphModel {
@@ -61,8 +62,9 @@ function makeModel(doc: GraphDoc): GraphModel {
     ...doc.nodes.map(nodeDetail),
     ...doc.groups.map((group, index) => groupDetail(group, tree.size[nodeCount + index]!)),
   ].map(words);
+  const forNumber = doc.measures.length > 0 ? ROOM_FOR_NUMBER : 0;
   title.forEach((text, item) => {
-    const room = Math.max(text.length * 7.2, detail[item]!.length * 6) + 24;
+    const room = Math.max(text.length * 7.4, detail[item]!.length * 5.6 + forNumber) + 24;
     const stepped = Math.ceil(room / STEP) * STEP;
     shape.width[item] = Math.min(WIDEST, Math.max(NARROWEST, stepped));
   });

@@ -84,8 +84,7 @@ function itemsInView(drawing: Drawing, view: View): number[] {
 function paintBox(pen: CanvasRenderingContext2D, scene: Scene, view: View, index: number): void {
   const { drawing, palette, model } = scene;
   const item = drawing.items[index]!;
-  const shades = palette.box;
-  pen.fillStyle = shades[(model.tree.depth[item]! - 1) % shades.length]!;
+  pen.fillStyle = shadeOf(scene, item);
   pen.strokeStyle = palette.boxLine[kindOf(model, item)];
   pen.lineWidth = Math.max(1, 0.8 / view.k);
   outline(pen, drawing, index, view.k > 0.25 ? 7 : 0);
@@ -93,15 +92,22 @@ function paintBox(pen: CanvasRenderingContext2D, scene: Scene, view: View, index
   pen.stroke();
 }
 
+/** Deeper boxes stand out from those around them. */
+function shadeOf({ palette, model }: Scene, item: number): string {
+  const depth = model.tree.depth[item]! - 1;
+  const last = palette.box.length - 1;
+  return palette.box[depth <= last ? depth : last - ((depth - last) % 2)]!;
+}
+
 function paintHead(pen: CanvasRenderingContext2D, scene: Scene, view: View, index: number): void {
   if (view.k * 12 < READABLE) return;
   const { drawing, palette, model, look } = scene;
   const item = drawing.items[index]!;
   const x = drawing.x[index]!;
-  const { left, top } = headPlace(drawing, index, view);
+  const { left, top } = headPlace(scene, index, view);
   const middle = top + BOX_HEAD / 2 - 2;
   if (top > drawing.y[index]!) {
-    pen.fillStyle = palette.box[(model.tree.depth[item]! - 1) % palette.box.length]!;
+    pen.fillStyle = shadeOf(scene, item);
     pen.globalAlpha = 0.9;
     pen.fillRect(x + 1, top, drawing.w[index]! - 2, BOX_HEAD - 4);
     pen.globalAlpha = 1;
@@ -206,21 +212,27 @@ function paintWords(
   pen.globalAlpha = 1;
 }
 
-/** Where an open box's name stands: in sight for as long as the box is. */
-function headPlace(drawing: Drawing, index: number, view: View): { left: number; top: number } {
+/** Where an open box's name stands: in sight for as long as the box is, below those around it. */
+function headPlace(
+  { drawing, model }: Pick<Scene, "drawing" | "model">,
+  index: number,
+  view: View,
+): { left: number; top: number } {
   const x = drawing.x[index]!;
   const y = drawing.y[index]!;
+  const above = (model.tree.depth[drawing.items[index]!]! - 1) * (BOX_HEAD - 4);
   return {
     left: Math.max(x, Math.min(-view.x / view.k, x + drawing.w[index]! - 160)),
-    top: Math.max(y, Math.min(-view.y / view.k, y + drawing.h[index]! - BOX_HEAD)),
+    top: Math.max(y, Math.min(-view.y / view.k + above, y + drawing.h[index]! - BOX_HEAD)),
   };
 }
 
 /** Whether a point of the drawing is on the plus or minus of a box. */
-export function onSign(drawing: Drawing, index: number, view: View, x: number, y: number): boolean {
+export function onSign(scene: Scene, index: number, view: View, x: number, y: number): boolean {
   if (view.k * 12 < READABLE) return false;
+  const { drawing } = scene;
   const { left, top } = drawing.isOpen[index]
-    ? headPlace(drawing, index, view)
+    ? headPlace(scene, index, view)
     : { left: drawing.x[index]!, top: drawing.y[index]! };
   const right = x - left - SIGN_LEFT;
   const down = y - top - SIGN_TOP;

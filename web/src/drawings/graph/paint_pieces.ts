@@ -107,26 +107,19 @@ function paintLines(
   pen.fill();
 }
 
-/** Through the points, round at the bends. */
+/** From point to point, upright at each. */
 function curve(pen: CanvasRenderingContext2D, points: Float32Array, start: number, end: number): void {
   let x = points[start]!;
   let y = points[start + 1]!;
   pen.moveTo(x, y);
-  if (end - start <= 2) {
-    const toX = points[end]!;
-    const toY = points[end + 1]!;
+  for (let at = start + 2; at <= end; at += 2) {
+    const toX = points[at]!;
+    const toY = points[at + 1]!;
     const middle = (y + toY) / 2;
-    if (Math.abs(toX - x) < 1) pen.lineTo(toX, toY);
+    if (Math.abs(toX - x) < 0.5) pen.lineTo(toX, toY);
     else pen.bezierCurveTo(x, middle, toX, middle, toX, toY);
-    return;
-  }
-  for (let at = start + 2; at < end; at += 2) {
-    const bendX = points[at]!;
-    const bendY = points[at + 1]!;
-    const last = at + 2 === end;
-    x = last ? points[end]! : (bendX + points[at + 2]!) / 2;
-    y = last ? points[end + 1]! : (bendY + points[at + 3]!) / 2;
-    pen.quadraticCurveTo(bendX, bendY, x, y);
+    x = toX;
+    y = toY;
   }
 }
 
@@ -153,14 +146,20 @@ function paintLabels(
   pen.font = `9.5px ${SANS}`;
   pen.textAlign = "center";
   pen.textBaseline = "middle";
-  for (const piece of seen) {
-    // Each edge is labelled once, on its last piece.
+  const taken: [left: number, top: number, right: number][] = [];
+  const { near } = scene.marks;
+  const order = [...seen.filter((piece) => near.has(piece)), ...seen.filter((piece) => !near.has(piece))];
+  for (const piece of order) {
+    // Each edge is labelled once, on its last piece, if there is room.
     if (pieces.to[piece]! < 0) continue;
     const text = pieceLabel(model, pieces, piece);
     if (text === "") continue;
-    const [x, y] = middleOf(pieces, piece);
+    const [x, y] = labelPlace(pieces, piece);
     const short = fitter.fit(pen, text, 150);
     const width = fitter.width(pen, short) + 6;
+    const left = x - width / 2;
+    if (taken.some(([l, t, r]) => Math.abs(t - y) < 13 && left < r && l < left + width)) continue;
+    taken.push([left, y, left + width]);
     pen.globalAlpha = 0.88;
     pen.fillStyle = palette.ground;
     pen.fillRect(x - width / 2, y - 6.5, width, 13);
@@ -182,13 +181,12 @@ export function pieceLabel(model: GraphModel, pieces: DrawnPieces, piece: number
   return sources.size === 1 ? edgeLabel(model, pieces.edges[from]!) : `${sources.size} tensors`;
 }
 
-function middleOf(pieces: DrawnPieces, piece: number): [number, number] {
-  const start = pieces.pointStart[piece]!;
+/** In the gap above the reader. */
+function labelPlace(pieces: DrawnPieces, piece: number): [number, number] {
   const end = pieces.pointStart[piece + 1]! - 2;
-  const points = pieces.points;
-  if (end - start === 2) {
-    return [(points[start]! + points[end]!) / 2, (points[start + 1]! + points[end + 1]!) / 2];
-  }
-  const at = start + 2 * Math.floor((end - start) / 4);
-  return [points[at]!, points[at + 1]!];
+  const { points } = pieces;
+  return [
+    points[end]! + (points[end - 2]! - points[end]!) * 0.3,
+    points[end + 1]! + (points[end - 1]! - points[end + 1]!) * 0.42,
+  ];
 }

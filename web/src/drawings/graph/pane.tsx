@@ -12,7 +12,7 @@ import { PALETTES } from "../canvas";
 import type { Drawing } from "../layout/engine";
 import { boxesToDepth } from "../layout/tree";
 import type { ScaleMode } from "../scale";
-import { Card, Tooltip, selectItem } from "./card";
+import { SelectionBar, Tooltip, selectItem } from "./card";
 import { useFolding } from "./folding";
 import type { Folding } from "./folding";
 import { LegendView } from "./legend";
@@ -20,7 +20,7 @@ import { colouring } from "./look";
 import type { ColourBy } from "./look";
 import { countShown, nodesOfItem, piecesAt, shownAt } from "./marks";
 import { MiniMap, SmallMap } from "./minimap";
-import { graphModel, pathOf } from "./model";
+import { graphModel } from "./model";
 import type { GraphModel } from "./model";
 import type { Marks, Scene } from "./paint";
 import { Stage } from "./stage";
@@ -76,17 +76,19 @@ export function GraphPane({ run, graph, settings, onWeights }: PaneProps) {
   const jump = (item: number): void => {
     if (item < model.tree.nodeCount && model.shape.weight[item] && !settings.weights) onWeights();
     choose(item);
-    plan.current.centre = [item];
-    folding.openTo([item]);
-    settle(stage.current, folding.drawing, model, plan.current);
+    bring([item], true);
+  };
+  /** Items to the middle: at once, or when the boxes around them are open. */
+  const bring = (items: number[], opening: boolean): void => {
+    plan.current.centre = items;
+    const waits = opening && folding.openTo(items);
+    if (!waits) settle(stage.current, folding.drawing, model, plan.current);
   };
   const stage = useStage(canvas, map, latest, plan, setHover, choose);
 
   useEffect(() => {
     if (sel === null || sel === plan.current.own || chosen.length === 0) return;
-    plan.current.centre = chosen;
-    if (settings.follow && chosen.length <= FEW) folding.openTo(chosen);
-    settle(stage.current, folding.drawing, model, plan.current);
+    bring(chosen, settings.follow && chosen.length <= FEW);
   }, [sel, chosen]);
 
   const colours = useMemo(
@@ -132,11 +134,7 @@ export function GraphPane({ run, graph, settings, onWeights }: PaneProps) {
     event.preventDefault();
     event.stopPropagation();
   };
-  const openToSelection = (): void => {
-    plan.current.centre = chosen;
-    folding.openTo(chosen);
-    settle(stage.current, drawing, model, plan.current);
-  };
+  const openToSelection = (): void => bring(chosen, true);
   const missing =
     settings.by !== "none" && settings.by !== "backend" && !graph.measures.some((one) => one.key === settings.by)
       ? "Not measured in this graph"
@@ -159,9 +157,10 @@ export function GraphPane({ run, graph, settings, onWeights }: PaneProps) {
         onFit={() => drawing && stage.current?.fit(drawing)}
         onZoom={(factor) => stage.current?.zoomBy(factor)}
       />
-      <div class="graph-stage">
+      <div class="drawing-stage graph-stage">
         <canvas
           ref={canvas}
+          class="drawing"
           tabIndex={0}
           role="application"
           aria-roledescription="graph"
@@ -169,19 +168,16 @@ export function GraphPane({ run, graph, settings, onWeights }: PaneProps) {
           data-testid="graph-canvas"
           onKeyDown={onKey}
         />
-        <p class="drawing-said" aria-live="polite" data-testid="graph-said">
-          {chosen.length === 0 ? "" : said(model, chosen, colours?.look.number ?? (() => ""))}
-        </p>
         {folding.busy && <p class="drawing-busy">Laying out …</p>}
         {folding.failure && <p class="drawing-busy">{folding.failure}</p>}
         {colours && <LegendView legend={colours.legend} missing={missing} />}
-        <Card model={model} items={chosen} onJump={jump} onClose={() => select(null)} />
         <MiniMap map={map} stage={() => stage.current} />
         {hovered !== undefined && (
           <Tooltip model={model} item={hovered} by={settings.by} x={hover.x} y={hover.y} />
         )}
         <DrawnNumbers drawing={drawing} model={model} />
       </div>
+      <SelectionBar model={model} items={chosen} by={settings.by} onJump={jump} />
     </section>
   );
 }
@@ -303,12 +299,6 @@ function marksOf(
     hovered: hovered >= 0 && !drawing.isOpen[hovered] ? hovered : -1,
     near,
   };
-}
-
-function said(model: GraphModel, items: number[], number: (item: number) => string): string {
-  if (items.length > 1) return `${items.length} nodes selected`;
-  const item = items[0]!;
-  return [pathOf(model, item), model.title[item], number(item)].filter(Boolean).join(", ");
 }
 
 /** How much is drawn, for readers that do not see it. */

@@ -18,7 +18,7 @@ export interface StageEvents {
   moved(view: View): void;
 }
 
-const SMALLEST = 0.004;
+const SMALLEST = 0.0004;
 const LARGEST = 4;
 /** A first look smaller than this starts at the top instead of showing all. */
 const READABLE = 0.42;
@@ -44,7 +44,7 @@ export class Stage {
       .filter((event: MouseEvent) => !event.button && event.type !== "dblclick")
       .on("zoom", (event: D3ZoomEvent<HTMLCanvasElement, unknown>) => {
         const { k, x, y } = event.transform;
-        if (event.sourceEvent) cancelAnimationFrame(this.glide);
+        if (event.sourceEvent) this.stopGlide();
         Object.assign(this.view, { k, x, y });
         this.frame.ask();
         this.events.moved(this.view);
@@ -133,37 +133,45 @@ export class Stage {
   }
 
   private moveTo(k: number, x: number, y: number, gently: boolean): void {
-    cancelAnimationFrame(this.glide);
-    const to = zoomIdentity.translate(x, y).scale(k);
-    if (!gently || matchMedia("(prefers-reduced-motion: reduce)").matches) {
-      this.target.call(this.zoom.transform, to);
-      return;
-    }
-    const from = { ...this.view };
-    const start = performance.now();
     const { width, height } = this.view;
+    this.goTo(k, (width / 2 - x) / k, (height / 2 - y) / k, gently);
+  }
+
+  /** To a scale with a point of the drawing in the middle; its place holds when the window changes. */
+  private goTo(k: number, middleX: number, middleY: number, gently: boolean): void {
+    cancelAnimationFrame(this.glide);
+    const from = { k: this.view.k, ...this.middle() };
+    const start = performance.now();
+    const still = !gently || matchMedia("(prefers-reduced-motion: reduce)").matches;
     const step = (): void => {
-      const time = Math.min(1, (performance.now() - start) / GLIDE);
+      const time = still ? 1 : Math.min(1, (performance.now() - start) / GLIDE);
       const eased = 1 - (1 - time) ** 3;
-      const scale = from.k * (k / from.k) ** eased;
-      // The middle of what is seen goes in a straight line.
       const mix = (a: number, b: number): number => a + (b - a) * eased;
-      const centreX = mix((width / 2 - from.x) / from.k, (width / 2 - x) / k);
-      const centreY = mix((height / 2 - from.y) / from.k, (height / 2 - y) / k);
-      const at =
-        time === 1
-          ? to
-          : zoomIdentity.translate(width / 2 - centreX * scale, height / 2 - centreY * scale).scale(scale);
-      this.target.call(this.zoom.transform, at);
-      if (time < 1) this.glide = requestAnimationFrame(step);
+      this.place(from.k * (k / from.k) ** eased, mix(from.x, middleX), mix(from.y, middleY));
+      this.glide = time < 1 ? requestAnimationFrame(step) : 0;
     };
     step();
   }
 
+  private place(k: number, middleX: number, middleY: number): void {
+    const { width, height } = this.view;
+    const at = zoomIdentity.translate(width / 2 - middleX * k, height / 2 - middleY * k).scale(k);
+    this.target.call(this.zoom.transform, at);
+  }
+
+  private middle(): { x: number; y: number } {
+    const { k, x, y, width, height } = this.view;
+    return { x: (width / 2 - x) / k, y: (height / 2 - y) / k };
+  }
+
   private resize(): void {
     const { width, height } = this.canvas.getBoundingClientRect();
+    const { x, y } = this.middle();
+    const first = this.view.width <= 1;
     this.view.width = Math.max(1, width);
     this.view.height = Math.max(1, height);
+    // A glide goes on to its own place in the new window.
+    if (!first && this.glide === 0) this.place(this.view.k, x, y);
     this.frame.ask();
     this.events.moved(this.view);
   }
@@ -174,11 +182,16 @@ export class Stage {
     if (pen !== null && this.scene !== null) paint(pen, this.scene, this.view, ratio);
   }
 
+  private stopGlide(): void {
+    cancelAnimationFrame(this.glide);
+    this.glide = 0;
+  }
+
   private readonly onClick = (event: MouseEvent): void => {
     const at = this.pointOf(event);
     const index = this.hit(at);
     const isBox = index >= 0 && this.isBox(index);
-    if (isBox && onSign(this.scene!.drawing, index, this.view, at.x, at.y)) {
+    if (isBox && onSign(this.scene!, index, this.view, at.x, at.y)) {
       // The second click of a double click would undo the first.
       if (event.detail < 2) this.events.toggle(index);
     } else this.events.click(index);
@@ -188,7 +201,7 @@ export class Stage {
     const at = this.pointOf(event);
     const index = this.hit(at);
     if (index < 0 || !this.isBox(index)) return;
-    if (!onSign(this.scene!.drawing, index, this.view, at.x, at.y)) this.events.toggle(index);
+    if (!onSign(this.scene!, index, this.view, at.x, at.y)) this.events.toggle(index);
   };
 
   private readonly onMove = (event: PointerEvent): void => {

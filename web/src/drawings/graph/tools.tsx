@@ -34,10 +34,11 @@ export function PaneTools(props: ToolsProps) {
     if (blob) download(name, blob);
   };
   return (
-    <div class="drawing-tools" role="toolbar" aria-label={`Tools of graph ${model.doc.title}`}>
+    <div class="toolbar" role="toolbar" aria-label={`Tools of graph ${model.doc.title}`}>
       <Find model={model} onFound={props.onFound} onJump={props.onJump} />
       {deepest > 0 && (
         <select
+          class="drawing-open"
           aria-label="Open boxes to a depth"
           data-testid="graph-depth"
           value=""
@@ -58,7 +59,7 @@ export function PaneTools(props: ToolsProps) {
           <option value="999">everything</option>
         </select>
       )}
-      <button
+      <button class="button"
         data-testid="graph-open-path"
         disabled={!props.hasSelection}
         title="Open the boxes around the selection (o)"
@@ -66,7 +67,7 @@ export function PaneTools(props: ToolsProps) {
       >
         Open to selection
       </button>
-      <span class="drawing-group">
+      <span class="segments">
         <button aria-label="Zoom out" title="Zoom out (-)" onClick={() => props.onZoom(1 / 1.4)}>
           −
         </button>
@@ -77,7 +78,7 @@ export function PaneTools(props: ToolsProps) {
           Fit
         </button>
       </span>
-      <span class="drawing-group">
+      <span class="segments">
         <button title="Download the graph as drawn, PNG" onClick={() => void save("png")}>
           PNG
         </button>

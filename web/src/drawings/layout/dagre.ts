@@ -2,7 +2,7 @@
 
 import { Graph, layout } from "@dagrejs/dagre";
 
-import { EDGE_GAP, NODE_GAP, PORT_WIDTH, RANK_GAP, gridOf, gridWidth, vertexCount } from "./placed";
+import { EDGE_GAP, NODE_GAP, PORT_RISE, PORT_WIDTH, RANK_GAP, gridOf, gridWidth, vertexCount } from "./placed";
 import type { FlatGraph, FlatLayout } from "./placed";
 
 const TOP = "top";
@@ -86,10 +86,14 @@ function read(graph: FlatGraph, sheet: Graph, loose: number[]): FlatLayout {
     y[vertex] = at.y;
     cover(at.x, at.y, at.width / 2, at.height / 2);
   }
+  const ranks = rankHeights(graph, y, apart);
   const routes = graph.from.map((from, edge) => {
     const label = sheet.edge(`${from}`, `${graph.to[edge]!}`, `${edge}`) as { points: Point[] };
     for (const point of label.points) cover(point.x, point.y, 0, 0);
-    return label.points.flatMap((point) => [point.x, point.y]);
+    const inner = label.points.slice(1, -1);
+    return (inner[0]?.y ?? 0) <= (inner[inner.length - 1]?.y ?? 0)
+      ? throughRanks(inner, ranks, 1)
+      : throughRanks(inner, ranks, -1);
   });
   if (box.left > box.right) box.left = box.right = box.top = box.bottom = 0;
   for (let vertex = 0; vertex < count; vertex++) {
@@ -105,6 +109,29 @@ function read(graph: FlatGraph, sheet: Graph, loose: number[]): FlatLayout {
   const size = { width: box.right - box.left, height: box.bottom - box.top };
   if (loose.length > 0) addLoose(graph, loose, x, y, size);
   return { ...size, x, y, routes: routes.map((route, edge) => toBorders(graph, x, y, route, edge)) };
+}
+
+/** Half the height of each rank, by the middle that its vertices share. */
+function rankHeights(graph: FlatGraph, y: Float64Array, apart: Set<number>): Map<number, number> {
+  const halves = new Map<number, number>();
+  for (let vertex = 0; vertex < vertexCount(graph); vertex++) {
+    if (apart.has(vertex)) continue;
+    const middle = Math.round(y[vertex]! * 10);
+    const half = vertex < graph.itemCount ? graph.height[vertex]! / 2 : 0;
+    halves.set(middle, Math.max(halves.get(middle) ?? 0, half));
+  }
+  return halves;
+}
+
+/** Straight past the vertices of each rank; bends lie between ranks only. */
+function throughRanks(points: Point[], ranks: Map<number, number>, way: 1 | -1): number[] {
+  const route: number[] = [];
+  for (const point of points) {
+    const half = ranks.get(Math.round(point.y * 10));
+    if (half === undefined) continue;
+    route.push(point.x, point.y - way * half, point.x, point.y + way * half);
+  }
+  return route;
 }
 
 function addLoose(
@@ -123,7 +150,7 @@ function addLoose(
     y[item] = below + grid.y[index]!;
   });
   size.width = Math.max(size.width, grid.width);
-  size.height = below + grid.height;
+  size.height = below + grid.height + (graph.outPorts > 0 ? PORT_RISE : 0);
 }
 
 /** Ends in the middle of the lower border of one and the upper border of the other. */
@@ -139,11 +166,10 @@ function toBorders(
   const half = (vertex: number): number =>
     vertex < graph.itemCount ? graph.height[vertex]! / 2 : 0;
   const downward = y[from]! <= y[to]!;
-  const points = route.slice(2, -2);
   return [
     x[from]!,
     y[from]! + (downward ? half(from) : -half(from)),
-    ...points,
+    ...route,
     x[to]!,
     y[to]! - (downward ? half(to) : -half(to)),
   ];

@@ -9,7 +9,7 @@ import { localGraphs, portFor } from "./local";
 import type { LocalGraph } from "./local";
 import { boxTree } from "./tree";
 import type { BoxTree, GraphShape } from "./tree";
-import { vertexCount } from "./placed";
+import { PORT_RISE, vertexCount } from "./placed";
 import type { FlatGraph, FlatLayout } from "./placed";
 
 /** Space in an open box: beside and below its content, and above it for its name. */
@@ -18,7 +18,7 @@ export const BOX_HEAD = 30;
 
 /** dagre lays out boxes up to here; what is larger, or has many long edges, has a faster way. */
 export const DAGRE_ITEMS = 160;
-const DAGRE_BENDS = 800;
+const DAGRE_BENDS = 150;
 
 /** What is to be seen. */
 export interface LayoutWish {
@@ -135,13 +135,14 @@ export class LayoutEngine {
     const known = this.kept.get(key);
     if (known !== undefined && known.made === made) return known;
     this.laidOut.push(box);
-    const flat = this.flatOf(flatGraph(locals.get(box)!, this.shape, boxes));
+    const local = locals.get(box)!;
+    const flat = this.flatOf(flatGraph(local, this.shape, boxes));
     const atTop = box === this.tree.root;
     const layout = {
       made,
       flat,
       width: atTop ? flat.width : Math.max(flat.width, this.shape.width[box]!) + 2 * BOX_PAD,
-      height: atTop ? flat.height : flat.height + BOX_HEAD + BOX_PAD,
+      height: atTop ? flat.height : headOf(local) + flat.height + footOf(local),
     };
     this.kept.set(key, layout);
     return layout;
@@ -184,6 +185,9 @@ function flatGraph(
   };
 }
 
+const headOf = (local: LocalGraph): number => BOX_HEAD - (local.inPorts.length > 0 ? PORT_RISE : 0);
+const footOf = (local: LocalGraph): number => BOX_PAD - (local.outPorts.length > 0 ? PORT_RISE : 0);
+
 /** dagre where it is quick, else the layered way. */
 export function flatLayout(graph: FlatGraph): FlatLayout {
   if (graph.itemCount > DAGRE_ITEMS || bendsAbout(graph) > DAGRE_BENDS) return layeredLayout(graph);
@@ -221,7 +225,7 @@ function assemble(
     const { flat } = boxes.get(box)!;
     const local = locals.get(box)!;
     const inner = left + (box === tree.root ? 0 : (width - flat.width) / 2);
-    const under = top + (box === tree.root ? 0 : BOX_HEAD);
+    const under = top + (box === tree.root ? 0 : headOf(local));
     pieces.add(box, local, flat, boxes, locals, { left: inner, top: under, boxTop: top });
     local.items.forEach((item, index) => {
       const opened = boxes.get(item);
@@ -276,14 +280,14 @@ class PieceList {
       const route = flat.routes[index]!.map((value, axis) =>
         axis % 2 === 0 ? value + at.left : value + at.top,
       );
-      if (from < 0) route.unshift(route[0]!, at.boxTop + BOX_HEAD - 6);
+      if (from < 0) route[1] = at.boxTop;
       else if (boxes.has(from)) {
         const far = to < 0 ? local.outPorts[-1 - piece.to]! : to;
         const offset = portOffset(boxes.get(from)!, locals.get(from)!, "out", far);
         if (offset !== null) route[0]! += offset;
       }
       const end = route.length - 2;
-      if (to < 0) route.push(route[end]!, boxBottom);
+      if (to < 0) route[end + 1] = boxBottom;
       else if (boxes.has(to)) {
         const far = from < 0 ? local.inPorts[-1 - piece.from]! : from;
         const offset = portOffset(boxes.get(to)!, locals.get(to)!, "in", far);

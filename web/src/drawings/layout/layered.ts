@@ -3,7 +3,7 @@
 // Sugiyama's steps: ring edges turned round, ranks by longest path, an ordering by barycentres, and x by
 // least squares with the order kept (isotonic regression, layer by layer).
 
-import { EDGE_GAP, NODE_GAP, PORT_WIDTH, RANK_GAP, gridOf, gridWidth, vertexCount } from "./placed";
+import { EDGE_GAP, NODE_GAP, PORT_RISE, PORT_WIDTH, RANK_GAP, gridOf, gridWidth, vertexCount } from "./placed";
 import type { FlatGraph, FlatLayout } from "./placed";
 
 /** Bends that long edges may take, over all; longer edges than fit run straight. */
@@ -136,27 +136,33 @@ function buildLayers(graph: FlatGraph, touched: Uint8Array, ranked: Ranked): Lay
   const limit = longestBent(graph, rank);
   const bends: number[][] = [];
   const bendLayers: number[][] = Array.from({ length: ranked.ranks }, () => []);
+  // Edges of one source run together for as long as they can: a value that all blocks read is one line.
+  const chains = new Map<number, number[]>();
   for (let edge = 0; edge < graph.from.length; edge++) {
     const high = turned[edge] ? graph.to[edge]! : graph.from[edge]!;
     const low = turned[edge] ? graph.from[edge]! : graph.to[edge]!;
     const span = rank[low]! - rank[high]!;
-    const path: number[] = [];
-    let above = high;
-    if (span <= limit) {
-      for (let between = rank[high]! + 1; between < rank[low]!; between++) {
-        const bend = width.length;
-        width.push(EDGE_GAP);
-        isBend.push(true);
-        up.push([above]);
-        down.push([]);
-        down[above]!.push(bend);
-        bendLayers[between]!.push(bend);
-        path.push(bend);
-        above = bend;
-      }
-      down[above]!.push(low);
-      up[low]!.push(above);
+    if (span > limit) {
+      bends.push([]);
+      continue;
     }
+    const chain = chains.get(high) ?? [];
+    chains.set(high, chain);
+    for (let step = chain.length; step < span - 1; step++) {
+      const bend = width.length;
+      const above = chain[step - 1] ?? high;
+      width.push(EDGE_GAP);
+      isBend.push(true);
+      up.push([above]);
+      down.push([]);
+      down[above]!.push(bend);
+      bendLayers[rank[high]! + 1 + step]!.push(bend);
+      chain.push(bend);
+    }
+    const path = chain.slice(0, span - 1);
+    const last = path[path.length - 1] ?? high;
+    down[last]!.push(low);
+    up[low]!.push(last);
     bends.push(path);
   }
   for (const vertex of depthFirst(count, up, down, touched)) layers[rank[vertex]!]!.push(vertex);
@@ -166,11 +172,15 @@ function buildLayers(graph: FlatGraph, touched: Uint8Array, ranked: Ranked): Lay
 
 /** The longest span that still gets bends so that all of them together stay few. */
 function longestBent(graph: FlatGraph, rank: Int32Array): number {
-  const spans = graph.from
-    .map((from, edge) => Math.abs(rank[from]! - rank[graph.to[edge]!]!))
-    .sort((a, b) => a - b);
+  const longest = new Map<number, number>();
+  for (let edge = 0; edge < graph.from.length; edge++) {
+    const ends = [graph.from[edge]!, graph.to[edge]!] as const;
+    const high = rank[ends[0]]! < rank[ends[1]]! ? ends[0] : ends[1];
+    const span = Math.abs(rank[ends[0]]! - rank[ends[1]]!);
+    longest.set(high, Math.max(longest.get(high) ?? 0, span));
+  }
   let sum = 0;
-  for (const span of spans) {
+  for (const span of [...longest.values()].sort((a, b) => a - b)) {
     sum += span - 1;
     if (sum > MOST_BENDS) return span - 1;
   }
@@ -317,8 +327,9 @@ function settle(
     let sum = 0;
     let weight = 0;
     const pull = (other: number): void => {
-      // Long edges want to be straight more than short ones want to be.
-      const force = graph.isBend[vertex] && graph.isBend[other] ? 8 : 1;
+      // Long edges want to be straight; items stand below items, not below edges that pass.
+      const bends = Number(graph.isBend[vertex]) + Number(graph.isBend[other]);
+      const force = bends === 2 ? 8 : bends === 1 ? 0.1 : 1;
       sum += force * x[other]!;
       weight += force;
     };
@@ -393,7 +404,7 @@ function assemble(
       y[item] = below + grid.y[index]!;
     });
     width = Math.max(width, grid.width);
-    height = below + grid.height;
+    height = below + grid.height + (graph.outPorts > 0 ? PORT_RISE : 0);
   }
   const routes = layers.bends.map((path, edge) => {
     const from = graph.from[edge]!;

@@ -32,6 +32,8 @@ export const RANK_GAP = 34;
 /** Between two edges that pass side by side. */
 export const EDGE_GAP = 10;
 export const PORT_WIDTH = 8;
+/** How much of the rank of ports may lie outside of what is laid out, in the frame of the box. */
+export const PORT_RISE = RANK_GAP - 14;
 
 export function vertexCount(graph: FlatGraph): number {
   return graph.itemCount + graph.inPorts + graph.outPorts;
