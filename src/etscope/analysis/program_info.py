@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from etscope.analysis.memory import MemoryPlan, memory_plan
+from etscope.analysis.memory_report import peak_section, summary_section
 from etscope.formats.bundled import BundledFile, CaseValue
 from etscope.formats.flatbuffer import Span
 from etscope.formats.pte import Program, program_fingerprint
@@ -35,9 +36,9 @@ _KINDS = {
 def program_sections(
     program: Program, plans: Mapping[str, MemoryPlan] | None = None
 ) -> tuple[Section, ...]:
-    """The sections "file", "methods", "signature", "operators", "delegates", "memory" and
-    "named_data"; one without rows is left out. `plans` are the methods', where they are at hand
-    already."""
+    """The sections "file", "methods", "signature", "operators", "delegates", "memory",
+    "memory_peak" and "named_data"; one without rows is left out. `plans` are the methods', where
+    they are at hand already."""
     if plans is None:
         plans = {method.name: memory_plan(program, method.name) for method in program.methods}
     found = (
@@ -46,7 +47,8 @@ def program_sections(
         _signature(program),
         _operators(program),
         _delegates(program),
-        _memory(plans),
+        summary_section(plans),
+        peak_section(plans),
         _named_data(program),
     )
     return tuple(section for section in found if len(section.table))
@@ -219,20 +221,6 @@ def _delegates(program: Program) -> Section:
             for method in program.methods
             for number, delegate in enumerate(method.delegates)
         ],
-    )
-
-
-def _memory(plans: Mapping[str, MemoryPlan]) -> Section:
-    return rows(
-        "memory",
-        "Memory",
-        (
-            Column("method"),
-            Column("memory"),
-            Column("size", Kind.BYTES),
-            Column("peak", Kind.BYTES, title="alive at peak"),
-        ),
-        [(name, *row) for name, plan in plans.items() for row in plan.summary().rows()],
     )
 
 

@@ -26,9 +26,15 @@ _ROWS = 30
     metavar="N",
     help=f"Show N rows of each table at most. Default: {_ROWS} for people, all for programs.",
 )
+@click.option(
+    "--memory",
+    is_flag=True,
+    help="Show the memory plan of a .pte or .bpte: what lives where, when.",
+)
 @output_options
 def command(
     files: tuple[str, ...],
+    memory: bool,
     limit: int | None,
     format: str | None,
     output: Path | None,
@@ -43,7 +49,7 @@ def command(
     from etscope.cli._output import write_reports
     from etscope.model.report import Report
 
-    found = [_report(file) for file in files]
+    found = [_report(file, memory) for file in files]
     reports = [item for item in found if isinstance(item, Report)]
     errors = [item for item in found if not isinstance(item, Report)]
     if reports:
@@ -54,11 +60,26 @@ def command(
         raise errors[-1]
 
 
-def _report(file: str) -> Report | EtscopeError:
+def _report(file: str, memory: bool) -> Report | EtscopeError:
     """What the file holds, or what is wrong with it: the others are told of all the same."""
     from etscope.analysis.file_info import file_info
 
     try:
-        return file_info(file)
+        return _memory(file) if memory else file_info(file)
     except EtscopeError as error:
         return error
+
+
+def _memory(file: str) -> Report:
+    from etscope.analysis.memory_report import memory_report
+    from etscope.errors import UsageError
+    from etscope.formats.identify import BPTE, PTE, identify
+    from etscope.formats.program_file import read_program_file
+
+    kind = identify(file)
+    if kind not in (PTE, BPTE):
+        raise UsageError(
+            f"{file} is no program: the plan of its memory is in the .pte",
+            hint="--memory works on .pte and .bpte files",
+        )
+    return memory_report(read_program_file(file)[0], {"file": file, "kind": kind})

@@ -1,0 +1,63 @@
+"""What the memory report says, against the plan that it is of."""
+
+from __future__ import annotations
+
+import pytest
+
+from etscope.analysis.memory import memory_plan
+from etscope.analysis.memory_report import memory_report
+from etscope.analysis.program_info import program_sections
+from etscope.errors import MissingDataError
+from etscope.formats.pte import read_pte
+from etscope.model.table import Table
+from tests.artifacts import artifacts
+from tests.unit.formats.handmade import method, pte_file
+
+
+def section(name: str, artifact: str) -> Table:
+    program = read_pte(artifacts(artifact).pte)
+    found = memory_report(program, {}).section(name)
+    assert found is not None
+    return found.table
+
+
+def test_the_peak_names_the_instructions_that_made_it() -> None:
+    plan = memory_plan(read_pte(artifacts("cnn_portable").pte), "forward")
+    peak = section("memory_peak", "cnn_portable")
+    assert plan.peak_bytes == 24_576
+    assert sum(peak.values["size"]) == plan.peak_bytes
+    assert sum(peak.values["share"]) == pytest.approx(1.0)
+    at = plan.peak_instructions[0]
+    for op, made, last in zip(
+        peak.values["made_by"], peak.values["instruction"], peak.values["last"], strict=True
+    ):
+        assert made <= at <= last
+        assert plan.labels[made] == op
+    assert f"instruction {at} ({plan.labels[at]})" in peak.notes[0]
+
+
+def test_live_bytes_are_the_plans_at_each_instruction() -> None:
+    plan = memory_plan(read_pte(artifacts("cnn_portable").pte), "forward")
+    live = section("memory_live", "cnn_portable")
+    assert tuple(live.values["alive"]) == plan.live_bytes
+    assert max(live.values["of_peak"]) == 1.0
+    assert sum(live.values["begin"]) == sum(live.values["end"])
+    assert sum(live.values["begin"]) == sum(v.last >= v.first for v in plan.values)
+
+
+def test_values_of_all_methods_are_listed() -> None:
+    values = section("memory_values", "two_methods")
+    assert set(values.values["method"]) == {"encode", "decode"}
+    program = read_pte(artifacts("two_methods").pte)
+    planned = sum(len(memory_plan(program, m.name).values) for m in program.methods)
+    assert len(values) == planned
+
+
+def test_info_has_the_peak() -> None:
+    names = [s.name for s in program_sections(read_pte(artifacts("cnn_portable").pte))]
+    assert names.index("memory_peak") == names.index("memory") + 1
+
+
+def test_a_program_that_plans_nothing_is_no_empty_answer() -> None:
+    with pytest.raises(MissingDataError, match="plans no memory"):
+        memory_report(read_pte(pte_file(method([]))), {})
