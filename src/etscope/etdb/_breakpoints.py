@@ -117,7 +117,7 @@ def fields_of_stop(stop: Stop) -> Fields:
             for node in nodes
             if node.modules and (kind := node.modules[-1].type.rpartition(".")[2])
         ],
-        "file": [str(line) for line in (*stop.lines, *stop.stack)],
+        "file": [str(line) for line in stop.lines],
         "delegate": [stop.backend] if stop.backend else [],
         "handle": [str(handle) for handle in stop.handles],
         "id": [] if stop.instruction is None else [str(stop.instruction)],

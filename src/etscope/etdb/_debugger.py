@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
@@ -150,12 +151,23 @@ class Debugger:
         return self.inputs is not None or inputs_of(self.files, self.method) is not None
 
     def node_named(self, name: str) -> Node:
-        """A node of the method's edge graph. Raises `UsageError` with names that are like it."""
+        """The node that `path_named` finds."""
+        return self.nodes()[self.path_named(name)]
+
+    def path_named(self, name: str) -> str:
+        """The path of a node of the method's edge graph, or of one of its values: the name itself,
+        or the only path that ends in it. Raises `UsageError` with names that are like it."""
         nodes = self.nodes()
         if name in nodes:
-            return nodes[name]
-        from difflib import get_close_matches
-
+            return name
+        inside = [path for path in nodes if path.endswith(f"/{name}")]
+        if len(inside) == 1:
+            return inside[0]
+        if inside:
+            raise UsageError(
+                f"several values are called {name!r}",
+                hint=" or ".join(f'value("{path}")' for path in inside[:4]),
+            )
         close = get_close_matches(name, nodes, 3)
         hint = f"did you mean {' or '.join(close)}?" if close else "info ops lists the names"
         raise UsageError(f"no value is called {name!r}", hint=hint)

@@ -320,11 +320,15 @@ def _shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def _number(value: Any) -> Any:
-    """What can be computed with. Types of a few bits are widened: numpy has no sums of them."""
+    """What can be computed with. Several outputs of different shapes are their numbers in a row;
+    types of a few bits are widened, since numpy has no sums of them."""
     if isinstance(value, str) or value is None:
         raise UsageError(f"{value!r} is no number")
     if isinstance(value, (list, tuple)):
-        return np.asarray([_number(item) for item in value])
+        parts = [np.asarray(_number(item)) for item in value]
+        if len({part.shape for part in parts}) > 1:
+            return np.concatenate([part.ravel() for part in parts])
+        return np.asarray(parts)
     if isinstance(value, np.ndarray) and value.dtype.kind == "V":
         return value.astype(np.float32)
     return value

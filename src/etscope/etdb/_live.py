@@ -144,4 +144,5 @@ class LiveTarget:
             backend=self._linked.backends.get(id(node)),
             depth=name.count("/"),
             loop_pass=loop_pass,
+            path=name,
         )

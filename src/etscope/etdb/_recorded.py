@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from etscope.analysis.correlate import Attribution, handle_list
 from etscope.analysis.gap import RECORD_HINT, MethodRun, match_run
 from etscope.analysis.linked_graph import LinkedGraph
 from etscope.analysis.logged_run import LoggedRun, logged_run, unfolded
+from etscope.analysis.match_graph import Paths
 from etscope.analysis.matching import Matching, Pair
 from etscope.analysis.places import common_module
 from etscope.analysis.profile import EXECUTE, KERNEL_PREFIX, executes
@@ -200,6 +201,8 @@ class RecordedRuns:
     def _stops(self) -> Iterator[Stop]:
         block, position = self._chosen.block, self._chosen.position
         attribution = self._trace.attribution(block)
+        graph = None if self._linked is None else self._linked(self.method).graph
+        paths = {} if graph is None else Paths(graph).path_of
         counted: dict[_Identity, int] = {}
         known: dict[_Identity, Stop] = {}
         for place, events in enumerate(_line_of(block)):
@@ -210,9 +213,10 @@ class RecordedRuns:
             if identity not in known:
                 telling = _telling(keys)
                 found = attribution(telling)
-                known[identity] = _stop(
+                stop = _stop(
                     telling, _kind(keys), replace(found, nodes=self._nodes(telling, found))
                 )
+                known[identity] = replace(stop, path=_path(stop, paths))
             # The call spans all else that was logged for it.
             ticks = [
                 int(block.ticks[index, position])
@@ -303,6 +307,8 @@ def _stop(key: EventKey, kind: str, found: Attribution) -> Stop:
     nodes = found.nodes
     stack = source_lines(nodes[-1].stack_trace) if nodes else ()
     name = key.name or found.operator or (str(key.delegate_id) if key.delegate_id else "")
+    if name == "OPERATOR_CALL":  # of the runtime's own operators, which log no name
+        name = found.operator or name
     return Stop(
         position=0,
         instruction=key.instruction,
@@ -318,6 +324,11 @@ def _stop(key: EventKey, kind: str, found: Attribution) -> Stop:
         delegate_id=key.delegate_id,
         depth=0 if key.delegate_id is None else 1,
     )
+
+
+def _path(stop: Stop, paths: Mapping[int, str]) -> str | None:
+    """What the stop's value is found by among those of its graph."""
+    return paths.get(id(stop.nodes[-1]), stop.node) if stop.nodes else None
 
 
 def _op(key: EventKey, kind: str, found: Attribution) -> str:

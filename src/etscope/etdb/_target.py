@@ -22,7 +22,8 @@ class Stop:
     op: the operator for people ("add", "aten.add.Tensor"). depth: 1 for an operator inside a
     delegate's call, whose own stop comes after those inside. loop_pass: how often it ran before in
     the same run. ticks: its time in units of the dump's clock. fields: what a selector is held
-    against. nodes: of the edge graph, first the one whose value it gives.
+    against. nodes: of the edge graph, last the one whose value it gives. path: what that value is found
+    by, as "submodule_0/add" in a branch.
     """
 
     position: int
@@ -40,6 +41,7 @@ class Stop:
     depth: int = 0
     loop_pass: int = 0
     ticks: int | None = None
+    path: str | None = None
 
     @property
     def node(self) -> str | None:

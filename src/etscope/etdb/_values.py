@@ -12,7 +12,6 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.etdb._debugger import Debugger
 from etscope.etdb._expression import CURRENT, HANDLE, INSTRUCTION
 from etscope.etdb._recorded import NO_DUMP, RecordedRuns
-from etscope.etdb._target import Stop
 
 
 class Values:
@@ -26,7 +25,7 @@ class Values:
         for prefix in (HANDLE, INSTRUCTION, CURRENT):
             if name.startswith(prefix):
                 return self._special(prefix, name.removeprefix(prefix))
-        return self._of_node(name if "/" in name else self._known(name))
+        return self._of_node(self._debugger.path_named(name))
 
     def function(self, name: str) -> Callable[..., Any] | None:
         """`gap`, `ref`, `device`, `value` and `weight`."""
@@ -38,11 +37,6 @@ class Values:
             "weight": self._weight,
         }
         return functions.get(name)
-
-    def _known(self, name: str) -> str:
-        """The name itself, if there is a value of it."""
-        self._debugger.node_named(name)
-        return name
 
     # -- functions
 
@@ -131,7 +125,11 @@ class Values:
     def node_of_handle(self, handle: int) -> str:
         """The node with a debug handle, the last of them. Raises `UsageError` without one."""
         debugger = self._debugger
-        found = [name for name, node in debugger.nodes().items() if node.debug_handle == handle]
+        found = [
+            name
+            for name, node in debugger.nodes().items()
+            if node.debug_handle == handle and name.rpartition("/")[2] == node.name
+        ]
         if not found:
             raise UsageError(f"no node has the debug handle {handle}", hint="info ops lists them")
         return found[-1]
@@ -142,9 +140,9 @@ class Values:
         values = debugger.some_target().device_values(stop.position)
         if values:
             return _one(values)
-        if stop.node is None:
+        if stop.path is None:
             raise MissingDataError(f"nothing was recorded of {stop.name}")
-        return self._of_node(_name_of(stop))
+        return self._of_node(stop.path)
 
     def _of_instruction(self, number: int) -> list[Any]:
         debugger = self._debugger
@@ -178,21 +176,20 @@ class Values:
         debugger = self._debugger
         if name is None:
             stop = debugger.here()
-            if stop.node is None:
+            if stop.path is None:
                 raise MissingDataError(f"no node of the graph is known for {stop.name}")
-            return _name_of(stop), stop.loop_pass
+            return stop.path, stop.loop_pass
         text = str(name)
         if text.startswith(HANDLE):
             text = self.node_of_handle(int(text.removeprefix(HANDLE)))
         elif text.startswith((CURRENT, INSTRUCTION)):
             raise UsageError("take the name of a node, or %HANDLE")
-        elif "/" not in text:
-            text = debugger.node_named(text).name
+        else:
+            text = debugger.path_named(text)
         stop_of = [
             s
             for s in debugger.some_target().stops
-            if any(n.name == text for n in s.nodes)
-            and (debugger.stop is None or s.position <= debugger.stop.position)
+            if s.path == text and (debugger.stop is None or s.position <= debugger.stop.position)
         ]
         return text, stop_of[-1].loop_pass if stop_of else 0
 
@@ -208,10 +205,7 @@ def gap_between(metric: Metric, reference: Any, value: Any) -> float | None:
     return measure(metric, reference, value)
 
 
-def _name_of(stop: Stop) -> str:
-    """The name of the stop's own value: of a live one its path, else of its last node."""
-    return stop.name if stop.kind == "node" else stop.node or ""
-
-
 def _one(values: list[Any]) -> Any:
-    return values[0] if len(values) == 1 else values
+    """The only value, or all; operators have outputs that are always empty."""
+    full = [value for value in values if np.size(value)] or values
+    return full[0] if len(full) == 1 else values

@@ -172,7 +172,7 @@ def set_(debugger: Debugger, rest: str) -> Answer:
     elif name.startswith("%"):
         node = Values(debugger).node_of_handle(int(name[1:]))
     else:
-        node = name if "/" in name else debugger.node_named(name).name
+        node = debugger.path_named(name)
     target.patch(node, stop.position, value)
     return Answer().say(f"{node} = " + value_lines(value)[0])
 
@@ -201,11 +201,12 @@ def call(debugger: Debugger, rest: str) -> Answer:
     """
     name = rest.strip()
     if name in ("", "$"):
-        name = debugger.here().node or ""
+        name = debugger.here().path or ""
     elif name.startswith("%") and name[1:].isdigit():
         name = Values(debugger).node_of_handle(int(name[1:]))
     elif not re.fullmatch(r"[A-Za-z_][\w/]*", name) or name.startswith(HANDLE):
         return print_(debugger, rest)
+    name = debugger.path_named(name)
     node = debugger.node_named(name)
     if node.kind != "call_function":
         raise UsageError(f"{name} is a {node.kind}: nothing is called")
@@ -213,7 +214,7 @@ def call(debugger: Debugger, rest: str) -> Answer:
     result = debugger.reference.call(name, lambda used: scope.value_for_call(used))
     answer = Answer().say(*value_lines(result))
     try:
-        own = scope.value(name)
+        own = scope.value_for_call(name)
     except EtscopeError as error:
         return answer.say(f"the run has no value of it: {error.message}")
     found = find_metric("sqnr")

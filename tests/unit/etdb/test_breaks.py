@@ -1,0 +1,106 @@
+"""Breakpoints, watchpoints and their conditions."""
+
+from __future__ import annotations
+
+from tests.unit.etdb.sessions import refused, said, session, where
+
+
+def test_selectors_pick_where_a_run_stops() -> None:
+    one = session("cnn_portable")
+    for text, node in (
+        ("op:softmax", "aten__softmax_default"),
+        ("module:head", "aten_avg_pool2d_default"),
+        ("file:cnn.py:47", "aten_add_tensor"),
+        ("id:2", "aten_relu_default"),
+        ("%3", "aten_relu_default"),
+        ("aten_add_tensor_1", "aten_add_tensor_1"),
+        ("type:ReLU and not id:2", "aten_relu_default_1"),
+    ):
+        said(one, "delete", f"tbreak {text}", "run")
+        assert where(one) == node, text
+
+
+def test_a_temporary_breakpoint_is_hit_once() -> None:
+    one = session("cnn_portable")
+    assert "6 places" in said(one, "tbreak op:relu")
+    assert "temporary breakpoint 1" in said(one, "run")
+    assert "is over" in said(one, "continue")
+
+
+def test_conditions_are_over_values() -> None:
+    one = session("cnn_portable")
+    said(one, "break op:relu if $.max() < 3")
+    said(one, "run")
+    assert where(one) != "aten_relu_default"
+    said(one, "condition 1 $.max() > 1e9")
+    assert "is over" in said(one, "run")
+    said(one, "condition 1")
+    said(one, "run")
+    assert where(one) == "aten_relu_default"
+    said(one, "disable 1")
+    assert "is over" in said(one, "run")
+    said(one, "enable 1", "run")
+    assert where(one) == "aten_relu_default"
+    assert "3" in said(one, "info breakpoints")
+
+
+def test_nan_and_infinities_are_watched_for() -> None:
+    one = session("nan_output")
+    said(one, "watch nan")
+    result = one.execute("run")
+    assert "of 4 numbers are NaN" in result.text
+    assert result.exit_code == 1
+    assert where(one) == "aten_sqrt_default"
+    other = session("inf_output")
+    said(other, "watch nan")
+    assert "is over" in said(other, "run")
+    said(other, "delete", "watch inf")
+    assert "Inf" in said(other, "run")
+
+
+def test_a_watched_expression_stops_where_it_holds() -> None:
+    one = session("cnn_portable")
+    said(one, "watch $.abs().max() < 0.2")
+    said(one, "run")
+    assert where(one) == "aten__softmax_default"
+
+
+def test_the_first_divergence_is_a_condition() -> None:
+    one = session("cnn_portable")
+    said(one, "break if gap(sqnr) < 20")
+    result = one.execute("run")
+    assert "is over" in result.text
+    assert result.exit_code == 0
+    said(one, "delete", "break if gap(sqnr) < 1000")
+    result = one.execute("run")
+    assert "breakpoint" in result.text
+    assert result.exit_code == 1
+
+
+def test_what_can_never_be_decided_is_no_pass() -> None:
+    one = session("cnn_portable", inputs=False)
+    said(one, "break if gap(sqnr) < 20")
+    result = one.execute("run")
+    assert result.exit_code == 4
+    assert "nothing tells" in str(result.error)
+    from etscope.etdb import Session
+    from tests.artifacts import artifacts
+
+    bare = Session(artifacts("cnn_portable").etdump)
+    said(bare, "watch nan")
+    result = bare.execute("run")
+    assert result.exit_code == 4
+    assert "nothing tells" in str(result.error)
+
+
+def test_mistakes_are_told() -> None:
+    one = session("cnn_portable")
+    assert "nothing is picked" in refused(one, "break op:nothing")
+    assert "unknown key" in refused(one, "break opp:relu")
+    assert "did you mean" in refused(one, "break op:relu if aten_relu_defaul > 1")
+    assert "no expression" in refused(one, "break op:relu if 1 +")
+    assert "there is no breakpoint 7" in refused(one, "delete 7")
+    assert "the number of a breakpoint" in refused(one, "delete x")
+    assert "watch what" in refused(one, "watch")
+    assert "which breakpoints" in refused(one, "disable")
+    assert len(one.debugger.breakpoints) == 0

@@ -1,0 +1,124 @@
+"""Looking at values: of the device, of the reference, and the gap between them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.artifacts import artifacts
+from tests.unit.etdb.sessions import refused, said, session
+
+
+def last_output(name: str) -> np.ndarray:
+    path = artifacts(name).outputs
+    assert path is not None
+    with np.load(path) as arrays:
+        return arrays[arrays.files[0]]
+
+
+def test_the_last_value_is_what_the_runtime_returned() -> None:
+    one = session("cnn_portable")
+    said(one, "start", "until op:softmax")
+    expected = last_output("cnn_portable")
+    for text in ("$", "$0", "aten__softmax_default", "device(aten__softmax_default)", "#23"):
+        got = float(said(one, f"print ({text})[0, 3] * 1"))
+        assert got == pytest.approx(float(expected[0, 3]), rel=1e-4), text
+
+
+def test_a_name_is_shown_with_its_reference_and_gap() -> None:
+    one = session("cnn_portable")
+    text = said(one, "start", "print $")
+    assert "reference: float32[1, 8, 16, 16]" in text
+    assert re.search(r"gap: SQNR (inf|\d+)", text)
+    assert "reference" not in said(one, "print $ + 0")
+    assert "reference" not in said(session("cnn_portable", inputs=False), "start", "print $")
+
+
+def test_functions_compare_with_the_reference() -> None:
+    one = session("cnn_portable")
+    said(one, "start", "until op:softmax")
+    assert float(said(one, "print (ref($) - $).abs().max()".replace("ref($)", "ref()"))) < 1e-5
+    assert float(said(one, "print gap(max_abs)")) < 1e-5
+    assert float(said(one, "print gap(max_abs, aten_relu_default)")) < 1e-4
+    assert "unknown metric" in refused(one, "print gap(nothing)")
+    shape = said(one, 'print weight("stem.conv.weight").shape')
+    assert shape.strip() == "[8, 3, 3, 3]"
+    assert "no weight" in refused(one, 'print weight("nothing")')
+
+
+def test_values_that_are_not_there_yet_say_so() -> None:
+    one = session("cnn_portable")
+    said(one, "start")
+    assert "no value yet" in refused(one, "print aten_relu_default")
+    assert "has not run yet" in refused(one, "print #5")
+    assert "did you mean" in refused(one, "print aten_relu_defalt")
+    assert "no node has the debug handle" in refused(one, "print %9999")
+    assert "$x was not set" in refused(one, "print $x")
+
+
+def test_without_a_buffer_a_value_says_what_to_load() -> None:
+    from etscope.etdb import Session
+
+    artifact = artifacts("cnn_portable")
+    assert artifact.etrecord is not None
+    one = Session(artifact.etrecord, artifact.etdump)
+    said(one, "start")
+    assert "debug buffer" in refused(one, "print aten_convolution_default")
+
+
+def test_names_of_ones_own_keep_values() -> None:
+    one = session("cnn_portable")
+    said(one, "start", "set $first = $.mean()", "step")
+    assert said(one, "print $first") != said(one, "print $.mean()")
+    assert "a recorded run cannot be changed" in refused(one, "set aten_convolution_default = 0")
+
+
+def test_numbers_are_examined_one_by_one() -> None:
+    one = session("cnn_portable")
+    text = said(one, "start", "until op:softmax", "x/3f $")
+    assert len(text.split()) == 5
+    expected = last_output("cnn_portable")
+    assert float(text.split()[2]) == pytest.approx(float(expected[0, 0]), rel=1e-4)
+    bits = said(one, "x/1x $").split()[2]
+    assert bits == "0x" + expected[0, 0].tobytes()[::-1].hex()
+    assert "no format 'q'" in refused(one, "x/3q $")
+    assert "at most" in refused(one, "x/99999 $")
+
+
+def test_displayed_expressions_follow_the_run() -> None:
+    one = session("cnn_portable")
+    said(one, "start")
+    assert "1: $.max() = " in said(one, "display $.max()")
+    assert "1: $.max() = " in said(one, "step")
+    said(one, "display aten__softmax_default")
+    assert "(aten__softmax_default has no value yet)" in said(one, "step")
+    said(one, "undisplay 2")
+    assert "2:" not in said(one, "step")
+    assert "nothing is displayed as 9" in refused(one, "undisplay 9")
+
+
+def test_a_call_tells_the_operators_own_error() -> None:
+    one = session("cnn_portable")
+    said(one, "start", "until op:relu")
+    text = said(one, "call $")
+    assert "the run's own value is inf dB from it" in text
+    assert float(said(one, "call 1 + 1")) == 2
+
+
+def test_gap_lists_the_operators() -> None:
+    one = session("cnn_portable")
+    result = one.execute("gap")
+    assert result.ok
+    assert result.exit_code == 0
+    assert "convolution" in result.text
+    assert "unknown metric" in refused(one, "gap nothing")
+
+
+def test_passes_of_loops_are_compared_with_their_own() -> None:
+    one = session("while_loop")
+    said(one, "break op:tanh", "run")
+    for _ in range(4):
+        assert float(said(one, "print gap(max_abs)")) < 1e-6
+        said(one, "continue")

@@ -1,0 +1,132 @@
+"""Going on and back through recorded runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.etdb.sessions import refused, said, session, where
+
+
+def walked(name: str, command: str) -> list[str]:
+    """All stops in the order of a command."""
+    one = session(name)
+    said(one, "start")
+    found = []
+    while one.debugger.stop is not None:
+        stop = one.debugger.stop
+        found.append(f"{stop.position} {stop.name} {stop.loop_pass}")
+        said(one, command)
+    return found
+
+
+@pytest.mark.parametrize("name", ["cnn_portable", "cnn_xnnpack", "cond", "while_loop"])
+def test_steps_lead_through_all_stops_and_back(name: str) -> None:
+    one = session(name)
+    target = one.debugger.some_target()
+    forward = walked(name, "step")
+    assert forward == [f"{s.position} {s.name} {s.loop_pass}" for s in target.stops]
+    said(one, "run")
+    backward = []
+    for _ in target.stops:
+        said(one, "reverse-step")
+        stop = one.debugger.here()
+        backward.append(f"{stop.position} {stop.name} {stop.loop_pass}")
+    assert backward == forward[::-1]
+
+
+def test_the_times_of_calls_add_up_to_the_run() -> None:
+    one = session("cnn_portable")
+    target = one.debugger.some_target()
+    total = target.runs[0].total
+    assert total is not None
+    accounted = sum(stop.ticks or 0 for stop in target.stops if not stop.depth)
+    assert 0.5 * total < accounted <= total
+
+
+def test_operators_of_a_delegate_come_before_its_call() -> None:
+    one = session("cnn_xnnpack")
+    stops = one.debugger.some_target().stops
+    assert [stop.depth for stop in stops] == [1] * (len(stops) - 1) + [0]
+    assert stops[-1].kind == "delegate"
+    inside = [stop.ticks or 0 for stop in stops[:-1]]
+    assert sum(inside) <= (stops[-1].ticks or 0)
+    assert where(one) is None
+    said(one, "start", "next")
+    assert one.debugger.here().depth == 1
+    said(one, "finish")
+    assert one.debugger.here().kind == "delegate"
+
+
+def test_passes_of_a_loop_are_told_apart() -> None:
+    one = session("while_loop")
+    stops = one.debugger.some_target().stops
+    sigmoid = [stop for stop in stops if stop.node == "aten_sigmoid_default"]
+    assert [stop.loop_pass for stop in sigmoid] == [0, 1, 2, 3, 4]
+    said(one, "run", "reverse-continue")
+    said(one, "break op:sigmoid", "run", "continue 2")
+    assert one.debugger.here().loop_pass == 2
+    first = said(one, "print aten_sigmoid_default[0]")
+    assert first != said(one, "continue", "print aten_sigmoid_default[0]")
+
+
+def test_next_goes_over_modules_and_finish_out_of_them() -> None:
+    one = session("cnn_portable")
+    said(one, "start")
+    assert one.debugger.here().module == "stem.conv"
+    said(one, "up", "finish")
+    module = one.debugger.here().module
+    assert module is not None
+    assert not module.startswith("stem")
+    said(one, "reverse-finish")
+    said(one, "until op:add")
+    said(one, "next")
+    here = one.debugger.here().module or ""
+    assert not here.startswith("stages.0.")
+
+
+def test_until_stops_at_a_breakpoint_on_the_way() -> None:
+    one = session("cnn_portable")
+    said(one, "start", "break op:relu")
+    assert "breakpoint 1" in said(one, "until op:softmax")
+    assert where(one) == "aten_relu_default"
+    said(one, "delete", "until op:softmax")
+    assert where(one) == "aten__softmax_default"
+
+
+def test_runs_are_chosen_by_their_number() -> None:
+    one = session("two_methods")
+    assert one.debugger.method == "encode"
+    said(one, "start 5")
+    assert one.debugger.method == "decode"
+    assert "there is no run 99" in refused(one, "run 99")
+    assert one.debugger.method == "decode"
+    assert "run 5 is over, after 6 operators" in said(one, "run")
+
+
+def test_the_ends_of_a_run_are_said() -> None:
+    one = session("cnn_portable")
+    assert "has not been begun" in refused(one, "step")
+    assert "the start of the run" in said(one, "start", "reverse-step")
+    assert "is over" in said(one, "continue")
+    assert "the run is over" in refused(one, "step")
+    assert "the run is over" in refused(one, "print $")
+    said(one, "reverse-step")
+    assert where(one) == "aten__softmax_default"
+
+
+def test_an_empty_line_goes_on() -> None:
+    one = session("cnn_portable")
+    said(one, "start", "step", "")
+    assert one.debugger.position == 2
+    said(one, "info runs", "")
+    assert one.debugger.position == 2
+
+
+def test_a_dump_alone_can_be_walked() -> None:
+    from etscope.etdb import Session
+    from tests.artifacts import artifacts
+
+    one = Session(artifacts("cnn_portable").etdump)
+    assert "native_call_convolution.out" in said(one, "start")
+    assert "there is no ETRecord" in refused(one, "crosswalk")
+    assert "native_call_relu" in said(one, "info ops op:relu")
