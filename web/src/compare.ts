@@ -1,7 +1,7 @@
 // Two profiles side by side: rows joined by what they are called and where they come from.
 
 import type { Cell, Column, Method, Run, TableDoc } from "./document";
-import { asNumber, plainText } from "./format";
+import { asNumber, convertedTime, plainText } from "./format";
 import { median, rowsIn } from "./tables";
 
 export interface Side {
@@ -33,12 +33,12 @@ type Pair = { a: number | null; b: number | null; depth: number };
  * execution. Events of a delegate are joined within their call.
  */
 export function compare(a: Side, b: Side, statistic: Statistic): Comparison {
-  const factor = unitFactor(b.run.unit, a.run.unit);
+  const convert = converter(b.run.unit, a.run.unit);
   const pairs = joined(a.method.rows, b.method.rows);
   const unit = a.run.unit;
-  const timesA = times(a.method, statistic, 1);
-  const timesB = times(b.method, statistic, factor);
-  const noise = pairs.map((pair) => noiseOf(a.method, b.method, pair, factor));
+  const timesA = times(a.method, statistic, (value) => value);
+  const timesB = times(b.method, statistic, convert);
+  const noise = pairs.map((pair) => noiseOf(a.method, b.method, pair, convert));
   const cells = pairs.map((pair, at) => {
     const [one, other] = [timesA(pair.a), timesB(pair.b)];
     const difference = one !== null && other !== null ? other - one : null;
@@ -48,7 +48,7 @@ export function compare(a: Side, b: Side, statistic: Statistic): Comparison {
     pairs.map(({ a: one, b: other }) => cellOf(a.method.rows, name, one) ?? cellOf(b.method.rows, name, other));
   const columns: [Column, Cell[]][] = [
     [column("event", "event", "text", null, 0), text("event")],
-    [column("verdict", "", "text", null, 0), cells.map((cell) => cell.verdict)],
+    [column("verdict", "verdict", "text", null, 0), cells.map((cell) => cell.verdict)],
     [column("a", `A ${statistic}`, "duration", unit, 0), cells.map((cell) => cell.one)],
     [column("b", `B ${statistic}`, "duration", unit, 0), cells.map((cell) => cell.other)],
     [column("difference", "B − A", "duration", unit, 0), cells.map((cell) => cell.difference)],
@@ -78,16 +78,12 @@ export function compare(a: Side, b: Side, statistic: Statistic): Comparison {
   };
 }
 
-const SECONDS: Record<string, number> = { ns: 1e-9, us: 1e-6, ms: 1e-3, s: 1 };
-
-/** What a time in `from` is multiplied with to be in `to`. */
-export function unitFactor(from: string, to: string): number {
-  if (from === to) return 1;
-  const [one, other] = [SECONDS[from], SECONDS[to]];
-  if (one === undefined || other === undefined) {
+/** How times of one side become times of the other. */
+export function converter(from: string, to: string): (value: number) => number {
+  if (convertedTime(0, from, to) === null) {
     throw new Error(`Times in ${from} and in ${to} cannot be compared: how long one lasts is in no file.`);
   }
-  return one / other;
+  return (value) => convertedTime(value, from, to)!;
 }
 
 /** Scaled median absolute deviation: the standard deviation of normal samples, deaf to outliers. */
@@ -98,11 +94,11 @@ export function spread(samples: readonly (number | null)[] | null | undefined): 
   return 1.4826 * median(numbers.map((one) => Math.abs(one - middle)))!;
 }
 
-function noiseOf(a: Method, b: Method, pair: Pair, factor: number): number | null {
+function noiseOf(a: Method, b: Method, pair: Pair, convert: (value: number) => number): number | null {
   if (pair.a === null || pair.b === null) return null;
   const one = spread(a.samples[pair.a]);
   const other = spread(b.samples[pair.b]);
-  return one === null || other === null ? null : Math.hypot(one, other * factor);
+  return one === null || other === null ? null : Math.hypot(one, convert(other));
 }
 
 function verdictOf(pair: Pair, difference: number | null, noise: number | null): string | null {
@@ -113,11 +109,15 @@ function verdictOf(pair: Pair, difference: number | null, noise: number | null):
   return difference > 0 ? "slower" : "faster";
 }
 
-function times(method: Method, statistic: Statistic, factor: number): (row: number | null) => number | null {
+function times(
+  method: Method,
+  statistic: Statistic,
+  convert: (value: number) => number,
+): (row: number | null) => number | null {
   const values = method.rows.values[statistic] ?? [];
   return (row) => {
     const value = row === null ? null : asNumber(values[row]);
-    return value === null ? null : value * factor;
+    return value === null ? null : convert(value);
   };
 }
 

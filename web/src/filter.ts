@@ -4,7 +4,7 @@
 // needs besides: words are looked for anywhere in a row, and numbers are compared (`avg>0.1`).
 
 import type { Cell, Column, TableDoc } from "./document";
-import { asNumber, plainText } from "./format";
+import { asNumber, convertedTime, plainText } from "./format";
 
 export type RowTest = (row: number) => boolean;
 
@@ -224,7 +224,6 @@ function numbersIn(value: Cell | undefined): number[] {
   return typeof value === "number" ? [value] : [];
 }
 
-const SCALES: Record<string, number> = { ns: 1e-9, us: 1e-6, "µs": 1e-6, ms: 1e-3, s: 1 };
 const BYTES: Record<string, number> = {
   b: 1, kb: 1e3, mb: 1e6, gb: 1e9, kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30,
 };
@@ -275,9 +274,8 @@ function quantity(text: string, column: Column): number {
   if (unit === "%" && column.kind === "share") return number / 100;
   if (column.kind === "bytes" && BYTES[unit]) return number * BYTES[unit];
   if (column.kind === "duration" && column.unit !== null) {
-    if (unit === column.unit) return number;
-    const [from, to] = [SCALES[unit], SCALES[column.unit]];
-    if (from && to) return (number * from) / to;
+    const converted = convertedTime(number, unit === "µs" ? "us" : unit, column.unit);
+    if (converted !== null) return converted;
   }
   throw new FilterError(`${column.name} is not in ${found[2]}${column.unit ? ` but in ${column.unit}` : ""}`);
 }

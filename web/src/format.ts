@@ -61,6 +61,17 @@ export function floatFormat(values: readonly Value[]): (value: Value) => string 
   return (value) => fixed(value, decimals);
 }
 
+const POWERS: Record<string, number> = { ns: -9, us: -6, ms: -3, s: 0 };
+
+/** A time in another unit; null if one of them is not of time (cycles). */
+export function convertedTime(value: number, from: string, to: string): number | null {
+  if (from === to) return value;
+  const [one, other] = [POWERS[from], POWERS[to]];
+  if (one === undefined || other === undefined) return null;
+  const power = one - other;
+  return power < 0 ? value / 10 ** -power : value * 10 ** power; // exact powers of ten alone
+}
+
 /** A fraction as percent: 0.1234 is "12.3%". */
 export function formatShare(value: Value): string {
   const text = fixed(isNumber(value) ? 100 * value : null, 1);

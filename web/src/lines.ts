@@ -11,23 +11,34 @@ export interface LineTimes {
   rows: number;
 }
 
-/** Rows whose times make up the method's without counting any twice: the events of a delegate stand
- * for their call where they are on the same clock. */
-export function leaves(method: Method): number[] {
-  const { depth, values } = method.rows;
-  const body = Math.min(...(method.rows.breaks ?? []), values["event"]?.length ?? 0);
-  const found: number[] = [];
+/** A part of the method's time, with the row whose lines it belongs to. */
+export interface Part {
+  row: number;
+  time: number;
+}
+
+/**
+ * The method's time in parts, none counted twice. Events of a delegate that know their lines have
+ * parts of their own; the rest of their call's time belongs to the call's lines.
+ */
+export function timeParts(method: Method): Part[] {
+  const { depth, values, breaks } = method.rows;
+  const body = Math.min(...(breaks ?? []), values["event"]?.length ?? 0);
+  const time = (row: number): number => asNumber(values["avg"]?.[row]) ?? 0;
+  const parts: Part[] = [];
   for (let row = 0; row < body; ) {
+    let rest = time(row);
     let end = row + 1;
-    while (end < body && depth?.[end]) end++;
-    const below: number[] = [];
-    for (let inner = row + 1; inner < end; inner++) {
-      if (depth?.[inner] === 1 && (values["share"]?.[inner] ?? null) !== null) below.push(inner);
+    for (; end < body && depth?.[end]; end++) {
+      const onOwnClock = (values["share"]?.[end] ?? null) === null;
+      if (depth[end] !== 1 || onOwnClock || !method.links.lines[end]?.length) continue;
+      parts.push({ row: end, time: time(end) });
+      rest -= time(end);
     }
-    found.push(...(below.length ? below : [row]));
+    parts.push({ row, time: Math.max(0, rest) });
     row = end;
   }
-  return found;
+  return parts;
 }
 
 export function lineTimes(method: Method): Map<number, LineTimes> {
@@ -37,8 +48,7 @@ export function lineTimes(method: Method): Map<number, LineTimes> {
     if (!found) times.set(line, (found = { self: 0, total: 0, rows: 0 }));
     return found;
   };
-  for (const row of leaves(method)) {
-    const time = asNumber(method.rows.values["avg"]?.[row]) ?? 0;
+  for (const { row, time } of timeParts(method)) {
     const lines = method.links.lines[row] ?? [];
     for (const line of new Set([...(method.links.stack[row] ?? []), ...lines])) {
       const found = at(line);

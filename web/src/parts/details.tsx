@@ -44,9 +44,10 @@ const SHOWN_IN: Record<NonNullable<Selection>["kind"], readonly TabName[]> = {
 
 function Views({ sel }: { sel: NonNullable<Selection> }) {
   return (
-    <div class="chips">
+    <div class="show-in">
+      <span class="muted">Show in</span>
       {SHOWN_IN[sel.kind].filter((name) => name !== tab.value).map((name) => (
-        <button class="chip" key={name} onClick={() => (tab.value = name)}>show in {name}</button>
+        <button class="link" key={name} title={`Show in ${name}`} onClick={() => (tab.value = name)}>{name}</button>
       ))}
     </div>
   );
@@ -200,6 +201,7 @@ function Walk({ run: now, sel }: { run: Run; sel: NonNullable<Selection> }) {
   const module = moduleOf(now, sel);
   const path = module && now.methods[module.method]?.modules[module.module]?.path;
   const shown: [number, number][] = [...(around ? [around] : []), ...rows, ...below];
+  const nameless = around !== null && now.graphs.length > 0 && now.graphs.every((graph) => !nodesOf(now, sel, graph.key).size);
   return (
     <>
       {now.graphs.map((graph) => {
@@ -210,6 +212,7 @@ function Walk({ run: now, sel }: { run: Run; sel: NonNullable<Selection> }) {
           </Block>
         ) : null;
       })}
+      {nameless && <p class="muted">Nothing tells which nodes this event of the delegate computes; those of its call are known.</p>}
       {shown.length > 0 && (
         <Block title={below.length ? "Instruction and the delegate's events" : "Instructions and events"} count={shown.length} testId="walk-rows">
           <Listed items={shown} draw={([at, row]) => <RowLink key={`${at}:${row}`} run={now} method={at} row={row} />} />

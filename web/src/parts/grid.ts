@@ -120,29 +120,39 @@ function stateOf(key: string, doc: TableDoc, widths: Record<string, number>, sor
   return made;
 }
 
-const CHAR = 6.7; // pixels of a digit in the table's font
-const PADDING = 18;
-const MOST = { text: 300, path: 260, list: 240, other: 160 };
+const PADDING = 18; // pixels around a cell's text
+const MOST = { text: 300, path: 260, list: 240 } as Record<string, number>;
+const SAMPLE = 20_000; // rows looked at
 
-/** Pixels that each column wants: its widest cell (of a sample of rows) or its head. */
+/** Pixels that each column wants: its longest text, or its head. Numbers are never cut. */
 function naturalWidths(doc: TableDoc, formats: Formats): Record<string, number> {
   const count = rowsIn(doc);
-  const step = Math.max(1, Math.floor(count / 400));
+  const step = Math.max(1, Math.ceil(count / SAMPLE));
   return Object.fromEntries(
     doc.columns.map((column) => {
       const values = doc.values[column.name]!;
-      let longest = 0;
+      const written = isNumeric(column.kind) ? formats[column.name]! : plainText;
+      let longest = "";
       for (let row = 0; row < count; row += step) {
-        const value = values[row] ?? null;
-        const text = isNumeric(column.kind) ? formats[column.name]!(value) : plainText(value);
-        longest = Math.max(longest, text.length + 2 * (doc.depth?.[row] ?? 0));
+        const text = written(values[row] ?? null);
+        if (text.length > longest.length) longest = text;
       }
-      const head = headOf(column).length + 2;
-      const most = MOST[column.kind as keyof typeof MOST] ?? MOST.other;
-      const width = Math.min(most, Math.max(longest, 3) * CHAR + PADDING);
-      return [column.name, Math.round(Math.max(width, Math.min(head, 16) * CHAR + PADDING, 52))];
+      const deepest = isNumeric(column.kind) ? 0 : (doc.depth?.reduce((a, b) => Math.max(a, b), 0) ?? 0);
+      const wanted = Math.min(MOST[column.kind] ?? Infinity, textWidth(longest) + 16 * deepest + PADDING);
+      const head = Math.min(150, textWidth(headOf(column), 600) + PADDING + 14);
+      return [column.name, Math.ceil(Math.max(wanted, head, 48))];
     }),
   );
+}
+
+let context: CanvasRenderingContext2D | null | undefined;
+
+/** Pixels of `text` in the table's font. */
+function textWidth(text: string, weight = 400): number {
+  context ??= document.createElement("canvas").getContext("2d");
+  if (!context) return text.length * 8;
+  context.font = `${weight} 13px ${getComputedStyle(document.body).fontFamily}`;
+  return context.measureText(text.slice(0, 200)).width;
 }
 
 /** The column's title with its unit. */

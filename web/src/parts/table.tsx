@@ -231,7 +231,7 @@ interface CellProps {
 }
 
 function DataCell({ column, value, text, indent, children }: CellProps) {
-  const share = column.kind === "share" && typeof value === "number" ? Math.min(1, Math.max(0, value)) : null;
+  const share = column.name === "share" && typeof value === "number" ? Math.min(1, Math.max(0, value)) : null;
   const exact = value === null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
   const numeric = isNumeric(column.kind);
   return (

@@ -34,6 +34,9 @@ export function Compare() {
   return <Sides sides={sides} a={a} b={b} />;
 }
 
+// The rows' numbers on both sides can be chosen, but say little.
+const SHOWN = ["event", "verdict", "a", "b", "difference", "relative", "noise", "module", "source", "op_types"];
+
 interface Named extends Side {
   key: string;
   name: string;
@@ -91,7 +94,7 @@ function Joined({ a, b, result, controls }: { a: Named; b: Named; result: Compar
     for (const name of ["difference", "relative"]) made[name] = signed(made[name]!);
     return made;
   }, [table]);
-  const grid = useGrid("compare", table, formats, width - 14);
+  const grid = useGrid("compare", table, formats, width - 14, SHOWN);
   const { test, problem } = useFilter(filter.value, table);
   const { body, totals } = useMemo(() => bodyAndTotals(table), [table]);
   const kept = useMemo(() => filterRows(table, body, test), [table, body, test]);

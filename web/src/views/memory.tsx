@@ -120,6 +120,8 @@ function LiveChart({ memory, instructions, onPick }: { memory: MemoryDoc; instru
   return <Chart {...chart} height={150} label="Planned bytes alive at each instruction" testId="live-chart" onPick={(at) => onPick(Math.min(at, memory.live.length - 1))} />;
 }
 
+const BYTE_STEPS = range(0, 50).map((power) => 2 ** power);
+
 function options(memory: MemoryDoc, instructions: ReadonlySet<number>): Omit<uPlot.Options, "width" | "height"> {
   return {
     scales: { x: { time: false, range: (_, min, max) => [min, max] }, y: { range: (_, __, max) => [0, max * 1.05] } },
@@ -127,7 +129,7 @@ function options(memory: MemoryDoc, instructions: ReadonlySet<number>): Omit<uPl
     padding: [8, 8, 0, 0],
     axes: [
       { size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
-      { size: 64, values: (_, splits) => splits.map((one) => formatBytes(one)), space: 36 },
+      { size: 64, incrs: BYTE_STEPS, values: (_, splits) => splits.map((one) => formatBytes(one)), space: 34 },
     ],
     series: [
       { label: "instruction", value: (_, at) => (at === null ? "–" : `${at} ${visible(memory.labels[at] ?? "")}`) },

@@ -153,6 +153,11 @@ function ErrorChart({ numerics, selected, onPick }: ErrorChartProps) {
   return <Chart data={chart.data} options={marked} height={180} label={`${numerics.metric} in order of execution`} testId="error-chart" onPick={onPick} />;
 }
 
+// Powers of ten alone are lines.
+const LOG_AXIS: uPlot.Axis = {
+  filter: (_, splits) => splits.map((one) => (Math.abs(Math.log10(one) - Math.round(Math.log10(one))) < 1e-9 ? one : null)),
+};
+
 function options(
   numerics: NumericsDoc,
   series: { name: string; tone: string }[],
@@ -163,7 +168,10 @@ function options(
   return {
     scales: { x: { time: false }, y: log ? { distr: 3 } : {} },
     cursor: { y: false, points: { size: 7 } },
-    axes: [{ size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] }, { size: 64, values: (_, splits) => splits.map((one) => (one === null ? "" : log ? (Math.abs(Math.log10(one) % 1) < 1e-9 ? one.toExponential(0) : "") : String(Number(one.toPrecision(6))))) }],
+    axes: [
+      { size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
+      { size: 64, ...(log ? LOG_AXIS : {}), values: (_, splits) => splits.map((one) => (one === null ? "" : log ? one.toExponential(0) : String(Number(one.toPrecision(6))))) },
+    ],
     series: [
       { label: "value", value: (_, at) => (at === null ? "–" : `${at} ${visible(String(names[at] ?? ""))}`) },
       ...series.map(({ name, tone }): uPlot.Series => ({

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import type { Run } from "../document";
-import { formatDuration, formatFloat, formatShare, visible } from "../format";
+import { cellFormat, fixed, durationDecimals, formatShare, visible } from "../format";
 import { errorsOf, filesOf, lineErrors, lineTimes, type FileLines, type LineTimes } from "../lines";
 import { linesOf, stackOf } from "../links";
 import { takeKeys } from "../keys";
@@ -32,6 +32,7 @@ export function Source() {
     requestAnimationFrame(() => document.getElementById(`line-${first}`)?.scrollIntoView({ block: "nearest" }));
   }, [now, first]);
 
+  const fileDecimals = durationDecimals(files.map((one) => one.self), now.unit);
   const file = files.find((one) => one.file === chosenFile.value) ?? files[0];
   const shown = useMemo(() => file && matching(now, file, words.value), [now, file, words.value]);
   useEffect(() =>
@@ -51,7 +52,7 @@ export function Source() {
         {files.map((one) => (
           <button key={one.file} class="file" aria-pressed={one === file} title={visible(one.path)} onClick={() => (chosenFile.value = one.file)}>
             <Text text={baseName(one.path)} />
-            <span class="figure" data-value={one.self}>{one.self ? formatDuration(one.self, now.unit) : ""}</span>
+            <span class="figure" data-value={one.self}>{one.self ? fixed(one.self, fileDecimals) : ""}</span>
             <span class="file-path muted"><Text text={one.path} end /></span>
           </button>
         ))}
@@ -93,6 +94,8 @@ function Listing({ now, file, times, lines, stack }: ListingProps) {
   const values = useMemo(() => (now.numerics ? errorsOf(now.numerics) : []), [now]);
   const most = Math.max(...[...times.values()].map((one) => one.total), 0);
   const all = Math.max(most, Number.MIN_VALUE);
+  const decimals = durationDecimals([most], now.unit);
+  const errorText = cellFormat({ kind: "float", unit: null }, [...errors.values()].map((at) => values[at] ?? null));
   return (
     <div class="scroll listing">
       <table class="listing-table">
@@ -122,12 +125,12 @@ function Listing({ now, file, times, lines, stack }: ListingProps) {
                   onClick={() => select({ kind: "line", line })}
                 >
                   <td class="number" data-value={time?.total ?? ""} style={{ "--share": `${100 * share}%` }} title={time ? `${time.total} ${now.unit} in ${time.rows} rows` : undefined}>
-                    {time ? formatDuration(time.total, now.unit) : ""}
+                    {time ? fixed(time.total, decimals) : ""}
                   </td>
                   <td class="number" data-value={time?.self ?? ""} title={time ? `${time.self} ${now.unit}, ${formatShare(time.self / all)} of the longest line` : undefined}>
-                    {time?.self ? formatDuration(time.self, now.unit) : ""}
+                    {time?.self ? fixed(time.self, decimals) : ""}
                   </td>
-                  {now.numerics && <td class="number" title={error === undefined ? undefined : String(values[error])}>{error === undefined ? "" : formatFloat(values[error])}</td>}
+                  {now.numerics && <td class="number" title={error === undefined ? undefined : String(values[error])}>{error === undefined ? "" : errorText(values[error] ?? null)}</td>}
                   <td class="number muted">{found.line}</td>
                   <td><code title={visible(found.text)}>{visible(found.text)}</code></td>
                 </tr>

@@ -1,10 +1,10 @@
 // What was run, on what, and how long it took.
 
 import { useMemo } from "preact/hooks";
-import type { FileFact, Method, Run, Section } from "../document";
+import type { FileFact, Method, Run, Section, TableDoc } from "../document";
 import { formatBytes, formatDuration, visible } from "../format";
 import { doc, method, run, tab } from "../store";
-import { bodyAndTotals, sortRows } from "../tables";
+import { bodyAndTotals, rowsIn, sortRows } from "../tables";
 import { Facts } from "../parts/facts";
 import { RowLink } from "../parts/links";
 import { SampleChart } from "../parts/series";
@@ -92,14 +92,20 @@ function Files({ files }: { files: FileFact[] }) {
 }
 
 function SectionCard({ section }: { section: Section }) {
-  const { table } = section;
-  const columns = table.columns.length;
-  const wide = !section.facts && columns > 5;
+  const table = useMemo(() => withoutConstantMethod(section.table), [section]);
+  const facts = section.facts || (rowsIn(table) === 1 && table.columns.length > 4);
+  const wide = !facts && table.columns.length > 6;
   return (
     <section class={wide ? "card wide" : "card"} data-testid={`section-${section.name}`}>
       <h3>{visible(table.title || section.name.replaceAll("_", " "))}</h3>
-      {section.facts ? <Facts table={table} /> : <SimpleTable table={table} />}
+      {facts ? <Facts table={table} /> : <SimpleTable table={table} />}
       {table.notes.map((note) => <p class="muted" key={note}>{visible(note)}</p>)}
     </section>
   );
+}
+
+/** A column that names the same method in every row says nothing. */
+function withoutConstantMethod(table: TableDoc): TableDoc {
+  if (table.columns.length < 2 || new Set(table.values["method"]).size !== 1) return table;
+  return { ...table, columns: table.columns.filter((column) => column.name !== "method") };
 }

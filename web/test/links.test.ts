@@ -1,0 +1,147 @@
+import { describe, expect, it, test } from "vitest";
+import { lineErrors, lineTimes, filesOf, timeParts } from "../src/lines";
+import { linesOf, moduleOf, nodesInGroup, nodesOf, rowKey, rowsOf, stackOf } from "../src/links";
+import { doc, goTo, hash, hashOfSelection, methodIndex, run, select, selection, selectionOfHash, showRun, tab, type Selection } from "../src/store";
+import { asNumber } from "../src/format";
+import { sumsOf, } from "../src/groups";
+import { bodyAndTotals } from "../src/tables";
+import { fixture } from "./fixture";
+
+const report = fixture({ blocks: 2, events: 40 });
+const now = report.runs[0]!;
+const method = now.methods[0]!;
+const CALL = 2; // DELEGATE_CALL of the first block; 3 to 6 are its events
+const names = (graph: string, nodes: Iterable<number>): string[] => {
+  const found = now.graphs.find((one) => one.key === graph)!;
+  return [...nodes].map((node) => found.nodes[node]!.name);
+};
+
+describe("a row", () => {
+  const sel: Selection = { kind: "row", method: 0, row: CALL };
+  it("is itself", () => expect(rowsOf(now, sel)).toEqual(new Set([rowKey(0, CALL)])));
+  it("has its nodes in every dialect", () => {
+    expect(names("edge/forward", nodesOf(now, sel, "edge/forward"))).toHaveLength(4);
+    expect(nodesOf(now, sel, "no such graph")).toEqual(new Set());
+  });
+  it("has a line, a stack and a module", () => {
+    expect(linesOf(now, sel)).toEqual(new Set([2]));
+    expect(stackOf(now, sel)).toEqual([11, 10, 2]);
+    expect(method.modules[moduleOf(now, sel)!.module]!.path).toBe("blocks.0.attention");
+  });
+});
+
+describe("a node", () => {
+  const exported = now.graphs[0]!;
+  const node = exported.nodes.findIndex((one) => one.handle === 3);
+  const sel: Selection = { kind: "node", graph: exported.key, node };
+  it("belongs to its event and the call around it", () => {
+    expect(rowsOf(now, sel)).toEqual(new Set([rowKey(0, 3), rowKey(0, CALL)]));
+  });
+  it("is the node of the same handle in another dialect", () => {
+    expect(names("edge/forward", nodesOf(now, sel, "edge/forward"))).toEqual(["aten_linear_default_3"]);
+    expect(nodesOf(now, sel, exported.key)).toEqual(new Set([node]));
+  });
+  it("without a handle on the other side is found by its rows", () => {
+    const bare = structuredClone(now);
+    for (const one of bare.graphs[1]!.nodes) one.handle = null;
+    const found = nodesOf(bare, sel, "edge/forward");
+    expect(found.size).toBe(4); // all that the call computes
+  });
+});
+
+describe("a group, a module and a line", () => {
+  const graph = now.graphs[0]!;
+  const group = graph.groups.findIndex((one) => one.label === "blocks.1");
+  it("a group covers what is within, at any depth", () => {
+    const inside = nodesInGroup(graph, group);
+    expect(inside.size).toBe(7); // the call itself is no node of this dialect
+    expect(rowsOf(now, { kind: "group", graph: graph.key, group }).size).toBe(8);
+  });
+  it("a module covers the modules below, and no other whose name begins like it", () => {
+    const module = method.modules.findIndex((one) => one.path === "blocks.0");
+    const rows = rowsOf(now, { kind: "module", method: 0, module });
+    expect(rows).toEqual(new Set([1, 2, 3, 4, 5, 6, 7, 8].map((row) => rowKey(0, row))));
+    const nodes = nodesOf(now, { kind: "module", method: 0, module }, graph.key);
+    expect(nodes.size).toBe(7);
+  });
+  it("a line covers all rows with it in their stack", () => {
+    const inner = rowsOf(now, { kind: "line", line: 3 });
+    expect(inner).toEqual(new Set([rowKey(0, 3), rowKey(0, 11)]));
+    expect(rowsOf(now, { kind: "line", line: 11 }).size).toBe(16);
+    expect(nodesOf(now, { kind: "line", line: 3 }, graph.key).size).toBe(2);
+  });
+  it("nothing covers nothing", () => {
+    expect(rowsOf(now, null).size + nodesOf(now, null, graph.key).size + linesOf(now, null).size).toBe(0);
+    expect(moduleOf(now, null)).toBeNull();
+  });
+});
+
+describe("the address", () => {
+  const all: Selection[] = [
+    { kind: "row", method: 0, row: 3 },
+    { kind: "module", method: 0, module: 2 },
+    { kind: "line", line: 4 },
+    { kind: "node", graph: "edge/forward", node: 1 },
+    { kind: "group", graph: "executed/forward", group: 0 },
+  ];
+  it.each(all.map((sel) => [hashOfSelection(sel), sel] as const))("%s is read back", (text, sel) => {
+    expect(selectionOfHash(text, now)).toEqual(sel);
+    expect(text).not.toContain("/");
+  });
+  it.each(["row-0-999", "row-7-0", "row-0", "module-0-999", "line-99", "node-1-none", "node-999-edge%2Fforward", "x", "node-1-%E0%A4"])(
+    "%s names nothing", (text) => expect(selectionOfHash(text, now)).toBeNull(),
+  );
+  it("leads to a run, a tab and a selection", () => {
+    doc.value = report;
+    goTo("#run1/events/0/row-0-4");
+    expect([run.value.id, tab.value, methodIndex.value, selection.value]).toEqual(["run1", "events", 0, { kind: "row", method: 0, row: 4 }]);
+    expect(hash.value).toBe("#run1/events/0/row-0-4");
+    goTo("#nothing/graph");
+    expect(tab.value).toBe("events");
+    goTo("#run0/nothing/5/row-0-4");
+    expect([run.value.id, tab.value, methodIndex.value]).toEqual(["run0", "events", 0]);
+    select({ kind: "line", line: 1 });
+    expect(hash.value).toBe("#run0/events/0/line-1");
+    showRun(1);
+    expect(selection.value).toBeNull();
+  });
+});
+
+describe("time by line", () => {
+  const total = sumsOf(method.rows, bodyAndTotals(method.rows).body)["avg"]!;
+  it("the parts make the whole", () => {
+    const parts = timeParts(method);
+    expect(parts.reduce((sum, part) => sum + part.time, 0)).toBeCloseTo(total, 9);
+  });
+  it("a call whose events know no lines keeps its time", () => {
+    const mute = structuredClone(method);
+    mute.rows.depth!.forEach((depth, row) => {
+      if (depth) mute.links.lines[row] = [];
+    });
+    const call = timeParts(mute).find((part) => part.row === CALL)!;
+    expect(call.time).toBe(asNumber(method.rows.values["avg"]![CALL]));
+  });
+  it("no line has more than all", () => {
+    const times = lineTimes(method);
+    for (const time of times.values()) {
+      expect(time.total).toBeLessThanOrEqual(total + 1e-9);
+      expect(time.self).toBeLessThanOrEqual(time.total + 1e-9);
+    }
+    const self = [...times.values()].reduce((sum, time) => sum + time.self, 0);
+    expect(self).toBeCloseTo(total, 9); // each row of the fixture has one line
+  });
+  it("files stand by their time, lines in order", () => {
+    const files = filesOf(now, lineTimes(method));
+    expect(files.map((file) => file.path)).toEqual(now.source.files);
+    const lines = files[0]!.functions.flatMap((one) => one.lines).map((line) => now.source.lines[line]!.line);
+    expect(lines).toEqual([...lines].sort((a, b) => a - b));
+  });
+});
+
+test("the worst error of a line, by either kind of metric", () => {
+  const numerics = structuredClone(now.numerics!);
+  const last = numerics.lines.lastIndexOf(3);
+  expect(lineErrors(numerics).get(3)).toBe(last); // errors grow along the run
+  numerics.largerIsWorse = false;
+  expect(lineErrors(numerics).get(3)).toBe(numerics.lines.indexOf(3));
+});
