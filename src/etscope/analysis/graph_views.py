@@ -38,6 +38,7 @@ __all__ = [
     "ViewNode",
     "graph_views",
     "view_keys",
+    "view_of",
 ]
 
 STATISTICS = ("avg", "p50", "p90", "min", "max", "first")
@@ -254,7 +255,10 @@ def _keys(record: RecordView | None, program: Program | None) -> Mapping[str, st
     names = [] if record is None else list(record.graph_names)
     order = {EXPORTED: 0, EDGE: 1}
     names.sort(key=lambda name: order.get(name.partition("/")[0], 2))
-    found = {_key(record, name): name for name in names}
+    found: dict[str, str] = {}
+    for name in names:
+        key = _key(record, name)
+        found[name if key in found else key] = name
     methods = [] if program is None else [method.name for method in program.methods]
     found.update((f"{EXECUTED}/{method}", f"{EXECUTED}/{method}") for method in methods)
     return found
@@ -293,23 +297,10 @@ class _Views:
             linked: LinkedGraph = self._executed(method)
         else:
             linked = self._linked(name)
-        nodes = tuple(_placed(linked))
         profile = next((p for p in self._profiles if p.method == linked.method), None)
         if profile is None and self._record is None and len(self._profiles) == 1:
             profile = self._profiles[0] if len(self.names) == 1 else None
-        times = None if profile is None else node_times(linked, profile)
-        return GraphView(
-            key=key,
-            title=_title(key, linked),
-            dialect=linked.graph.dialect,
-            method=linked.method,
-            linked=linked,
-            nodes=nodes,
-            profile=profile,
-            times={} if times is None else _measures(nodes, times),
-            memory={n.key: size for n in nodes if (size := given_bytes(n.node)) is not None},
-            live=self._live(linked, nodes),
-        )
+        return view_of(linked, key, profile, self._program)
 
     def _linked(self, name: str) -> LinkedGraph:
         if self._record is None:
@@ -334,16 +325,43 @@ class _Views:
             raise UsageError("the executed graph needs a program")
         return executed_graph(self._program, method, symbols, edge)
 
-    def _live(self, linked: LinkedGraph, nodes: tuple[ViewNode, ...]) -> Mapping[str, int]:
-        methods = () if self._program is None else tuple(m.name for m in self._program.methods)
-        if self._program is None or linked.method not in methods or linked.method is None:
-            return {}
-        plan = memory_plan(self._program, linked.method)
-        return {
-            node.key: max(plan.live_bytes[i] for i in node.instructions)
-            for node in nodes
-            if node.instructions and max(node.instructions) < len(plan.live_bytes)
-        }
+
+def view_of(
+    linked: LinkedGraph,
+    key: str,
+    profile: MethodProfile | None = None,
+    program: Program | None = None,
+) -> GraphView:
+    """The view of one graph. `profile` is of the graph's method and gives the times, `program`
+    what is alive in planned memory."""
+    nodes = tuple(_Placing(linked).nodes(linked.graph, None, "", (), 0, None))
+    times = None if profile is None else node_times(linked, profile)
+    return GraphView(
+        key=key,
+        title=_title(key),
+        dialect=linked.graph.dialect,
+        method=linked.method,
+        linked=linked,
+        nodes=nodes,
+        profile=profile,
+        times={} if times is None else _measures(nodes, times),
+        memory={n.key: size for n in nodes if (size := given_bytes(n.node)) is not None},
+        live=_live(linked, nodes, program),
+    )
+
+
+def _live(
+    linked: LinkedGraph, nodes: tuple[ViewNode, ...], program: Program | None
+) -> Mapping[str, int]:
+    methods = () if program is None else tuple(m.name for m in program.methods)
+    if program is None or linked.method is None or linked.method not in methods:
+        return {}
+    plan = memory_plan(program, linked.method)
+    return {
+        node.key: max(plan.live_bytes[i] for i in node.instructions)
+        for node in nodes
+        if node.instructions and max(node.instructions) < len(plan.live_bytes)
+    }
 
 
 def _key(record: RecordView | None, name: str) -> str:
@@ -356,7 +374,7 @@ def _key(record: RecordView | None, name: str) -> str:
     return short if method is None or name != EXPORTED else f"{short}/{method}"
 
 
-def _title(key: str, linked: LinkedGraph) -> str:
+def _title(key: str) -> str:
     head, _, method = key.partition("/")
     what = {"exported": "exported program", "edge": "edge program", EXECUTED: "executed program"}
     if head not in what:
@@ -380,10 +398,6 @@ def _measures(nodes: tuple[ViewNode, ...], times: NodeTimes) -> dict[str, NodeMe
 
 
 # -- nodes and their boxes
-
-
-def _placed(linked: LinkedGraph) -> Iterator[ViewNode]:
-    yield from _Placing(linked).nodes(linked.graph, None, "", (), 0, None)
 
 
 class _Placing:
