@@ -48,7 +48,7 @@ export interface Scene {
 
 const fitter = new TextFitter();
 /** Least size of letters that are worth drawing, in pixels. */
-const READABLE = 5;
+const READABLE = 5.6;
 /** The sign's place in its box. */
 const SIGN_LEFT = 8;
 const SIGN_TOP = 8;

@@ -84,11 +84,13 @@ function paintLines(
   pen.lineWidth = Math.max(width, (width * 0.6) / view.k);
   const curved = view.k >= CURVES_FROM;
   const bent = view.k >= BENDS_FROM;
+  const top = -view.y / view.k;
+  const bottom = top + view.height / view.k;
   pen.beginPath();
   for (const piece of seen) {
     const start = pieces.pointStart[piece]!;
     const end = pieces.pointStart[piece + 1]! - 2;
-    if (curved) curve(pen, pieces.points, start, end);
+    if (curved) curve(pen, pieces.points, start, end, top, bottom);
     else {
       pen.moveTo(pieces.points[start]!, pieces.points[start + 1]!);
       if (bent) {
@@ -107,19 +109,30 @@ function paintLines(
   pen.fill();
 }
 
-/** From point to point, upright at each. */
-function curve(pen: CanvasRenderingContext2D, points: Float32Array, start: number, end: number): void {
-  let x = points[start]!;
-  let y = points[start + 1]!;
-  pen.moveTo(x, y);
-  for (let at = start + 2; at <= end; at += 2) {
-    const toX = points[at]!;
-    const toY = points[at + 1]!;
+/** From point to point, upright at each; what lies above or below the view is left out. */
+function curve(
+  pen: CanvasRenderingContext2D,
+  points: Float32Array,
+  start: number,
+  end: number,
+  top: number,
+  bottom: number,
+): void {
+  let isAt = false;
+  for (let at = start; at < end; at += 2) {
+    const x = points[at]!;
+    const y = points[at + 1]!;
+    const toX = points[at + 2]!;
+    const toY = points[at + 3]!;
+    if ((y < top && toY < top) || (y > bottom && toY > bottom)) {
+      isAt = false;
+      continue;
+    }
+    if (!isAt) pen.moveTo(x, y);
+    isAt = true;
     const middle = (y + toY) / 2;
     if (Math.abs(toX - x) < 0.5) pen.lineTo(toX, toY);
     else pen.bezierCurveTo(x, middle, toX, middle, toX, toY);
-    x = toX;
-    y = toY;
   }
 }
 

@@ -296,7 +296,7 @@ class PieceList {
       this.box.push(box);
       this.from.push(from);
       this.to.push(to);
-      this.points.push(...route);
+      pushStraightened(this.points, route);
       this.pointStart.push(this.points.length);
       this.edges.push(...piece.edges);
       this.edgeStart.push(this.edges.length);
@@ -313,6 +313,16 @@ class PieceList {
       edgeStart: Int32Array.from(this.edgeStart),
       edges: Int32Array.from(this.edges),
     };
+  }
+}
+
+/** Without the points in the middle of what is straight: long edges have one at each rank. */
+function pushStraightened(points: number[], route: number[]): void {
+  for (let at = 0; at < route.length; at += 2) {
+    const inside = at > 0 && at < route.length - 2;
+    const x = route[at]!;
+    if (inside && Math.abs(route[at - 2]! - x) < 0.5 && Math.abs(route[at + 2]! - x) < 0.5) continue;
+    points.push(x, route[at + 1]!);
   }
 }
 
