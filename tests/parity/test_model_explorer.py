@@ -1,0 +1,45 @@
+"""Model Explorer's own adapter for an `ExportedProgram`, and our node data for the same graph."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from etscope import parse_etrecord
+from etscope.analysis.graph_views import graph_views
+from etscope.analysis.scale import Scale
+from etscope.analysis.trace import Trace
+from etscope.formats.etdump import read_etdump
+from etscope.formats.etrecord import read_etrecord
+from etscope.units import TimeScale
+from etscope.views import write_graphs
+from tests.artifacts import artifacts
+
+adapter = pytest.importorskip("model_explorer.pytorch_exported_program_adapter_impl")
+MS = Scale(TimeScale.NS, TimeScale.MS)
+
+
+@pytest.mark.parametrize("name", ["cnn_portable", "transformer", "cond"])
+def test_keys_are_the_adapters_ids(name: str) -> None:
+    made = artifacts(name)
+    assert made.etrecord is not None
+    assert made.etdump_timing is not None
+    trace = Trace(read_etdump(made.etdump_timing), read_etrecord(made.etrecord))
+    (view,) = graph_views(trace=trace, only=["exported/forward"])
+    out = io.StringIO()
+    write_graphs([view], "node-data", out, scale=MS)
+    results = json.loads(out.getvalue())["results"]
+
+    program = parse_etrecord(str(made.etrecord)).exported_program
+    settings = {"const_element_count_limit": 4}
+    (graph,) = adapter.PytorchExportedProgramAdapterImpl(program, settings).convert()["graphs"]
+    ids = {node.id: node for node in graph.nodes}
+
+    own = [node for node in view.nodes if node.call is None]
+    assert {node.key for node in own} <= set(ids)
+    # What the adapter has besides: torch's getitem nodes, which are named outputs here.
+    assert {node.label for key, node in ids.items() if key not in view.by_key} <= {"getitem"}
+    assert results
+    assert set(results) <= set(ids)
