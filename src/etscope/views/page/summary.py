@@ -47,21 +47,27 @@ def file_sections(
 ) -> Iterator[Section]:
     """What the files hold, as `etscope info` tells it, without what has a view of its own."""
     if trace is not None:
-        yield from _named("dump", etdump_sections(trace.dump, trace.blocks))
+        yield from _named("dump", "ETDump", etdump_sections(trace.dump, trace.blocks))
     if isinstance(record, RecordFile):
-        yield from _named("record", etrecord_sections(record, graphs))
+        yield from _named("record", "ETRecord", etrecord_sections(record, graphs))
     if program is not None:
-        yield from _named("program", program_sections(program, plans))
+        yield from _named("program", "Program", program_sections(program, plans))
 
 
 _ELSEWHERE = {"members", "memory", "named_data"}
 
 
-def _named(file: str, sections: Iterable[Section]) -> Iterator[Section]:
+def _named(file: str, what: str, sections: Iterable[Section]) -> Iterator[Section]:
     for section in sections:
         if section.name not in _ELSEWHERE:
-            name = file if section.name == "file" else f"{file}_{section.name}"
-            yield replace(section, name=name)
+            is_file = section.name == "file"
+            name = file if is_file else f"{file}_{section.name}"
+            title = what if is_file else f"{what}: {_lowered(section.table.title)}"
+            yield replace(section, name=name, table=replace(section.table, title=title))
+
+
+def _lowered(title: str) -> str:
+    return title[:1].lower() + title[1:]
 
 
 def _methods(methods: Sequence[ShownMethod], scale: Scale) -> Section:

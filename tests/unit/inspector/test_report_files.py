@@ -1,0 +1,191 @@
+"""Which files of a report belong together, and what is found beside them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from etscope import Inspector
+from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError
+from etscope.inspector._report import ReportOptions, report_inputs, runs_of_files
+from tests.artifacts import artifacts
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two dumps with their records by name, a program, and a buffer."""
+    files = artifacts("cnn_xnnpack")
+    for name, source in {
+        "a.etdp": files.etdump,
+        "b.etdp": files.etdump_timing,
+        "a.etrecord": files.etrecord,
+        "b.etrecord": files.etrecord,
+        "model.pte": files.pte,
+    }.items():
+        shutil.copy(source, tmp_path / name)
+    return tmp_path
+
+
+def test_pairs_are_told_by_their_names(folder: Path) -> None:
+    names = ("b.etrecord", "a.etdp", "model.pte", "b.etdp", "a.etrecord")
+    first, second = runs_of_files([folder / name for name in names])
+
+    assert (first.dump, first.record) == (folder / "a.etdp", folder / "a.etrecord")
+    assert (second.dump, second.record) == (folder / "b.etdp", folder / "b.etrecord")
+    assert first.program == second.program == folder / "model.pte"
+
+
+def test_one_record_goes_with_all_dumps(folder: Path) -> None:
+    runs = runs_of_files([folder / name for name in ("a.etdp", "b.etdp", "b.etrecord")])
+    assert {files.record for files in runs} == {folder / "b.etrecord"}
+
+
+def test_a_folder_is_its_files(folder: Path) -> None:
+    runs = runs_of_files([folder])
+    assert [files.dump for files in runs] == [folder / "a.etdp", folder / "b.etdp"]
+    assert [files.record for files in runs] == [folder / "a.etrecord", folder / "b.etrecord"]
+
+
+def test_records_and_programs_alone(folder: Path) -> None:
+    (alone,) = runs_of_files([folder / "a.etrecord", folder / "model.pte"])
+    assert (alone.record, alone.program) == (folder / "a.etrecord", folder / "model.pte")
+    runs = runs_of_files([folder / "a.etrecord", folder / "b.etrecord", folder / "model.pte"])
+    assert len(runs) == 3
+
+
+def test_a_file_of_no_form_is_a_debug_buffer() -> None:
+    files = artifacts("cnn_xnnpack")
+    (run,) = runs_of_files([files.debug_buffer, files.etdump, files.etrecord])
+    assert run.debug_buffer == files.debug_buffer
+
+
+def test_what_nothing_tells_is_refused(folder: Path) -> None:
+    (folder / "c.etdp").write_bytes((folder / "a.etdp").read_bytes())
+    with pytest.raises(UsageError, match=r"which ETRecord goes with .*c\.etdp"):
+        runs_of_files([folder / n for n in ("a.etdp", "c.etdp", "a.etrecord", "b.etrecord")])
+    with pytest.raises(UsageError, match="nothing to report"):
+        runs_of_files([])
+    with pytest.raises(UsageError, match="holds no file"):
+        empty = folder / "empty"
+        empty.mkdir()
+        runs_of_files([empty])
+
+
+def test_bad_files_are_refused(folder: Path) -> None:
+    with pytest.raises(MissingFileError):
+        runs_of_files([folder / "none.etdp"])
+    (folder / "text.bin").write_text("hello, this is text")
+    with pytest.raises(FormatError):
+        runs_of_files([folder / "text.bin"])
+    (folder / "a.etdp").write_bytes(b"PK\x03\x04 not a zip")
+    with pytest.raises(FormatError):
+        runs_of_files([folder / "a.etdp"])
+
+
+def test_files_of_two_exports_are_refused() -> None:
+    runs = runs_of_files([artifacts("cnn_portable").etdump, artifacts("cnn_xnnpack").etrecord])
+    with pytest.raises(MismatchError):
+        list(report_inputs(runs))
+    (forced,) = report_inputs(runs, ReportOptions(force=True))
+    assert forced.trace is not None and forced.trace.forced
+
+
+# -- what `etscope run --save` leaves
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A folder as `etscope run --save` leaves it."""
+    files = artifacts("cnn_xnnpack")
+    for name, source in {
+        "run.etdp": files.etdump_timing,
+        "values.etdp": files.etdump,
+        "debug.bin": files.debug_buffer,
+        "model.etrecord": files.etrecord,
+        "model.pte": files.pte,
+    }.items():
+        shutil.copy(source, tmp_path / name)
+    facts = {
+        "program": "model.pte",
+        "program_sha256": None,
+        "runner": "native",
+        "executorch": "1.5.1",
+        "threads": 2,
+        "calls": [{"method": "forward", "case": None, "iterations": 3, "warmup": 1}],
+        "debug_level": "none",
+        "latencies": [
+            {"traced": None, "method": "forward", "case": None, "load_ns": 2_000_000,
+             "first_ns": 1_500_000, "samples_ns": [1_000_000, 3_000_000, 2_000_000]}
+        ],
+    }  # fmt: skip
+    (tmp_path / "run.json").write_text(json.dumps(facts))
+    return tmp_path
+
+
+def test_a_saved_run_is_used_whole(saved: Path) -> None:
+    (files,) = runs_of_files([saved])
+
+    assert files.dump == saved / "run.etdp"
+    assert (files.values, files.values_buffer) == (saved / "values.etdp", saved / "debug.bin")
+    (found,) = report_inputs([files], ReportOptions(numerics=False))
+    sections = {section.name: section.table for section in found.sections}
+    assert sections["environment"].values["executorch"] == ["1.5.1"]
+    assert sections["latency"].values["p50"] == [2.0]
+    assert sections["latency"].values["load"] == [2.0]
+
+
+def test_facts_of_another_program_are_not_used(saved: Path) -> None:
+    facts = json.loads((saved / "run.json").read_text())
+    (saved / "run.json").write_text(json.dumps({**facts, "program_sha256": "0" * 64}))
+
+    (found,) = report_inputs(runs_of_files([saved]), ReportOptions(numerics=False))
+
+    assert found.sections == []
+    assert any("another program" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"latencies": [{"samples_ns": ["1"]}]}', "{"])
+def test_damaged_facts_are_refused(saved: Path, text: str) -> None:
+    (saved / "run.json").write_text(text)
+    with pytest.raises(FormatError, match=r"run\.json"):
+        list(report_inputs(runs_of_files([saved]), ReportOptions(numerics=False)))
+
+
+def test_values_of_the_saved_run_are_diagnosed(saved: Path) -> None:
+    pytest.importorskip("executorch")
+    files = artifacts("cnn_xnnpack")
+    ran = [np.load(files.inputs)["forward/0/0"]]
+    options = ReportOptions(numerics=True, inputs=lambda _: ran)
+
+    (found,) = report_inputs(runs_of_files([saved]), options)
+
+    assert (
+        found.trace is not None and not found.trace.refers_to_tensors
+    )  # the times are of run.etdp
+    inspector = Inspector(
+        files.etdump, etrecord=files.etrecord, debug_buffer_path=files.debug_buffer
+    )
+    expected = inspector.diagnose_numerics(inputs=ran)
+    assert found.numerics is not None
+    assert found.numerics.table().values["total"] == expected.table().values["total"]
+    assert found.numerics.rows
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        (("etdump", "etrecord"), "debug buffer was not given"),
+        (("etdump", "debug_buffer"), "Without an ETRecord"),
+        (("etdump_timing", "etrecord"), "no logged values"),
+        (("etrecord",), "without a dump"),
+    ],
+)
+def test_missing_numerics_are_explained(files: tuple[str, ...], words: str) -> None:
+    made = artifacts("cnn_xnnpack")
+    (found,) = report_inputs(runs_of_files([getattr(made, name) for name in files]))
+    assert found.numerics is None
+    assert words in (found.numerics_note or "")

@@ -1,0 +1,341 @@
+"""The report's document: of the form of web/src/document.ts, with the Inspector's numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etscope import Inspector
+from etscope.analysis.memory import memory_plan
+from etscope.analysis.profile_table import profile_table
+from etscope.analysis.scale import Scale
+from etscope.cli._open import open_trace
+from etscope.formats.pte import read_pte
+from etscope.units import TimeScale
+from etscope.views.page import ReportInput, document_of, escaped_json
+from tests import etdump_by_hand as by_hand
+from tests.artifacts import artifacts
+from tests.unit.views.page.contract import DOCUMENT_TS, Contract
+from tests.unit.views.page.reports import (
+    Json,
+    document,
+    document_of_files,
+    rows_of,
+    wrong_indices,
+)
+
+NAMES = (
+    "cnn_portable",
+    "cnn_xnnpack",
+    "transformer",
+    "two_methods",
+    "cond",
+    "while_loop",
+    "forward_and_extra",
+    "deconvolution",
+    "dynamic_shape",
+)
+MS = Scale(TimeScale.NS, TimeScale.MS)
+
+
+@pytest.fixture(scope="module")
+def contract() -> Contract:
+    return Contract(DOCUMENT_TS.read_text())
+
+
+# -- its form
+
+
+def test_the_contract_is_read_whole(contract: Contract) -> None:
+    assert {"ReportDocument", "Run", "Method", "GraphDoc", "Timeline", "Cell"} <= set(
+        contract.types
+    )
+    wrong = {**document("cnn_portable"), "runs": [{}], "more": 1}
+    faults = contract.faults(wrong, "ReportDocument")
+    assert any("unknown member 'more'" in fault for fault in faults)
+    assert any("runs[0]: no member 'id'" in fault for fault in faults)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_is_of_the_form_that_the_page_reads(contract: Contract, name: str) -> None:
+    found = document(name)
+
+    assert contract.faults(found, "ReportDocument") == []
+    assert list(wrong_indices(found["runs"][0])) == []
+
+
+@pytest.mark.parametrize("kind", ["etrecord", "pte", "etdump"])
+def test_each_file_alone_is_a_report(contract: Contract, kind: str) -> None:
+    found = document_of_files(getattr(artifacts("cnn_xnnpack"), kind))
+
+    run = found["runs"][0]
+    assert contract.faults(found, "ReportDocument") == []
+    assert list(wrong_indices(run)) == []
+    assert bool(run["methods"]) == (kind == "etdump")
+    assert bool(run["memory"]) == (kind == "pte")
+    assert bool(run["graphs"]) == (kind != "etdump")
+    assert run["numericsNote"]
+
+
+def test_a_bundled_program_is_a_report(contract: Contract) -> None:
+    files = artifacts("bundled")
+    found = document_of_files(files.etdump, files.bpte)
+
+    assert contract.faults(found, "ReportDocument") == []
+    assert {file["role"] for file in found["runs"][0]["files"]} == {"dump", "program"}
+
+
+# -- its numbers
+
+
+def table_rows(table: Json) -> list[dict[str, Any]]:
+    names = [column["name"] for column in table["columns"]]
+    return [{name: table["values"][name][row] for name in names} for row in range(rows_of(table))]
+
+
+@pytest.mark.parametrize("name", ["cnn_xnnpack", "two_methods", "while_loop"])
+def test_rows_are_those_of_the_profile(name: str) -> None:
+    files = artifacts(name)
+    trace = open_trace(
+        str(files.etdump_timing or files.etdump), str(files.etrecord), program=str(files.pte)
+    )
+
+    run = document(name)["runs"][0]
+
+    assert [method["name"] for method in run["methods"]] == [p.method for p in trace.profiles()]
+    for method, profile in zip(run["methods"], trace.profiles(), strict=True):
+        expected = profile_table(profile, MS, sort="run")
+        assert method["rows"]["values"]["avg"] == list(expected.values["avg"])
+        assert method["rows"]["values"]["event"] == list(expected.values["event"])
+        assert method["totals"] == MS(profile.total).tolist()
+        for samples, average in zip(method["samples"], expected.values["avg"], strict=True):
+            assert math.isclose(sum(s or 0 for s in samples) / method["runs"], average)
+
+
+@pytest.mark.parametrize("name", ["cnn_xnnpack", "transformer"])
+def test_events_are_those_of_to_dataframe(name: str) -> None:
+    files = artifacts(name)
+    dump = files.etdump_timing or files.etdump
+    frame = Inspector(dump, etrecord=files.etrecord).to_dataframe(include_units=False)
+
+    events = document(name)["runs"][0]["methods"][0]["events"]["values"]
+
+    assert events["event_name"] == frame["event_name"].tolist()
+    assert list(frame.columns) == list(events)
+    for statistic in ("p10", "p50", "p90", "avg", "min", "max"):
+        expected = [None if math.isnan(value) else value for value in frame[statistic].tolist()]
+        assert events[statistic] == expected
+    assert events["raw"] == frame["raw"].tolist()
+    assert events["is_delegated_op"] == frame["is_delegated_op"].tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_modules_add_up(name: str) -> None:
+    for method in document(name)["runs"][0]["methods"]:
+        modules = method["modules"]
+        averages = method["rows"]["values"]["avg"]
+        depth = method["rows"]["depth"]
+        accounted = sum(a for a, level in zip(averages[:-2], depth[:-2], strict=True) if not level)
+        roots = [module for module in modules if module["parent"] is None]
+        assert math.isclose(sum(root["total"] for root in roots), accounted, rel_tol=1e-9)
+        for number, module in enumerate(modules):
+            below = sum(m["total"] for m in modules if m["parent"] == number)
+            assert math.isclose(module["total"], module["self"] + below, rel_tol=1e-9)
+            own = sum(averages[row] for row in module["rows"])
+            assert math.isclose(own, module["self"], rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_graphs_hold_what_their_method_took(name: str) -> None:
+    run = document(name)["runs"][0]
+    for graph in run["graphs"]:
+        for measure in graph["measures"]:
+            if measure["key"] != "avg":
+                continue
+            method = next(m for m in run["methods"] if m["name"] == graph["method"])
+            outer = [
+                value or 0
+                for value, node in zip(measure["nodes"], graph["nodes"], strict=True)
+                if node["group"] is None
+            ]
+            top = [
+                value or 0
+                for value, group in zip(measure["groups"], graph["groups"], strict=True)
+                if group["parent"] is None
+            ]
+            shown = sum(outer) + sum(top)
+            total = method["rows"]["values"]["avg"][-1]
+            assert 0 < shown <= total * (1 + 1e-9)
+            if graph["key"].startswith("executed/"):
+                unaccounted = method["rows"]["values"]["avg"][-2]
+                assert math.isclose(shown, total - unaccounted, rel_tol=1e-9)
+
+
+def test_a_delegate_is_a_box_that_adds_up_to_its_call() -> None:
+    graph = next(
+        g
+        for g in document("cnn_xnnpack_lowered")["runs"][0]["graphs"]
+        if g["key"] == "executed/forward"
+    )
+    average = next(m for m in graph["measures"] if m["key"] == "avg")
+    boxes = [i for i, group in enumerate(graph["groups"]) if group["kind"] == "delegate"]
+    assert boxes
+    for box in boxes:
+        calls = [
+            average["nodes"][i]
+            for i, node in enumerate(graph["nodes"])
+            if node["group"] == box and node["instructions"] and average["nodes"][i] is not None
+        ]
+        assert average["groups"][box] == max(calls)
+
+
+def test_memory_is_that_of_the_plan() -> None:
+    files = artifacts("cnn_portable")
+    plan = memory_plan(read_pte(files.pte), "forward")
+
+    (memory,) = document("cnn_portable")["runs"][0]["memory"]
+
+    assert (memory["peak"], memory["live"]) == (plan.peak_bytes, list(plan.live_bytes))
+    assert rows_of(memory["values"]) == len(plan.values)
+
+
+def test_files_have_their_fingerprints() -> None:
+    import hashlib
+
+    files = artifacts("cnn_portable")
+    found = {file["role"]: file for file in document("cnn_portable")["runs"][0]["files"]}
+    assert found["record"]["sha256"] == hashlib.sha256(files.etrecord.read_bytes()).hexdigest()
+    assert found["program"]["bytes"] == files.pte.stat().st_size
+
+
+def test_the_timeline_holds_the_runs_side_by_side() -> None:
+    run = document("cnn_xnnpack")["runs"][0]
+    timeline, method = run["timeline"], run["methods"][0]
+
+    total_row = rows_of(method["rows"]) - 1
+    spans = [
+        (start, duration, level)
+        for start, duration, level, row in zip(
+            timeline["start"], timeline["duration"], timeline["level"], timeline["row"], strict=True
+        )
+        if row == [0, total_row]
+    ]
+    assert len(spans) == 3  # the first, the median and the slowest
+    assert {duration for _, duration, _ in spans} <= set(method["totals"])
+    assert spans[-1][1] == max(method["totals"][1:]) or spans[0][1] == method["totals"][0]
+    assert {level for _, _, level in spans} == {0}
+    parents = {track["parent"] for track in timeline["tracks"]} - {None}
+    assert all(timeline["tracks"][parent]["parent"] is None for parent in parents)
+
+
+# -- large and hostile files
+
+
+def many_runs(count: int, kernels: int) -> bytes:
+    """A dump of `count` runs of `kernels` instructions."""
+
+    def one(run: int) -> by_hand.Table:
+        start = run * 1_000_000
+        events = [by_hand.profile("Method::execute", chain=-1, start=start, end=start + 900_000)]
+        for number in range(kernels):
+            begin = start + 1000 * number
+            place = {"chain": 0, "instruction": number}
+            events.append(
+                by_hand.profile("OPERATOR_CALL", start=begin, end=begin + 900 + run % 7, **place)
+            )
+        return by_hand.run("Execute", events)
+
+    return by_hand.etdump(*(one(run) for run in range(count)))
+
+
+def test_ten_thousand_runs_stay_small(tmp_path: Path, contract: Contract) -> None:
+    dump = tmp_path / "many.etdp"
+    dump.write_bytes(many_runs(10_000, 30))
+
+    found = document_of_files(dump)
+
+    run = found["runs"][0]
+    (method,) = run["methods"]
+    assert contract.faults(found, "ReportDocument") == []
+    assert list(wrong_indices(run)) == []
+    assert method["runs"] == len(method["totals"]) == 10_000
+    assert "longest rows" in method["samplesNote"]
+    assert method["samples"][-1] == method["totals"]
+    assert sum(samples is not None for samples in method["samples"]) == 20
+    assert len(run["timeline"]["start"]) == 3 * 31
+    assert "10,000 runs" in run["timeline"]["note"]
+    assert len(escaped_json(found)) < 8 << 20
+    assert math.isclose(method["rows"]["values"]["p50"][0], 903e-6)
+
+
+HOSTILE = (
+    "</script><script>document.title='hacked'</script>",
+    "<!-- <script>",
+    "a\u2028b\u2029c\x00\x07\x1b[31m",
+    "abc\u202egnp.exe",
+    "x" * 100_000,
+    "&lt;b&gt; ]]> ${1} `",
+)
+
+
+def hostile_dump() -> bytes:
+    events = [by_hand.profile("Method::execute", chain=-1, start=0, end=1000)]
+    for number, name in enumerate(HOSTILE):
+        place = {"chain": 0, "instruction": number, "start": number, "end": number + 1}
+        events.append(by_hand.profile(name, **place))
+        events.append(by_hand.profile("inner", delegate_str=name, **place))
+    return by_hand.etdump(by_hand.run("Execute", events))
+
+
+def test_hostile_names_are_text(contract: Contract) -> None:
+    trace_of = Inspector(etdump_data=hostile_dump())
+    found = document_of(
+        [ReportInput(HOSTILE[0], trace=trace_of.trace, blocks=trace_of.event_blocks)]
+    )
+
+    text = escaped_json(found)
+
+    assert contract.faults(json.loads(text), "ReportDocument") == []
+    assert text.isascii() and not set("<>&") & set(text)
+    names = json.loads(text)["runs"][0]["methods"][0]["events"]["values"]["event_name"]
+    assert set(HOSTILE) <= set(names)
+
+
+def test_lone_surrogates_survive() -> None:
+    text = escaped_json({"name": "\ud800 and \udfff"})
+    assert json.loads(text)["name"] == "\ud800 and \udfff"
+
+
+def test_infinities_and_nan() -> None:
+    from etscope.views.page.tables import finite
+
+    assert finite([1.5, math.nan, math.inf, -math.inf, [math.inf, 2.0], None, "Infinity"]) == [
+        1.5, None, "Infinity", "-Infinity", ["Infinity", 2.0], None, "Infinity",
+    ]  # fmt: skip
+
+
+def test_two_runs_are_told_apart() -> None:
+    files = artifacts("cnn_xnnpack")
+    found = document_of_files(files.etdump, files.etdump_timing, files.etrecord)
+
+    assert [run["id"] for run in found["runs"]] == ["run0", "run1"]
+    assert len({run["name"] for run in found["runs"]}) == 2
+    assert all(run["graphs"] for run in found["runs"])
+
+
+def test_a_dump_without_executions_says_so(tmp_path: Path, contract: Contract) -> None:
+    dump = tmp_path / "loading.etdp"
+    loading = by_hand.profile("Program::load_method", chain=-1, start=5, end=9)
+    dump.write_bytes(by_hand.etdump(by_hand.run("Default", [loading])))
+
+    found = document_of_files(dump)
+
+    (run,) = found["runs"]
+    assert contract.faults(found, "ReportDocument") == []
+    assert run["methods"] == []
+    assert any("no Method::execute" in note for note in run["notes"])
+    assert run["timeline"]["names"] == ["Program::load_method"]

@@ -1,0 +1,267 @@
+"""`etscope serve`: its routes, what it refuses, and that it follows the files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etscope.errors import MissingFileError, UsageError
+from etscope.inspector._report import ReportOptions
+from etscope.web import serve as serving
+from etscope.web._shelf import Shelf, Watch
+from etscope.web.serve import event_stream, is_own_name, wsgi_application
+from tests.artifacts import artifacts
+
+Response = tuple[int, dict[str, str], bytes]
+
+
+class Client:
+    """Calls a WSGI application."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+
+    def get(self, address: str, *, host: str = "127.0.0.1:1", method: str = "GET") -> Response:
+        path, _, query = address.partition("?")
+        environ = {
+            "REQUEST_METHOD": method,
+            "PATH_INFO": path,
+            "QUERY_STRING": query,
+            "HTTP_HOST": host,
+        }
+        started: list[Any] = []
+        body = b"".join(self._application(environ, lambda *given: started.append(given)))
+        ((status, headers),) = started
+        return int(status.split()[0]), dict(headers), body
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a run, and a folder in it with a record alone."""
+    files = artifacts("cnn_portable")
+    shutil.copy(files.etdump_timing, tmp_path / "a.etdp")
+    shutil.copy(files.etrecord, tmp_path / "a.etrecord")
+    inner = tmp_path / "alone"
+    inner.mkdir()
+    shutil.copy(files.etrecord, inner / "b.etrecord")
+    return tmp_path
+
+
+@pytest.fixture
+def shelf(folder: Path) -> Shelf:
+    return Shelf([str(folder)], ReportOptions())
+
+
+@pytest.fixture
+def client(shelf: Shelf) -> Client:
+    return Client(wsgi_application(shelf, Watch(shelf.stamps)))
+
+
+def test_the_routes(client: Client, folder: Path) -> None:
+    status, headers, body = client.get("/")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert b'id="app"' in body
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+
+    status, headers, body = client.get("/reports.json")
+    entries = json.loads(body)
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    assert [entry["title"] for entry in entries] == [folder.name, f"{folder.name}/alone"]
+
+    first, second = (json.loads(client.get(f"/data.json?report={e['id']}")[2]) for e in entries)
+    assert first["runs"][0]["methods"] and not second["runs"][0]["methods"]
+    assert json.loads(client.get("/data.json")[2]) == first
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../etc/passwd",
+        "/a.etdp",
+        "/etscope/views/page/html.py",
+        "//etc/passwd",
+        "/%2e%2e/a.etdp",
+        "/data.json/../a.etdp",
+        "",
+    ],
+)
+def test_a_path_leads_to_no_file(client: Client, path: str) -> None:
+    assert client.get(path)[0] == 404
+
+
+@pytest.mark.parametrize("name", ["../alone", "/etc/passwd", "none", "alone%00", ""])
+def test_a_report_is_looked_up_by_its_id_only(client: Client, name: str) -> None:
+    status, _, body = client.get(f"/data.json?report={name}")
+    assert status == 404 or (name == "" and status == 200)
+    assert b"root:" not in body
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
+def test_another_name_for_this_machine_is_refused(client: Client, host: str) -> None:
+    for path in ("/", "/data.json", "/reports.json", "/events"):
+        assert client.get(path, host=host)[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("header", "host", "expected"),
+    [
+        ("127.0.0.1:8000", "127.0.0.1", True),
+        ("localhost", "127.0.0.1", True),
+        ("LOCALHOST.:99", "127.0.0.1", True),
+        ("[::1]:8000", "::1", True),
+        ("192.168.1.5:80", "127.0.0.1", False),
+        ("192.168.1.5:80", "0.0.0.0", True),
+        ("evil.example", "0.0.0.0", False),
+        ("box.local:1", "box.local", True),
+    ],
+)
+def test_own_names(header: str, host: str, expected: bool) -> None:
+    assert is_own_name(header, host) is expected
+
+
+def test_only_reading_is_known(client: Client) -> None:
+    assert client.get("/data.json", method="POST")[0] == 405
+    status, headers, body = client.get("/data.json", method="HEAD")
+    assert (status, body) == (200, b"") and int(headers["Content-Length"]) > 1000
+
+
+def test_a_broken_file_is_an_answer(client: Client, folder: Path) -> None:
+    (folder / "a.etrecord").write_bytes((folder / "a.etrecord").read_bytes()[:2000])
+    status, headers, body = client.get(f"/data.json?report={folder.name}")
+    assert status in (404, 422)
+    assert headers["Content-Type"].startswith("text/plain")
+    assert b"Traceback" not in body
+
+
+def test_a_report_is_made_again_when_a_file_changes(shelf: Shelf, folder: Path) -> None:
+    watch = Watch(shelf.stamps)
+    before = shelf.data(folder.name)
+    assert shelf.data(folder.name) is before
+    watch.look()
+    assert watch.count == 0
+
+    shutil.copy(artifacts("cnn_portable").etdump, folder / "a.etdp")
+    watch.look()
+    assert watch.count == 0  # it may not be complete
+    watch.look()
+
+    assert watch.after(0, 0) == [folder.name]
+    after = json.loads(shelf.data(folder.name))
+    assert after["runs"][0]["files"] != json.loads(before)["runs"][0]["files"]
+
+
+def test_a_new_folder_is_a_new_report(shelf: Shelf, folder: Path) -> None:
+    watch = Watch(shelf.stamps)
+    new = folder / "new"
+    new.mkdir()
+    shutil.copy(artifacts("cnn_portable").pte, new / "m.pte")
+    watch.look()
+    watch.look()
+    (identifier,) = watch.after(0, 0)
+    assert {entry.id: entry.title for entry in shelf.entries()}[identifier] == f"{folder.name}/new"
+
+
+def test_the_stream_tells_changes(shelf: Shelf, folder: Path) -> None:
+    watch = Watch(shelf.stamps)
+    stream = event_stream(watch, seconds=0.01)
+    assert next(stream).startswith(b"retry:")
+    assert next(stream) == b": still here\n\n"
+    os.utime(folder / "a.etdp", ns=(1, 1))
+    watch.look()
+    watch.look()
+    assert next(stream) == f"data: {folder.name}\n\n".encode()
+
+
+def test_nothing_to_show_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        Shelf([], ReportOptions())
+    with pytest.raises(UsageError, match="holds no file"):
+        Shelf([str(tmp_path)], ReportOptions())
+    with pytest.raises(MissingFileError):
+        Shelf([str(tmp_path / "none.etdp")], ReportOptions())
+
+
+def test_titles_that_are_alike_get_ids_of_their_own(tmp_path: Path) -> None:
+    for name in ("x/m", "y/m"):
+        (tmp_path / name).mkdir(parents=True)
+        shutil.copy(artifacts("cnn_portable").pte, tmp_path / name / "m.pte")
+    shelf = Shelf([str(tmp_path / "x" / "m"), str(tmp_path / "y" / "m")], ReportOptions())
+    assert [entry.id for entry in shelf.entries()] == ["m", "m-2"]
+
+
+def test_a_port_that_is_taken_is_told(shelf: Shelf) -> None:
+    pytest.importorskip("werkzeug")
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UsageError, match="cannot listen"):
+            serving.serve(shelf, port=taken.getsockname()[1])
+
+
+# -- the command
+
+
+@pytest.fixture
+def served(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command as a child that ignores SIGINT, as jobs in the background of a shell do."""
+    pytest.importorskip("werkzeug")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "etscope", "serve", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        address = process.stdout.readline().strip()
+        assert address.startswith("http://127.0.0.1:"), process.stderr.read()
+        yield process, address
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_command_serves_until_it_is_told_to_end(
+    served: tuple[subprocess.Popen[str], str], number: signal.Signals
+) -> None:
+    process, address = served
+    with urllib.request.urlopen(f"{address}data.json", timeout=30) as response:
+        assert json.load(response)["schema"] == "etscope.report/1"
+    stream = urllib.request.urlopen(f"{address}events", timeout=30)  # left open
+    assert stream.readline() == b"retry: 1000\n"
+
+    process.send_signal(number)
+
+    assert process.wait(10) == 0
+    stream.close()
+
+
+def test_requests_are_answered_at_once(served: tuple[subprocess.Popen[str], str]) -> None:
+    _, address = served
+    answers: list[int] = []
+
+    def ask() -> None:
+        with urllib.request.urlopen(f"{address}data.json", timeout=30) as response:
+            answers.append(len(response.read()))
+
+    threads = [threading.Thread(target=ask) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(answers) == 5 and len(set(answers)) == 1
