@@ -1,5 +1,285 @@
-import type { Run } from "../document";
+// The Timeline tab: what ran when, track by track, nested spans on a canvas.
+
+import type { RefObject } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+
+import type { Run, Timeline } from "../document";
+import { cellFormat, visible } from "../format";
+import { rowsOf } from "../links";
+import { Nothing } from "../parts/nothing";
+import { select, selection } from "../store";
+import { theme } from "../theme";
+import { PALETTES, tipPlace } from "./canvas";
+import { nameColours } from "./scale";
+import { lanesOf } from "./timeline/lanes";
+import type { Lanes } from "./timeline/lanes";
+import { RULER, laneTops } from "./timeline/paint";
+import type { TimelineScene } from "./timeline/paint";
+import { TimelineStage } from "./timeline/stage";
+import { nextSpan } from "./timeline/walk";
+import "./drawings.css";
+
+interface Hover {
+  span: number;
+  x: number;
+  y: number;
+}
+
+const NOTHING: Hover = { span: -1, x: 0, y: 0 };
+const NAME_LENGTH = 300;
 
 export function TimelineView({ run }: { run: Run }) {
-  return <p>{run.name}</p>;
+  if (run.timeline === null || run.timeline.start.length === 0) {
+    return <Nothing>No timeline: the report was made without a dump.</Nothing>;
+  }
+  return <Tracks key={run.id} run={run} timeline={run.timeline} />;
+}
+
+function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
+  const lanes = useMemo(() => lanesOf(timeline), [timeline]);
+  const { tops, tracks, height } = useMemo(() => laneTops(timeline, lanes), [timeline, lanes]);
+  const [hover, setHover] = useState<Hover>(NOTHING);
+  const [scroll, setScroll] = useState(0);
+  /** The span clicked last: of the many that a row has, the one to describe. */
+  const [span, setSpan] = useState(-1);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const sel = selection.value;
+  const own = useRef(sel);
+  const write = useMemo(() => timeText(timeline, run.unit), [timeline, run.unit]);
+  const chosen = useMemo(() => chosenSpans(run, timeline, sel), [run, timeline, sel]);
+  const now = span >= 0 && (chosen.flags[span] || timeline.row[span] === null) ? span : chosen.first;
+  const colours = useMemo(() => {
+    const colour = nameColours(timeline.names, theme.value);
+    return timeline.names.map(colour);
+  }, [timeline, theme.value]);
+
+  const choose = (next: number): void => {
+    setSpan(next);
+    const row = next < 0 ? null : timeline.row[next];
+    select(row ? { kind: "row", method: row[0], row: row[1] } : null);
+    own.current = selection.peek();
+  };
+  const stage = useTimelineStage(canvas, setHover, setScroll, choose);
+
+  const scene = useMemo<TimelineScene>(
+    () => ({
+      timeline,
+      lanes,
+      tops,
+      palette: PALETTES[theme.value],
+      unit: run.unit,
+      colours,
+      chosen: chosen.flags,
+      someChosen: chosen.first >= 0,
+      hovered: hover.span,
+    }),
+    [timeline, lanes, tops, theme.value, run.unit, colours, chosen, hover.span],
+  );
+  useEffect(() => stage.current?.show(scene, height), [scene, height]);
+  useEffect(() => {
+    if (sel === null || sel === own.current) return;
+    setSpan(-1);
+    if (chosen.first >= 0) stage.current?.reveal(chosen.first);
+  }, [sel, chosen]);
+
+  const onKey = (event: KeyboardEvent): void => {
+    const view = stage.current;
+    if (!view || event.ctrlKey || event.metaKey) return;
+    const key = event.key;
+    if (key.startsWith("Arrow")) {
+      const next = nextSpan(timeline, lanes, now, key);
+      if (next !== null) {
+        choose(next);
+        view.reveal(next);
+      }
+    } else if (key === "w" || key === "+" || key === "=") view.zoomBy(1.5);
+    else if (key === "s" || key === "-") view.zoomBy(1 / 1.5);
+    else if (key === "a") view.panBy(-0.2);
+    else if (key === "d") view.panBy(0.2);
+    else if (key === "f" || key === "0") view.fit();
+    else if (key === "Enter" && now >= 0) zoomTo(view, timeline, now);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+
+  return (
+    <div class="view" data-testid="timeline">
+      <div class="toolbar" role="toolbar" aria-label="Timeline">
+        <span class="segments">
+          <button aria-label="Zoom out" title="Zoom out (s)" onClick={() => stage.current?.zoomBy(1 / 1.8)}>
+            −
+          </button>
+          <button aria-label="Zoom in" title="Zoom in (w)" onClick={() => stage.current?.zoomBy(1.8)}>
+            +
+          </button>
+          <button data-testid="timeline-fit" title="Show all (f)" onClick={() => stage.current?.fit()}>
+            Fit
+          </button>
+        </span>
+        <button
+          class="button"
+          disabled={now < 0}
+          title="Zoom to the selected span (Enter)"
+          onClick={() => stage.current && zoomTo(stage.current, timeline, now)}
+        >
+          Zoom to selection
+        </button>
+        {timeline.note && <span class="muted" data-testid="timeline-note">{visible(timeline.note)}</span>}
+        <span class="spacer" />
+        <span class="muted">Wheel or W S: zoom · drag or A D: move</span>
+      </div>
+      <div class="timeline">
+        <TrackNames timeline={timeline} lanes={lanes} places={tracks} scroll={scroll} />
+        <div class="drawing-stage">
+          <canvas
+            ref={canvas}
+            class="drawing"
+            tabIndex={0}
+            role="application"
+            aria-roledescription="timeline"
+            aria-label={`Timeline of ${timeline.start.length} spans. Arrow keys go from span to span, W and S zoom, A and D move.`}
+            data-testid="timeline-canvas"
+            data-spans={timeline.start.length}
+            onKeyDown={onKey}
+          />
+          {hover.span >= 0 && stage.current && (
+            <SpanTip timeline={timeline} span={hover.span} place={tipPlace(hover.x, hover.y, stage.current.view)} write={write} />
+          )}
+        </div>
+      </div>
+      <SpanBar timeline={timeline} span={now} many={chosen.count} write={write} />
+    </div>
+  );
+}
+
+function useTimelineStage(
+  canvas: RefObject<HTMLCanvasElement>,
+  setHover: (hover: Hover) => void,
+  setScroll: (scroll: number) => void,
+  choose: (span: number) => void,
+): { current: TimelineStage | null } {
+  const stage = useRef<TimelineStage | null>(null);
+  const choosing = useRef(choose);
+  choosing.current = choose;
+  useEffect(() => {
+    const made = new TimelineStage(canvas.current!, {
+      hover: (span, x, y) => setHover(span < 0 ? NOTHING : { span, x, y }),
+      click: (span) => choosing.current(span),
+      scrolled: setScroll,
+    });
+    stage.current = made;
+    return () => {
+      made.stop();
+      stage.current = null;
+    };
+  }, []);
+  return stage;
+}
+
+interface TrackNamesProps {
+  timeline: Timeline;
+  lanes: Lanes;
+  places: { top: number; height: number }[];
+  scroll: number;
+}
+
+function TrackNames({ timeline, lanes, places, scroll }: TrackNamesProps) {
+  return (
+    <div class="timeline-names">
+      {lanes.tracks.map(({ track, depth }, index) => {
+        const { name, note } = timeline.tracks[track]!;
+        const { top, height } = places[index]!;
+        const text = visible(name.slice(0, NAME_LENGTH));
+        return (
+          <div
+            key={track}
+            class="timeline-name"
+            data-testid="timeline-track"
+            style={{ top: `${RULER + top - scroll}px`, height: `${height}px`, paddingLeft: `${10 + depth * 12}px` }}
+            title={note ? `${text}\n${visible(note)}` : text}
+          >
+            <bdi dir="ltr">{text}</bdi>
+            {note && <small>{visible(note.slice(0, NAME_LENGTH))}</small>}
+          </div>
+        );
+      })}
+    </div>
+  );
+}
+
+interface SpanProps {
+  timeline: Timeline;
+  write: (value: number) => string;
+}
+
+function SpanTip({ timeline, span, place, write }: SpanProps & { span: number; place: Record<string, string> }) {
+  return (
+    <div class="drawing-tip" role="presentation" data-testid="timeline-tooltip" style={place}>
+      <b>{nameOf(timeline, span)}</b>
+      <div data-testid="timeline-tooltip-duration" data-value={timeline.duration[span]}>
+        {write(timeline.duration[span]!)}
+      </div>
+      <div>from {write(timeline.start[span]!)}</div>
+    </div>
+  );
+}
+
+function SpanBar({ timeline, span, many, write }: SpanProps & { span: number; many: number }) {
+  return (
+    <div class="graph-bar" data-testid="timeline-card" aria-live="polite">
+      {span < 0 ? (
+        <span class="muted">A click selects the row of a span in all views.</span>
+      ) : (
+        <>
+          <b>
+            <bdi dir="ltr">{nameOf(timeline, span)}</bdi>
+          </b>
+          <span class="figure" data-testid="timeline-duration" data-value={timeline.duration[span]} title={String(timeline.duration[span])}>
+            {write(timeline.duration[span]!)}
+          </span>
+          <span>
+            <span class="muted">from </span>
+            <span class="figure" data-testid="timeline-start" data-value={timeline.start[span]} title={String(timeline.start[span])}>
+              {write(timeline.start[span]!)}
+            </span>
+          </span>
+          <span class="muted">{visible(timeline.tracks[timeline.track[span]!]?.name ?? "")}</span>
+          {many > 1 && <span class="muted">one of {many} selected spans</span>}
+        </>
+      )}
+    </div>
+  );
+}
+
+const nameOf = (timeline: Timeline, span: number): string =>
+  visible((timeline.names[timeline.name[span]!] ?? "").slice(0, NAME_LENGTH));
+
+function timeText(timeline: Timeline, unit: string): (value: number) => string {
+  // Single spans, not the whole: their digits are what one looks for.
+  const longest = timeline.duration.reduce((most, value) => Math.max(most, value), 0);
+  const write = cellFormat({ kind: "duration", unit }, [longest]);
+  return (value) => `${write(value)} ${unit}`;
+}
+
+function chosenSpans(run: Run, timeline: Timeline, sel: typeof selection.value): { flags: Uint8Array; first: number; count: number } {
+  const flags = new Uint8Array(timeline.start.length);
+  const rows = rowsOf(run, sel);
+  let first = -1;
+  let count = 0;
+  if (rows.size === 0) return { flags, first, count };
+  timeline.row.forEach((row, span) => {
+    if (row === null || !rows.has(`${row[0]}:${row[1]}`)) return;
+    flags[span] = 1;
+    if (first < 0 || timeline.start[span]! < timeline.start[first]!) first = span;
+    count++;
+  });
+  return { flags, first, count };
+}
+
+function zoomTo(stage: TimelineStage, timeline: Timeline, span: number): void {
+  const start = timeline.start[span]!;
+  const around = timeline.duration[span]! * 0.15;
+  stage.look(start - around, start + timeline.duration[span]! + around);
+  stage.reveal(span);
 }

@@ -103,3 +103,15 @@ export function download(name: string, content: Blob): void {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
+
+/** Where a tip stands beside the pointer so that it stays in its window. */
+export function tipPlace(
+  x: number,
+  y: number,
+  { width, height }: { width: number; height: number },
+): Record<string, string> {
+  return {
+    ...(x > width * 0.6 ? { right: `${width - x + 10}px` } : { left: `${x + 14}px` }),
+    ...(y > height * 0.65 ? { bottom: `${height - y + 10}px` } : { top: `${y + 14}px` }),
+  };
+}

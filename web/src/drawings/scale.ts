@@ -109,9 +109,21 @@ function rampOf(measure: Measure, theme: Theme): (at: number) => string {
   return (at) => scale(turn(at));
 }
 
+/** From 0 (nothing) to 1 (all of the time). */
+export function shareRamp(theme: Theme): (share: number) => string {
+  const [ramp, from, to] = theme === "dark" ? [interpolateInferno, 0.2, 0.78] : [interpolateYlOrRd, 0.06, 0.72];
+  // By the root: small shares differ too.
+  return (share) => rgb(ramp(from + (to - from) * Math.sqrt(share)));
+}
+
+/** d3's ramps give "rgb(…)" or "#…": one form for all. */
+function rgb(colour: string): string {
+  return `rgb(${channels(colour).join(", ")})`;
+}
+
 const CATEGORIES = {
-  light: ["#8ab8e6", "#f4b183", "#9fd3a0", "#d7a6d9", "#f1d36b", "#8fd3cf", "#e69aa5", "#bcb6f0"],
-  dark: ["#2f6da8", "#a8622b", "#3c8047", "#854a8a", "#8a7420", "#2c7f7b", "#9b4453", "#5f58ad"],
+  light: ["#8ab8e6", "#f4b183", "#9fd3a0", "#d7a6d9", "#f1d36b", "#8fd3cf", "#e69aa5", "#bcb6f0", "#c9b79c", "#a8c686", "#f5a6d0", "#9db4c0"],
+  dark: ["#2f6da8", "#a8622b", "#3c8047", "#854a8a", "#8a7420", "#2c7f7b", "#9b4453", "#5f58ad", "#7a6a50", "#5f7d3a", "#a04a80", "#54707e"],
 };
 
 /** A colour for each name, in the order of the names. */

@@ -113,19 +113,17 @@ export function Tooltip({
   model,
   item,
   by,
-  x,
-  y,
+  place,
 }: {
   model: GraphModel;
   item: number;
   by: ColourBy;
-  x: number;
-  y: number;
+  place: Record<string, string>;
 }) {
   const measure = model.doc.measures.find((one) => one.key === by);
   const value = measure ? valueOf(model, measure, item) : null;
   return (
-    <div class="drawing-tip" data-testid="graph-tooltip" role="presentation" style={{ left: `${x + 14}px`, top: `${y + 14}px` }}>
+    <div class="drawing-tip" data-testid="graph-tooltip" role="presentation" style={place}>
       <b>{fullName(model, item)}</b>
       <div>{item < model.tree.nodeCount ? visible(model.doc.nodes[item]!.op) : model.detail[item]}</div>
       {item < model.tree.nodeCount && <div>{plainText(model.doc.nodes[item]!.outputs)}</div>}

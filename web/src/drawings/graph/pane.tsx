@@ -8,7 +8,7 @@ import { nodesOf } from "../../links";
 import { select, selection } from "../../store";
 import type { Selection } from "../../store";
 import { theme } from "../../theme";
-import { PALETTES } from "../canvas";
+import { PALETTES, tipPlace } from "../canvas";
 import type { Drawing } from "../layout/engine";
 import { boxesToDepth } from "../layout/tree";
 import type { ScaleMode } from "../scale";
@@ -172,8 +172,8 @@ export function GraphPane({ run, graph, settings, onWeights }: PaneProps) {
         {folding.failure && <p class="drawing-busy">{folding.failure}</p>}
         {colours && <LegendView legend={colours.legend} missing={missing} />}
         <MiniMap map={map} stage={() => stage.current} />
-        {hovered !== undefined && (
-          <Tooltip model={model} item={hovered} by={settings.by} x={hover.x} y={hover.y} />
+        {hovered !== undefined && stage.current && (
+          <Tooltip model={model} item={hovered} by={settings.by} place={tipPlace(hover.x, hover.y, stage.current.view)} />
         )}
         <DrawnNumbers drawing={drawing} model={model} />
       </div>
