@@ -63,7 +63,7 @@ class Completer:
     def _selectors(self, word: str) -> Iterator[str]:
         key, colon, rest = word.partition(":")
         if not colon:
-            yield from _starting([f"{name}:" for name in KEYS], word)
+            yield from _starting(sorted(f"{name}:" for name in KEYS), word)
             yield from _starting(self._names("node"), word)
         elif key in ("op", "module", "type", "file", "delegate"):
             for name in _starting(self._names(key), rest):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,6 +12,7 @@ from etscope.errors import UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._debugger import Debugger
 
+_NAME = re.compile(r"[a-z-]+")
 Function = Callable[[Debugger, str], Answer]
 
 COMMANDS: dict[str, Command] = {}
@@ -53,7 +55,7 @@ def command(
     """Make a function the command that `usage` begins with; its docstring is the help."""
 
     def register(function: Function) -> Function:
-        name = usage.split()[0]
+        name = _NAME.match(usage)[0]  # type: ignore[index]
         COMMANDS[name] = Command(name, function, usage, group, aliases, words, repeats)
         return function
 

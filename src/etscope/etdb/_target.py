@@ -21,9 +21,8 @@ class Stop:
     none. name: what the runtime or the graph calls it ("native_call_add.out", "aten_add_tensor").
     op: the operator for people ("add", "aten.add.Tensor"). depth: 1 for an operator inside a
     delegate's call, whose own stop comes after those inside. loop_pass: how often it ran before in
-    the same run. ticks: its time in units of the dump's clock. fields: what a selector is held
-    against. nodes: of the edge graph, last the one whose value it gives. path: what that value is found
-    by, as "submodule_0/add" in a branch.
+    the same run. ticks: its time in units of the dump's clock. nodes: of the edge graph, last the
+    one whose value it gives. path: what that value is found by, as "submodule_0/add" in a branch.
     """
 
     position: int

@@ -32,7 +32,7 @@ def help_(debugger: Debugger, rest: str) -> Answer:
     """List the commands, or tell of one."""
     if not rest:
         return _overview()
-    if "expressions".startswith(rest) and len(rest) > 2:
+    if rest == "expressions":
         return Answer().say(
             _EXPRESSIONS,
             "",
@@ -40,9 +40,9 @@ def help_(debugger: Debugger, rest: str) -> Answer:
             "Methods: " + ", ".join(METHODS),
             "Attributes: " + ", ".join(ATTRIBUTES),
         )
-    if "selectors".startswith(rest) and len(rest) > 2:
+    if rest == "selectors":
         return Answer().say((selector.__doc__ or "").strip())
-    if "metrics".startswith(rest) and len(rest) > 2:
+    if rest == "metrics":
         from etscope.analysis.metrics import METRICS
 
         width = max(map(len, METRICS))

@@ -1,0 +1,182 @@
+"""Looking into graphs, times and files: what the first debugger had, and what was its trouble."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from etscope.etdb import Session
+from tests.artifacts import artifacts
+from tests.unit.etdb.sessions import refused, said, session
+
+
+def test_the_overview_has_all_tables() -> None:
+    text = said(session("cnn_portable"), "overview")
+    for title in ("Run summary", "Counts", "Inputs", "modules", "By op", "By module type"):
+        assert title in text
+    assert "aten.convolution.default" in text
+    assert "first run" in text.replace("\n", " ") or "first" in text
+
+
+def test_selections_of_every_kind() -> None:
+    one = session("cnn_portable")
+    node = said(one, "select aten_relu_default")
+    assert "Times" in node
+    assert "Used by" in node
+    assert "Inputs" in node
+    module = said(one, "select stages.0")
+    assert "parent module: stages" in module
+    assert "Elements" in module
+    assert "Outputs" in module
+    kind = said(one, "select aten.relu.default")
+    assert "aten_relu_default_5" in kind
+    assert "6 modules" in said(one, "select ReLU")
+    assert "6 modules" in said(one, "select [Sub Module] ReLU")
+    assert "stem.conv.weight" in said(one, "select stem.conv.weight")
+    assert "placeholder" in said(one, "select x")
+    assert "aten_relu_default" in said(one, "select op:relu and module:stem")
+    assert "aten_relu_default" in said(one, "select %3")
+
+
+def test_back_and_forward_go_through_what_was_selected() -> None:
+    one = session("cnn_portable")
+    assert "nothing further back" in refused(one, "back")
+    said(one, "select stem", "select ReLU", "select aten.relu.default")
+    assert "selected: ReLU" in said(one, "back")
+    assert "selected: stem" in said(one, "back")
+    assert "nothing further back" in refused(one, "back")
+    assert "selected: aten.relu.default" in said(one, "forward 2")
+    said(one, "back", "select head")
+    assert "nothing further forward" in refused(one, "forward")
+
+
+def test_a_wrong_name_is_answered_with_one_that_is_like_it() -> None:
+    one = session("cnn_portable")
+    assert "did you mean" in refused(one, "select aten_relu_defalt")
+    assert one.debugger.selected == []
+
+
+def test_graphs_are_switched_at_any_time() -> None:
+    one = session("cnn_portable")
+    assert "exported" in said(one, "info graphs")
+    assert said(one, "graph").startswith("edge/forward")
+    said(one, "start", "graph exported")
+    assert "relu.default" in said(one, "select relu.default")
+    assert "no graph" in refused(one, "graph nothing")
+    said(one, "graph edge", "select aten.relu.default")
+
+
+@pytest.mark.parametrize("group", ["ops", "modules", "types"])
+def test_sums_by_group_add_up(group: str) -> None:
+    one = session("cnn_portable")
+    result = one.execute(f"top 999 {group}")
+    rows = result.data[0]["rows"]
+    profile = one.debugger.files.profiles["forward"]
+    accounted = 1 - float(profile.unaccounted.mean()) / float(profile.total.mean())
+    assert sum(row["share"] for row in rows) == pytest.approx(accounted)
+    assert sum(row["count"] for row in rows) == 24
+
+
+def test_top_takes_a_number_and_a_column() -> None:
+    one = session("cnn_portable")
+    rows = one.execute("top 3 by max").data[0]["rows"]
+    shown = [row for row in rows if row["instruction"] is not None]
+    assert len(shown) == 3
+    assert [row["max_ms"] for row in shown] == sorted((r["max_ms"] for r in shown), reverse=True)
+    assert "cannot sort by" in refused(one, "top by nothing")
+    assert "how many" in refused(one, "top x")
+
+
+def test_a_dump_is_compared_with_another() -> None:
+    artifact = artifacts("cnn_portable")
+    one = session("cnn_portable")
+    text = said(one, f"diff {artifact.etdump_timing}")
+    assert "total" in text
+    rows = one.execute(f"diff {artifact.etdump}").data[0]["rows"]
+    assert {row["verdict"] for row in rows} == {"noise"}
+    other = one.execute(f"diff {artifacts('transformer_portable').etdump}").data[0]
+    assert "different instructions" in other["notes"][0]
+    assert "is no ETDump" in refused(one, f"diff {artifact.pte}")
+    assert "not found" in refused(one, "diff nothing.etdp")
+
+
+def test_every_dialect_of_an_operator_is_shown() -> None:
+    one = session("cnn_portable")
+    text = said(one, "start", "crosswalk")
+    for dialect in ("exported", "edge", "instruction"):
+        assert dialect in text
+    assert "aten_relu_default" in said(one, "crosswalk 3")
+    assert "no node has the debug handle" in refused(one, "crosswalk 999")
+
+
+def test_instructions_are_listed() -> None:
+    one = session("cnn_portable")
+    text = said(one, "start", "step 3", "disassemble")
+    assert "*" in text
+    assert len(one.execute("disassemble all").data[0]["rows"]) == 24
+    assert len(one.execute("disassemble 2 5").data[0]["rows"]) == 4
+    assert "instructions are 0 to 23" in refused(one, "disassemble 99")
+
+
+def test_lines_have_times_and_errors_beside_them() -> None:
+    one = session("cnn_portable")
+    text = said(one, "start", "list/e")
+    assert ">   35" in text
+    assert " ms" in text
+    assert "dB" in text
+    assert "cnn.py" in said(one, "info source")
+    assert "47" in said(one, "list cnn.py:47")
+    assert "no line of 'nothing.py'" in refused(one, "list nothing.py:1")
+
+
+def test_lines_of_a_file_that_changed_come_from_the_record(tmp_path: Path) -> None:
+    from etscope.etdb._commands.source import _texts
+
+    path = tmp_path / "model.py"
+    path.write_text("a = 1\nb = 2\n")
+    assert _texts(str(path), {2: "b = 2"}) == {1: "a = 1", 2: "b = 2"}
+    assert _texts(str(path), {2: "b = 3"}) == {2: "b = 3"}
+    assert _texts("/etc/hostname", {1: "x"}) == {1: "x"}
+
+
+def test_every_topic_of_info() -> None:
+    one = session("cnn_xnnpack")
+    said(one, "start")
+    for topic in (
+        "breakpoints", "delegates", "graphs", "memory", "methods", "modules", "ops", "runs",
+        "source", "stop",
+    ):  # fmt: skip
+        assert said(one, f"info {topic}")
+    assert "XnnpackBackend" in said(one, "info delegates")
+    assert "topics are" in refused(one, "info nothing")
+    assert "info on what" in refused(one, "info")
+    assert "nothing is picked" in refused(one, "info ops op:nothing")
+
+
+def test_each_file_alone_is_enough_for_something() -> None:
+    artifact = artifacts("cnn_portable")
+    assert artifact.etrecord is not None
+    record = Session(artifact.etrecord)
+    assert "Counts" in said(record, "overview")
+    assert "no recorded run" in refused(record, "run")
+    program = Session(artifact.pte)
+    assert "convolution" in said(program, "disassemble")
+    assert "planned" in said(program, "info memory").lower()
+    assert "no ETRecord" in refused(program, "overview")
+    dump = Session(artifact.etdump)
+    assert "convolution" in said(dump, "top")
+    nothing = Session()
+    assert "no recorded run" in refused(nothing, "run")
+    said(nothing, f"file {artifact.etrecord}", f"core {artifact.etdump} {artifact.debug_buffer}")
+    assert "aten_convolution_default" in said(nothing, "start")
+    assert len(said(nothing, "file").splitlines()) == 3
+
+
+def test_files_that_do_not_belong_together_change_nothing() -> None:
+    one = session("cnn_portable")
+    said(one, "start")
+    other = artifacts("transformer_portable").etrecord
+    assert "do not belong together" in refused(one, f"file {other}")
+    assert "aten_convolution_default" in said(one, "info stop")
+    assert "is no ETRecord" in refused(one, f"file {__file__}")

@@ -1,0 +1,92 @@
+"""Sessions for programs: commands as methods, results, help, completion."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from etscope.errors import UsageError
+from etscope.etdb._complete import Completer
+from etscope.etdb._registry import COMMANDS, find_command
+from tests.unit.etdb.sessions import refused, said, session
+
+
+def test_every_command_is_a_method() -> None:
+    one = session("cnn_portable")
+    assert one.start().ok
+    assert one.break_("op:relu").ok
+    assert one.continue_().text.startswith("breakpoint 1")
+    assert one.reverse_step().ok
+    assert one.step(2).ok
+    assert "aten" in repr(one.info("stop"))
+    assert {"reverse_next", "break_", "continue_", "print"} <= set(dir(one))
+    assert one.print.__doc__
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = one.nothing
+
+
+def test_results_have_plain_values() -> None:
+    one = session("cnn_portable")
+    result = one.top(3)
+    assert result.ok
+    assert result.exit_code == 0
+    assert result.data[0]["rows"][0]["share"] > 0
+
+
+def test_unique_beginnings_and_aliases() -> None:
+    assert find_command("s").name == "step"
+    assert find_command("rs").name == "reverse-step"
+    assert find_command("disp").name == "display"
+    with pytest.raises(UsageError, match="ambiguous"):
+        find_command("re")
+    with pytest.raises(UsageError) as caught:
+        find_command("brake")
+    assert "did you mean 'break'" in str(caught.value)
+
+
+def test_every_command_has_help() -> None:
+    one = session("cnn_portable")
+    overview = said(one, "help")
+    for name, command in COMMANDS.items():
+        assert command.usage in overview
+        assert command.help
+        assert command.usage in said(one, f"help {name}")
+    assert "ref(NAME)" in said(one, "help expressions")
+    assert "module:blocks.0" in said(one, "help selectors")
+    assert "SQNR" in said(one, "help metrics")
+    assert "no command" in refused(one, "help nothing")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("rev", "reverse-step"),
+        ("break op:aten.re", "op:aten.relu.default"),
+        ("break mod", "module:"),
+        ("break module:sta", "module:stages.0"),
+        ("print aten_add", "aten_add_tensor"),
+        ("print 1 + aten_add", "aten_add_tensor"),
+        ("info mem", "memory"),
+        ("graph ex", "exported"),
+        ("list c", "cnn.py"),
+        ("help rev", "reverse-continue"),
+        ("gap sq", "sqnr"),
+        ("select ste", "stem.conv"),
+        ("target l", "live"),
+        ("file tests/unit/etd", "tests/unit/etdb/"),
+    ],
+)
+def test_lines_are_completed(line: str, expected: str) -> None:
+    _, found = Completer(session("cnn_portable").debugger).complete(line)
+    assert expected in found
+
+
+def test_completion_of_thousands_of_names_does_not_pause() -> None:
+    one = session("wide", inputs=False, program=False)
+    completer = Completer(one.debugger)
+    completer.complete("print at")
+    began = time.perf_counter()
+    for _ in range(100):
+        assert completer.complete("print aten_")[1]
+    assert time.perf_counter() - began < 5  # 50 ms each, on the slowest of machines

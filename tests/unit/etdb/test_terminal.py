@@ -1,0 +1,124 @@
+"""The prompt and the full-screen face, in a real terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.artifacts import artifacts
+
+if shutil.which("tmux") is None:
+    pytest.skip("tmux is not here", allow_module_level=True)
+pytest.importorskip("prompt_toolkit")
+
+PATIENCE = 60.0
+
+
+class Terminal:
+    """A terminal of tmux with a session of etdb in it."""
+
+    def __init__(self, folder: Path, columns: int, *options: str) -> None:
+        artifact = artifacts("cnn_portable")
+        self._name = f"etdb{uuid.uuid4().hex[:8]}"
+        files = [str(artifact.etrecord), str(artifact.etdump), str(artifact.debug_buffer)]
+        command = [sys.executable, "-m", "etscope.etdb", *files, *options]
+        environment = {**os.environ, "XDG_STATE_HOME": str(folder), "TERM": "xterm-256color"}
+        self._tmux(
+            "new-session", "-d", "-s", "it", "-x", str(columns), "-y", "45",
+            " ".join(f"'{part}'" for part in command), env=environment,
+        )  # fmt: skip
+
+    def _tmux(self, *arguments: str, env: dict[str, str] | None = None) -> str:
+        done = subprocess.run(
+            ["tmux", "-L", self._name, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=env,
+        )
+        return done.stdout
+
+    def keys(self, *keys: str) -> None:
+        self._tmux("send-keys", "-t", "it", *keys)
+
+    def screen(self) -> str:
+        return self._tmux("capture-pane", "-p", "-t", "it")
+
+    def wait(self, *words: str, gone: Callable[[str], bool] | None = None) -> str:
+        """The screen, when it has all the words."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            screen = self.screen()
+            if all(word in screen for word in words) and (gone is None or gone(screen)):
+                return screen
+            time.sleep(0.1)
+        raise AssertionError(f"no {words} in\n{self.screen()}")
+
+    def close(self) -> None:
+        self._tmux("kill-server")
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def start(columns: int, *options: str) -> Terminal:
+        opened.append(Terminal(tmp_path, columns, *options))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()
+
+
+def test_the_prompt_completes_and_remembers(
+    terminal: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    one = terminal(100)
+    one.wait("(etdb)")
+    one.keys("start", "Enter")
+    one.wait("aten_convolution_default")
+    one.keys("print aten_max", "Tab")
+    one.keys("C-c")
+    one.keys("unt", "Tab")
+    one.wait("(etdb) until")
+    one.keys(" op:aten._softm", "Tab")
+    one.wait("op:aten._softmax.default")
+    one.keys("Enter")
+    one.wait("aten__softmax_default", "head")
+    one.keys("print $.shape", "Enter")
+    one.wait("[1, 10]")
+    one.keys("Up", "Enter")
+    one.wait(gone=lambda screen: screen.count("[1, 10]") == 2)
+    one.keys("nope", "Enter")
+    one.wait("there is no command 'nope'")
+    one.keys("quit", "Enter")
+    history = tmp_path / "etscope" / "etdb_history"
+    until = time.monotonic() + PATIENCE
+    while "quit" not in (history.read_text() if history.exists() else ""):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_the_full_screen_follows_the_run(terminal: Callable[..., Terminal], columns: int) -> None:
+    pytest.importorskip("textual")
+    one = terminal(columns, "--tui", "-ex", "start")
+    one.wait("Modules", "Source", "Values", "Console", "aten_convolution")
+    one.keys("break op:add", "Enter")
+    one.wait("breakpoint 1: op:add")
+    one.keys("F5")
+    screen = one.wait("[9] aten_add_tensor", "return x + self.second")
+    assert "$0 = float32[1, 8, 16, 16]" in screen
+    one.keys("F9")
+    one.wait("[8] aten_relu_default_2")
+    one.keys("quit", "Enter")
+    one.wait(gone=lambda screen: "Modules" not in screen)
