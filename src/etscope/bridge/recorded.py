@@ -208,9 +208,9 @@ def _steps(graph: Json, known: set[str]) -> tuple[_Step, ...]:
 
 
 def _operator(target: str) -> Callable[..., Any]:
-    found = _OPERATOR.fullmatch(target)
-    operator: Any = torch.ops if found else None
-    for name in found.groups() if found else ():
+    match = _OPERATOR.fullmatch(target)
+    operator: Any = torch.ops if match else None
+    for name in match.groups() if match else ():
         operator = getattr(operator, name, None)
     if (
         not isinstance(operator, torch._ops.OpOverload)
@@ -218,7 +218,8 @@ def _operator(target: str) -> Callable[..., Any]:
         or not torch._C._dispatch_has_kernel(operator.name())
     ):
         raise _NotPlain
-    return operator
+    found: Callable[..., Any] = operator
+    return found
 
 
 def _called(operator: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -73,16 +73,16 @@ def load_to_run(file: RecordFile, name: str) -> Any:
         return programs.deserialize_program(parts, name, StoredWeights(arrays))
 
 
-def load_recorded(file: RecordFile, name: str) -> Any:
+def load_recorded(file: RecordFile, name: str, weights: Any) -> Any:
     """A graph of the file as a `bridge.recorded.RecordedGraph`, which takes a fraction of the time
     that `load_to_run` does; None if it is not plain, or its weights are not in the file.
 
-    The same is refused, by `FormatError`.
+    weights: the graph's `state_dict`. The same is refused, by `FormatError`.
     """
     from etscope.formats.program_safety import check_plain
 
     require("torch", wanted_by="a reference run")
-    program, weights = file.program_json(name), file.state_dict(name)
+    program = file.program_json(name)
     siblings = [file.sibling(name, suffix) for suffix in (CONSTANTS, EXAMPLE_INPUTS)]
     with reading("ETRecord", file.path, member=file.graph_members[name]):
         if not check_plain(program, siblings):

@@ -7,7 +7,7 @@ Reads what ExecuTorch 0.1 to 1.5 and etscope write. Upstream documents no layout
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import IO, Any, Protocol
 
@@ -354,22 +354,31 @@ class RecordFile:
         """A graph's parameters and buffers by qualified name, as numpy arrays on the file."""
         return self._sibling_tensors(name, STATE_DICT)
 
+    def state_dict_beside(self, name: str) -> tuple[Callable[[], Any], Callable[[], None]]:
+        """What reads `state_dict` from bytes that a thread is still checking, and what waits for
+        that: see `ZipArchive.read_beside`."""
+        member = self.sibling_member(name, STATE_DICT)
+        if member not in self.members or not self.members[member].size:
+            return dict, lambda: None
+        data, wait = self.archive.read_beside(member)
+        return lambda: self._tensors_in(data, member), wait
+
     def constants(self, name: str) -> Any:
         """A graph's lifted constants by name, as numpy arrays on the file."""
         return self._sibling_tensors(name, CONSTANTS)
 
     def _sibling_tensors(self, name: str, suffix: str) -> Any:
-        from etscope.formats.torch_archive import read_tensors
-
         data = self.sibling(name, suffix)
-        with reading("ETRecord", self.path, member=self.sibling_member(name, suffix)):
-            return read_tensors(data) if len(data) else {}
+        return self._tensors_in(data, self.sibling_member(name, suffix)) if len(data) else {}
 
     def _tensors(self, member: str) -> Any:
+        return self._tensors_in(self.archive.read(member), member)
+
+    def _tensors_in(self, data: memoryview, member: str) -> Any:
         from etscope.formats.torch_archive import read_tensors
 
         with reading("ETRecord", self.path, member=member):
-            return read_tensors(self.archive.read(member))
+            return read_tensors(data, checked=True)
 
     def json_member(self, name: str) -> dict[str, Any] | None:
         if name not in self.members:

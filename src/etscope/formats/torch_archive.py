@@ -73,15 +73,17 @@ class _Storage:
     dtype: np.dtype[Any] | None
 
 
-def read_tensors(data: memoryview) -> Any:
+def read_tensors(data: memoryview, *, checked: bool = False) -> Any:
     """The saved value: numpy arrays (views of `data`), `FakeTensor`s, numbers, text, containers.
+
+    checked: whether `data` is a member of an archive, which was checked as a whole.
 
     Types without a numpy type are those of ml_dtypes. Raises `FormatError` for anything else that
     the file may hold, and for tensors that do not fit in their storages.
     """
     with reading(KIND):
         if bytes(data[:4]) == _ZIP_MAGIC:
-            return _read_zip(open_archive(data, KIND))
+            return _read_zip(open_archive(data, KIND, checked=checked))
         return PickleReader(data, _FUNCTIONS, _no_storage).load()
 
 

@@ -11,10 +11,11 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import PurePosixPath
+from threading import Thread
 
 from etscope.errors import FormatError, reading
 
@@ -68,6 +69,34 @@ class ZipArchive:
             self._checked.add(name)
             return data
 
+    def read_beside(self, name: str) -> tuple[memoryview, Callable[[], None]]:
+        """A member's bytes before they are checked, which a thread does meanwhile, and what waits
+        for that: nothing that comes of the bytes may be given out before.
+
+        Raises what `read` raises; what waits raises it for a wrong CRC.
+        """
+        member = self.members.get(name)
+        if member is None or member.deflated or name in self._checked:
+            return self.read(name), lambda: None
+        with reading(self.kind, self.path, member=name):
+            data = self._unpacked(member)
+        errors: list[Exception] = []
+
+        def check() -> None:
+            try:
+                self.read(name)
+            except FormatError as error:
+                errors.append(error)
+
+        def wait() -> None:
+            thread.join()
+            if errors:
+                raise errors[0]
+
+        thread = Thread(target=check, daemon=True)
+        thread.start()
+        return data, wait
+
     def _unpacked(self, member: Member) -> memoryview:
         start = _data_offset(self.buffer, member)
         data = self.buffer[start : start + member.stored_size]
@@ -80,8 +109,12 @@ class ZipArchive:
         return memoryview(unpacked)
 
 
-def open_archive(buffer: memoryview, kind: str, path: str | None = None) -> ZipArchive:
+def open_archive(
+    buffer: memoryview, kind: str, path: str | None = None, *, checked: bool = False
+) -> ZipArchive:
     """The directory of a zip file in memory or mapped. `kind` names the format in messages.
+
+    checked: whether the bytes were checked as a whole, so that the CRCs of members add nothing.
 
     Raises `FormatError` for what is not a zip file, or is one that must not be trusted: members
     that overlap, have one name, are encrypted, unpack to more than the limits of this module, or
@@ -101,7 +134,7 @@ def open_archive(buffer: memoryview, kind: str, path: str | None = None) -> ZipA
                 raise FormatError("two members of this name", member=entry.filename)
             members[entry.filename] = _member(entry, limits[entry.header_offset])
         _check_total(members)
-        return ZipArchive(buffer, members, kind, path)
+        return ZipArchive(buffer, members, kind, path, set(members) if checked else set())
 
 
 class _Window(io.RawIOBase):

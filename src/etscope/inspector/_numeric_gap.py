@@ -86,6 +86,7 @@ def gap_of(
         given,
         best_effort=best_effort,
         is_first_run=chosen == runs_of(trace, wanted)[0],
+        at_once=True,
     )
     return numeric_gap(trace, wanted, reference, metrics, run, keep=keep)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeGuard
 
 from etscope.analysis.gap import NO_RECORD_HINT, MethodRun, Reference, edge_symbols
 from etscope.analysis.linked_graph import method_of_graph
@@ -32,13 +32,15 @@ def reference_of(
     *,
     best_effort: bool = False,
     is_first_run: bool = True,
+    at_once: bool = False,
 ) -> Reference:
     """The graph `name` of a method on `inputs`.
 
     name: "exported_program", "edge_dialect_exported_program", or another graph of the record. By
     default the exported program, if the edge program's nodes all lead back to it, or
     `best_effort` does without that; else the edge program. is_first_run: whether the state that
-    the method keeps, if any, is that of the program.
+    the method keeps, if any, is that of the program. at_once: whether the values will be asked for
+    at once: then what takes time begins now, in a thread.
 
     Raises `NumericGapError` without a record, for a graph that it does not have (an unknown
     name), and, when the reference is run, for inputs that are not the program's.
@@ -54,9 +56,10 @@ def reference_of(
     if graph is None:
         graph = graph_from_record(record, _found_name(record, name or EDGE, method))
     found = graph
+    weights = _Weights(record, graph.name) if at_once and _is_in_file(record, graph.name) else None
 
     def values() -> Iterator[tuple[str, Any]]:
-        yield from _values(record, found, inputs, is_first_run)
+        yield from _values(record, found, inputs, is_first_run, weights)
 
     return Reference(graph.name, graph, values)
 
@@ -114,15 +117,41 @@ def _handles_without_origin(edge: Graph, graph: Graph) -> list[str]:
 # -- values
 
 
+class _Weights:
+    """The weights of a graph in a record's file, which a thread checks while they are used."""
+
+    def __init__(self, file: RecordFile, name: str) -> None:
+        self.file = file
+        self.read, self._wait = file.state_dict_beside(name)
+
+    def checked(self, values: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        """The values; `FormatError` in place of their end, or of another error, if the weights that
+        they come of are damaged."""
+        try:
+            yield from values
+        except Exception:
+            self._wait()
+            raise
+        self._wait()
+
+
+def _is_in_file(record: RecordView, name: str) -> TypeGuard[RecordFile]:
+    return isinstance(record, RecordFile) and name in record.graph_names
+
+
 def _values(
-    record: RecordView, graph: Graph, inputs: Any, is_first_run: bool
+    record: RecordView,
+    graph: Graph,
+    inputs: Any,
+    is_first_run: bool,
+    weights: _Weights | None,
 ) -> Iterator[tuple[str, Any]]:
-    file = record if isinstance(record, RecordFile) else None
-    plain = load_recorded(file, graph.name) if file and graph.name in file.graph_names else None
-    if plain is not None:
-        ours = [node.name for node in graph.nodes if node.kind == "call_function"]
-        yield from zip(ours, plain.arrays(inputs), strict=True)
-        return
+    if weights is not None:
+        plain = load_recorded(weights.file, graph.name, weights.read())
+        if plain is not None:
+            ours = [node.name for node in graph.nodes if node.kind == "call_function"]
+            yield from weights.checked(zip(ours, plain.arrays(inputs), strict=True))
+            return
     program, names = named_program(record, graph)
     from etscope.bridge.reference import keeps_state, reference_arrays
 
@@ -150,9 +179,8 @@ def named_program(record: RecordView, graph: Graph) -> tuple[Any, dict[str, str]
 def reference_program(record: RecordView, name: str) -> Any:
     """The `ExportedProgram` of a graph of the record. Of a file, its weights are read when a node
     uses them."""
-    file = record if isinstance(record, RecordFile) else None
-    if file is not None and name in file.graph_names:
-        return load_to_run(file, name)
+    if _is_in_file(record, name):
+        return load_to_run(record, name)
     etrecord = as_etrecord(record)
     kind, _, method = name.partition("/")
     if kind == EDGE:

@@ -28,29 +28,36 @@ class Spool:
         """Keep a value; what `get` takes. Only arrays go to the file."""
         if not isinstance(value, np.ndarray):
             return value
-        stored = np.ascontiguousarray(value)
+        # In the order of its memory, where it has no gaps: a transposed array is not turned round.
+        axes = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
+        ordered = value.transpose(axes)
+        stored = np.ascontiguousarray(ordered)
         at = -(-self._end // _ALIGNMENT) * _ALIGNMENT
         self._file.seek(at)
         self._file.write(stored.reshape(-1).view(np.uint8).data)
         self._end = at + stored.nbytes
-        return _Stored(value.shape, stored.dtype, at)
+        return _Stored(ordered.shape, stored.dtype, at, tuple(np.argsort(axes).tolist()))
 
     def get(self, kept: Any) -> Any:
         """The value. Nothing can be added afterwards."""
         if not isinstance(kept, _Stored):
             return kept
         if kept.size == 0:
-            return np.empty(kept.shape, kept.dtype)
+            return np.empty(kept.shape, kept.dtype).transpose(kept.axes)
         if self._map is None:
             self._file.flush()
             self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_COPY)
         array: npt.NDArray[Any] = np.ndarray(kept.shape, kept.dtype, self._map, kept.offset)
-        return array
+        return array.transpose(kept.axes)
 
 
 class _Stored:
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int) -> None:
-        self.shape, self.dtype, self.offset = shape, dtype, offset
+    """Where an array is: `axes` turn what was stored into the array's own order of dimensions."""
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int, axes: tuple[int, ...]
+    ) -> None:
+        self.shape, self.dtype, self.offset, self.axes = shape, dtype, offset, axes
 
     @property
     def size(self) -> int:

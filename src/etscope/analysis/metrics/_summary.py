@@ -85,6 +85,8 @@ class Summary:
     error_max: float = 0.0
     relative_max: float = 0.0
     dot: float = 0.0
+    # Memory for the errors of a part: to get it anew for each takes longer than what is done in it.
+    room: Float64 = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
 
     @property
     def equal(self) -> bool:
@@ -102,7 +104,10 @@ class Summary:
         if _is_exact(reference.dtype) and _is_exact(value.dtype):
             return False
         with np.errstate(all="ignore"):
-            errors = np.subtract(reference, value, dtype=np.float64, casting="unsafe")
+            if len(self.room) < len(reference):
+                self.room = np.empty(len(reference))
+            errors = self.room[: len(reference)]
+            np.subtract(reference, value, out=errors, dtype=np.float64, casting="unsafe")
             total = _plain_sum(errors, errors)
             if total is None:
                 return False
