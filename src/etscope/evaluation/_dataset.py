@@ -72,7 +72,7 @@ def open_dataset(source: Any, fit: Fit, limit: int | None = None) -> Dataset:
         path = Path(source)
         found = _of_folder(path, fit) if path.is_dir() else _of_file(path, fit)
     else:
-        found = _of_object(source, fit, "sample ")
+        found = _of_object(source, fit, "#")
     count = found.count
     if limit is not None:
         found = Dataset(islice(found.samples, limit), limit if count is None else min(count, limit))

@@ -260,8 +260,12 @@ class _Loop:
         """Through all samples."""
         ready = self._ready(samples)
         size = None if self._in_sequence else self._device.batch
-        while batch := list(islice(ready, size)):
+        while True:
+            batch = list(islice(ready, size))
+            if not batch:
+                return
             self._run(batch)
+            del batch  # before the next ones are read
 
     def _ready(self, samples: Iterable[Sample]) -> Iterator[_Ready]:
         """The samples whose inputs can be read and fit."""

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from etscope.analysis.metrics import METRICS
+from etscope.analysis.metrics import METRICS, Metric
 from etscope.analysis.numerics_limits import (
     QUANTIZED_FACTOR,
     ROUNDING_FACTOR,
@@ -17,6 +17,7 @@ from etscope.analysis.numerics_limits import (
     difference,
     exceeds,
     judge,
+    new_nan,
 )
 
 SQNR = METRICS["sqnr"]
@@ -135,3 +136,55 @@ def test_zeros() -> None:
     assert _is_wrong(zeros + np.float32(1e-3), np.zeros(5), local=zeros)
     # What is zero by cancellation is not exact, and float64 tells how far.
     assert not _is_wrong(zeros + np.float32(1e-9), np.full(5, 1e-9), local=zeros)
+
+
+NAN_REFERENCE = np.array([1.0, np.nan, 3.0], np.float32)
+LENIENT = Metric("lenient", "lenient", "", "lower", 0.0, lambda one, other: 0.0)
+ALWAYS_NAN = Metric("always_nan", "always NaN", "", "lower", 0.0, lambda one, other: math.nan)
+
+
+def test_nan_of_the_reference_is_no_error() -> None:
+    judged = judge(SQNR, NAN_REFERENCE, NAN_REFERENCE.copy(), NAN_REFERENCE.astype(np.float64))
+    assert not judged.is_wrong and judged.error == math.inf
+    assert difference(SQNR, NAN_REFERENCE, NAN_REFERENCE) == math.inf
+
+
+@pytest.mark.parametrize("metric", [SQNR, METRICS["out_of_tolerance"], LENIENT])
+@pytest.mark.parametrize("tolerance", [None, math.inf, -math.inf, 1e9])
+def test_nan_in_place_of_a_number_is_wrong_whatever_the_metric_says(
+    metric: Metric, tolerance: float | None
+) -> None:
+    for value in (
+        np.array([np.nan, np.nan, 3.0], np.float32),  # as many as expected, and one more
+        np.array([np.nan, 2.0, 3.0], np.float32),  # as many, elsewhere
+        np.full(3, np.nan, np.float32),
+    ):
+        assert judge(metric, NAN_REFERENCE, value, None, tolerance=tolerance).is_wrong
+    assert new_nan(NAN_REFERENCE, np.array([np.nan, 2.0, 3.0])) == 1
+
+
+@pytest.mark.parametrize("metric", [SQNR, METRICS["mse"], LENIENT])
+def test_nothing_but_nan_has_the_error_nan_and_is_never_equal(metric: Metric) -> None:
+    nan = np.full(4, np.nan, np.float32)
+    judged = judge(metric, nan, nan.copy(), nan.astype(np.float64))
+    assert judged.error is not None and math.isnan(judged.error)
+    assert not judged.is_wrong  # it is what PyTorch makes of it, too
+    assert math.isnan(difference(metric, nan, nan) or 0.0)
+    wrong = judge(metric, REFERENCE[:4], nan, None)
+    assert math.isnan(wrong.error or 0.0) and wrong.is_wrong
+
+
+def test_a_number_in_place_of_nan_is_wrong() -> None:
+    assert judge(SQNR, NAN_REFERENCE, np.array([1.0, 2.0, 3.0], np.float32), None).is_wrong
+
+
+def test_a_limit_of_nan_allows_nothing() -> None:
+    assert judge(ALWAYS_NAN, REFERENCE, REFERENCE.copy(), None).is_wrong
+    assert exceeds(SQNR, 100.0, math.nan) and not exceeds(SQNR, math.inf, math.nan)
+    # NaN that only float64 has, or that is left out, gives no room to the rest.
+    wide = REFERENCE.astype(np.float64)
+    wide[3] = np.nan
+    assert not judge(SQNR, REFERENCE, REFERENCE.copy(), wide).is_wrong
+    assert judge(SQNR, REFERENCE, REFERENCE * np.float32(1.5), wide).is_wrong
+    value = NAN_REFERENCE * np.float32(1.5)
+    assert judge(SQNR, NAN_REFERENCE, value, np.array([1.0, 50.0, 3.0])).is_wrong

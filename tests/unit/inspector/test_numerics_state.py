@@ -1,0 +1,164 @@
+"""Numerics of models that keep state, run after run; and NaN that only the device has."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("executorch.exir")
+
+from etscope import Inspector  # noqa: E402
+from etscope.analysis.numerics_rows import Numerics  # noqa: E402
+from etscope.bundled_program import bundle_cases  # noqa: E402
+from etscope.errors import EtscopeWarning, NumericGapError, UsageError  # noqa: E402
+from etscope.export import export  # noqa: E402
+from etscope.run import Call, Run, run  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+class Sum(torch.nn.Module):
+    """Adds up what comes in; `drift` is what the device may do wrong."""
+
+    def __init__(self, drift: float = 1.0) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+        self.drift = drift
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.mul_(0.5)
+        self.total.add_(x * self.drift)
+        return self.total.sin() * 2
+
+
+SAMPLES = [torch.full((3,), value) for value in (1.0, 0.25, -2.0)]
+
+
+@cache
+def exported(kind: Any, *arguments: float) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return export(kind(*arguments), (SAMPLES[0],))
+
+
+@cache
+def ran(*arguments: float, fresh: bool = False) -> Run:
+    """Three runs in a row; or, as test cases, each of them twice after a load of its own."""
+    device = exported(Sum, *arguments)
+    program, calls = device.program, [Call(None, (x,), iterations=1, warmup=0) for x in SAMPLES]
+    given: Any = calls
+    if fresh:
+        cases = [((x,), (x,)) for x in SAMPLES]
+        program, given = bundle_cases(device.program_bytes(), {"forward": cases}), None
+    return run(
+        program, given, etrecord=exported(Sum).record, verify=False, iterations=2, warmup=0,
+        debug_level="intermediate_outputs", separate=False, isolate=False,
+    )  # fmt: skip
+
+
+def inspected(*arguments: float, **options: Any) -> Inspector:
+    return ran(*arguments, **options).inspector(verify=True)
+
+
+def perfect(found: Numerics) -> bool:
+    return all(row.total is not None and row.total > 130 for row in found.rows)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_the_state_comes_from_the_runs_before(number: int) -> None:
+    opened = inspected()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EtscopeWarning)
+        found = opened.diagnose_numerics(
+            run=number, inputs=(SAMPLES[number],), previous=[(x,) for x in SAMPLES[:number]]
+        )
+    assert found.is_fine and perfect(found) and not found.doubts
+
+
+def test_inputs_of_runs_before_that_are_not_known_are_said() -> None:
+    opened = inspected()
+    with pytest.warns(EtscopeWarning, match="inputs of the runs before run 3 are not known"):
+        found = opened.diagnose_numerics(run=2, inputs=(SAMPLES[2],))
+    # The device's own state was logged: no operator is blamed for the guess.
+    assert found.is_fine and not perfect(found)
+    assert any("are not known" in doubt for doubt in found.doubts)
+    with pytest.raises(UsageError, match="2 runs before this one, and the inputs of 1"):
+        opened.diagnose_numerics(run=2, inputs=(SAMPLES[2],), previous=[SAMPLES[0]])
+
+
+def test_an_error_in_the_state_is_inherited_by_the_next_run() -> None:
+    opened = inspected(1.01)
+    found = opened.diagnose_numerics(run=1, inputs=(SAMPLES[1],), previous=[(SAMPLES[0],)])
+    assert [row.label for row in found.wrong] == ["mul"]
+    decay = found.rows[0]
+    # The first operator reads the state only: what it makes of the device's is right.
+    assert decay.label == "mul" and decay.local is not None and decay.local > 130
+    assert decay.total is not None and 35 < decay.total < 45
+
+
+def test_loading_starts_anew_and_test_cases_tell_their_inputs() -> None:
+    done = ran(fresh=True)
+    opened = done.inspector(verify=True)
+    assert len(done.trace.blocks) > 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EtscopeWarning)
+        for number in range(6):
+            found = opened.diagnose_numerics(run=number)
+            assert found.is_fine and perfect(found), (number, found.notes)
+
+
+def test_test_cases_without_their_bundle_are_an_error() -> None:
+    """Runs of two cases after one load, as other runtimes may log them."""
+    from etscope.analysis.gap import runs_of
+    from etscope.inspector._numerics import _as_recorded
+
+    trace = ran(fresh=True).inspector().trace
+    runs = runs_of(trace, "forward")
+    with pytest.raises(NumericGapError, match="those of test case 0"):
+        _as_recorded(runs[:2], runs[2], (SAMPLES[1],), True, None, "forward")
+    same, doubts = _as_recorded(runs[:1], runs[1], (SAMPLES[0],), True, None, "forward")
+    assert len(same) == 1 and not doubts
+
+
+def test_a_run_knows_what_it_warmed_up_with() -> None:
+    device = exported(Sum)
+    done = run(
+        device.program, (SAMPLES[0],), etrecord=device.record, iterations=2, warmup=2,
+        debug_level="intermediate_outputs", separate=False, isolate=False,
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EtscopeWarning)
+        for number in range(2):
+            found = done.numerics(run=number)
+            # The state before the first run of the dump is not logged: it is the reference's.
+            assert found.is_fine and perfect(found)
+
+
+class Root(torch.nn.Module):
+    """Zero on the right path, and a little below on the device."""
+
+    def __init__(self, off: float = 0.0) -> None:
+        super().__init__()
+        self.off = off
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sqrt(x * 1.0 - x.abs() - self.off)
+
+
+def test_nan_that_only_the_device_has_is_a_finding_when_no_operator_is_wrong() -> None:
+    x = torch.full((3,), 2.0)
+    done = run(
+        exported(Root, 1e-3).program, (x,), etrecord=exported(Root).record, verify=False,
+        debug_level="intermediate_outputs", separate=False, isolate=False,
+        iterations=1, warmup=0,
+    )  # fmt: skip
+    found = done.inspector().diagnose_numerics("max_abs", tolerance=1.0, inputs=(x,))
+    assert not found.wrong and not found.is_fine
+    stray = found.stray_nan
+    assert stray is not None and stray.label == "sqrt"
+    assert stray.odd is not None and stray.odd.new_nan == 3
+    assert "3 NaN where the reference has numbers" in found.verdict
