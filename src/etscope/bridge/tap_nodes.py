@@ -66,11 +66,12 @@ def _nothing(selector: str, useless: Sequence[Node], nodes: Sequence[Node]) -> E
             + _listed([node.name for node in useless])
         )
     tappable = [node for node in nodes if tensors_of(node)]
-    known = [text for node in tappable for key in ("name", "op") for text in fields_of(node)[key]]
-    known += [path for node in tappable for path in fields_of(node)["module"]]
-    word = selector.rpartition(":")[2].strip("*? \"'()")
-    near = get_close_matches(word, dict.fromkeys(known), n=_NAMES_SHOWN, cutoff=0.5)
-    near = near or [text for text in dict.fromkeys(known) if word and word in text]
+    key, colon, word = selector.rpartition(":")
+    key = key.rpartition(" ")[2].strip("(") if colon else "name"
+    known = dict.fromkeys(text for node in tappable for text in fields_of(node).get(key, ()))
+    word = word.strip("*? \"'()")
+    near = get_close_matches(word, known, n=_NAMES_SHOWN, cutoff=0.4)
+    near = near or [text for text in known if word and word in text]
     return MissingDataError(
         f"the tap {selector!r} picks no node of the exported program",
         hint="near it are: " + _listed(near)
@@ -142,7 +143,7 @@ def _inside(program: ExportedProgram) -> Iterator[Node]:
 
 
 def tensors_of(node: Node) -> list[tuple[int | None, Node]]:
-    """The tensors that a node computes, by element: of several, those that anything takes."""
+    """The tensors that a node computes, by element; of several, those that are taken apart."""
     if isinstance(node.meta.get("val"), torch.Tensor):
         return [(None, node)]
     elements = [user for user in node.users if user.target is operator.getitem]

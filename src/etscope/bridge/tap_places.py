@@ -41,7 +41,7 @@ def place_of(node: Node, value: Node) -> Place:
     Between a dequantisation and the next quantisation there is one operator of int8. Its value is
     that after quantisation, and there is none within it.
     """
-    same = _source(node)
+    same = source_of(node)
     if same is not node:
         node, value = owner_of(same), same
     if is_quantized_op(node, "quantize"):
@@ -68,17 +68,25 @@ def place_of(node: Node, value: Node) -> Place:
         at = users[0]
 
 
-def _source(node: Node) -> Node:
-    """The value that one is the same as: there is no need to have it twice, and a delegate of
-    nothing but a copy cannot be lowered."""
-    while node.op == "call_function" and target_name(node.target) in _IDENTITIES:
+def source_of(node: Node) -> Node:
+    """The value of another node that one's is the same as: there is no need to have it twice, and
+    a delegate of nothing but a copy cannot be lowered."""
+    while is_identity(node):
         given: Any = node.args[0]
-        if "dropout" in target_name(node.target) and node.args[2]:
-            return node
         if given.op != "call_function":
             return node
         node = given
     return node
+
+
+def is_identity(node: Node) -> bool:
+    """Whether a node does nothing but hand its input on."""
+    if node.op != "call_function":
+        return False
+    name = target_name(node.target)
+    if name == "aten.clone.default":
+        return not node.kwargs
+    return name in _IDENTITIES and not ("dropout" in name and node.args[2])
 
 
 def origin_of(quantize: Node) -> Node:

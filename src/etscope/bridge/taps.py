@@ -32,7 +32,7 @@ from etscope.bridge.tap_nodes import (
     picked_nodes,
     tensors_of,
 )
-from etscope.bridge.tap_places import Place, element_of, origin_of, owner_of, place_of
+from etscope.bridge.tap_places import Place, element_of, is_identity, origin_of, owner_of, place_of
 from etscope.errors import ExportFailure
 from etscope.formats.taps import MethodTaps, Tap
 
@@ -92,7 +92,7 @@ def tapped(program: ExportedProgram, names: set[str]) -> tuple[ExportedProgram, 
     writes = writes_in_place(program.graph_module)
     graph = Graph()
     copies: dict[Node, Node] = {}
-    results = graph.graph_copy(program.graph, copies)
+    results = _copied_graph(program.graph, graph, copies)
     own = len(_user_outputs(program))
     outputs: dict[Node, Node] = {}  # by what is tapped
     further: list[Node] = []
@@ -107,6 +107,8 @@ def tapped(program: ExportedProgram, names: set[str]) -> tuple[ExportedProgram, 
             known = own + further.index(outputs[place.value])
         found.setdefault(key, known)
     graph.output((*results, *further))
+    if not writes:
+        _bypass(graph, further)
     signature = program.graph_signature.output_specs
     module = GraphModule(program.graph_module, graph)
     made = _program(program, signature, module, program.module_call_graph, further)
@@ -116,6 +118,25 @@ def tapped(program: ExportedProgram, names: set[str]) -> tuple[ExportedProgram, 
     made, moved = _functional(program, made, own)
     taps = [_tap_of_output(made, moved.get(output, output)) for output in found.values()]
     return made, MethodTaps(own, tuple(dict.fromkeys(taps)))
+
+
+def _copied_graph(old: Graph, new: Graph, copies: dict[Node, Node]) -> Any:
+    """Copy all nodes, with their names; the values that the graph returns."""
+    results = new.graph_copy(old, copies)
+    for node, copied in copies.items():
+        copied.name = node.name  # also one that fx would not give: "input"
+    return results
+
+
+def _bypass(graph: Graph, tapped: Sequence[Node]) -> None:
+    """Let what reads a tapped value read it, and not a copy: a delegate of nothing but copies of
+    what other delegates give cannot be lowered."""
+    ends = graph.output_node().all_input_nodes
+    for value in tapped:
+        for user in list(value.users):
+            if is_identity(user) and user not in ends:
+                user.replace_all_uses_with(value)
+                graph.erase_node(user)
 
 
 def _places(program: ExportedProgram, names: set[str]) -> list[tuple[int | None, Place]]:
@@ -208,6 +229,7 @@ def _functional(
             outputs.append(source)
         positions[at] = outputs.index(source)
     end.args = ((*kept, *outputs[own:]),)
+    _bypass(made.graph, outputs[own:])
     made.graph.eliminate_dead_code()
     made.graph_module.recompile()
     specs = made.graph_signature.output_specs[:others]

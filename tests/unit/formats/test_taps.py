@@ -1,0 +1,41 @@
+"""The member of a record that lists taps."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from etscope.errors import FormatError, reading
+from etscope.formats.taps import MethodTaps, Tap, taps_from_json, taps_to_json
+
+TAPS = {
+    "forward": MethodTaps(
+        1,
+        (
+            Tap("conv", "aten.conv2d.default", "conv", 1, None, "body.0", "model.py:7", 3),
+            Tap("topk", "aten.topk.default", "getitem_1", 2, 1),
+        ),
+    )
+}
+
+
+def test_it_comes_back_as_it_was() -> None:
+    assert taps_from_json(json.loads(json.dumps(taps_to_json(TAPS)))) == TAPS
+    assert [tap.name for tap in TAPS["forward"].taps] == ["conv", "topk[1]"]
+
+
+@pytest.mark.parametrize("key", ["node", "op", "value", "output"])
+def test_what_must_be_there(key: str) -> None:
+    content = taps_to_json(TAPS)
+    del content["methods"]["forward"]["taps"][0][key]
+    with pytest.raises(FormatError), reading("ETRecord", None):
+        taps_from_json(content)
+
+
+@pytest.mark.parametrize("value", ["1", None, [1], 1.5])
+def test_a_position_is_a_number(value: object) -> None:
+    content = taps_to_json(TAPS)
+    content["methods"]["forward"]["taps"][1]["output"] = value
+    with pytest.raises(FormatError), reading("ETRecord", None):
+        taps_from_json(content)
