@@ -58,7 +58,7 @@ def groups_of(units: Sequence[Unit], by: str, select: str | None = None) -> list
     members: dict[str, list[Unit]] = {}
     for unit in lossy:
         members.setdefault(_key(unit.nodes[0], by), []).append(unit)
-    return [_group(found, units) for found in members.values()]
+    return [_group(found, units, by) for found in members.values()]
 
 
 def picks(selector: Selector, unit: Unit) -> bool:
@@ -77,11 +77,11 @@ def _op(node: Node) -> str:
     return parts[1] if len(parts) > 1 else node.op
 
 
-def _group(members: Sequence[Unit], units: Sequence[Unit]) -> Group:
+def _group(members: Sequence[Unit], units: Sequence[Unit], by: str) -> Group:
     nodes = [node for unit in members for node in unit.nodes]
     names = {unit.names[0] for unit in members}
     return Group(
-        selector=_selector(members, units),
+        selector=_selector(members, units, by),
         names=tuple(node.name for node in nodes),
         units=tuple(unit.names[0] for unit in members),
         modules=tuple(dict.fromkeys(path for node in nodes if (path := module_path(node)))),
@@ -90,16 +90,18 @@ def _group(members: Sequence[Unit], units: Sequence[Unit]) -> Group:
     )
 
 
-def _selector(members: Sequence[Unit], units: Sequence[Unit]) -> str:
-    """The shortest words that pick these units and no other."""
+def _selector(members: Sequence[Unit], units: Sequence[Unit], by: str) -> str:
+    """Few words that pick these units and no other."""
     wanted = {unit.names[0] for unit in members}
     paths = {module_path(unit.nodes[0]) or "" for unit in members}
     ops = {_op(unit.nodes[0]) for unit in members}
-    words = []
-    if len(paths) == 1 and (path := next(iter(paths))):
-        words.append(f"module:{path}")
-        words += [f"module:{path} and op:{op}" for op in ops if len(ops) == 1]
-    words += [f"op:{op}" for op in ops if len(ops) == 1]
+    path = paths.pop() if len(paths) == 1 else ""
+    op = ops.pop() if len(ops) == 1 else ""
+    words = [f"module:{path}"] if path else []
+    words += [f"module:{path} and op:{op}"] if path and op else []
+    words += [f"op:{op}"] if op else []
+    if by == OP:
+        words.reverse()
     for text in words:
         selector = Selector(text)
         if {unit.names[0] for unit in units if picks(selector, unit)} == wanted:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from etscope.errors import MissingDataError
 
-SUFFIXES = (".npz", ".npy", ".safetensors", ".pt")
+SUFFIXES = (".npz", ".npy", ".safetensors", ".pt", ".pth")
 
 
 class Given(NamedTuple):
@@ -59,9 +60,16 @@ def _loaded(source: Any, given: Sequence[Any]) -> Iterator[Any]:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted(one for one in path.iterdir() if one.suffix in SUFFIXES)
+    files = [one for one in path.iterdir() if one.suffix.lower() in SUFFIXES]
+    found = sorted(files, key=_by_number)
     if not found:
         raise MissingDataError(
             f"{path} has no files of tensors", hint=f"those are {', '.join(SUFFIXES)}"
         )
     return found
+
+
+def _by_number(path: Path) -> list[tuple[int, str]]:
+    """Names with their numbers by value: 2 before 10."""
+    parts = re.split(r"(\d+)", path.name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
