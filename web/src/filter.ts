@@ -173,10 +173,28 @@ function unknownColumn(name: string, table: TableDoc): FilterError {
   return new FilterError(`no column "${name}": there are ${names}`);
 }
 
+/** A word is looked for in all texts and identifiers, not among measured numbers. */
 function anywhere(word: string, table: TableDoc): RowTest {
   const test = textTest(word, false);
-  const columns = table.columns.map((column) => table.values[column.name]!);
-  return (row) => columns.some((values) => test(lowered(values[row])));
+  const columns = table.columns.filter((column) => holdsText(table, column)).map((column) => textsOf(table, column));
+  return (row) => columns.some((texts) => test(texts[row] ?? ""));
+}
+
+function holdsText(table: TableDoc, column: Column): boolean {
+  if (column.kind !== "list") return ["text", "path", "int"].includes(column.kind);
+  const some = table.values[column.name]!.find((value) => Array.isArray(value) && value.length > 0);
+  return !Array.isArray(some) || typeof some[0] === "string" || column.name === "debug_handles";
+}
+
+const lowercased = new WeakMap<TableDoc, Map<string, string[]>>();
+
+/** The cells of a column as lower-case texts, made once. */
+function textsOf(table: TableDoc, column: Column): string[] {
+  let columns = lowercased.get(table);
+  if (!columns) lowercased.set(table, (columns = new Map()));
+  let texts = columns.get(column.name);
+  if (!texts) columns.set(column.name, (texts = table.values[column.name]!.map(lowered)));
+  return texts;
 }
 
 function matching(table: TableDoc, key: string, columns: Column[], pattern: string): RowTest {
@@ -193,6 +211,10 @@ function matching(table: TableDoc, key: string, columns: Column[], pattern: stri
     return (row) => all.some((values) => `.${lowered(values[row])}.`.includes(path));
   }
   const test = textTest(pattern, true);
+  if (columns.every((column) => column.kind === "text" || column.kind === "path")) {
+    const texts = columns.map((column) => textsOf(table, column));
+    return (row) => texts.some((column) => column[row] !== "" && test(column[row]!));
+  }
   return (row) =>
     all.some((values) => {
       const value = values[row];

@@ -209,7 +209,9 @@ function rounded(value: number, decimals: number): string {
   }
   const places = Math.max(0, decimals);
   const text = value.toFixed(places);
-  // `toFixed` takes ties away from zero. A tie is exact in binary: its digits end with this 5.
+  // `toFixed` takes ties away from zero. A tie is exact in binary, so twice of it scaled is whole; its
+  // digits end with this 5.
+  if (!Number.isInteger(value * 10 ** places * 2)) return text;
   const exact = value.toFixed(Math.min(100, places + 40));
   const rest = exact.indexOf(".") + 1 + places;
   if (!/^50*$/.test(exact.slice(rest))) return text;

@@ -42,7 +42,11 @@ function onKey(event: KeyboardEvent): void {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
   const target = event.target as HTMLElement | null;
   if (target?.closest("input, textarea, select")) {
-    if (event.key === "Escape") target.blur();
+    if (event.key === "Escape") {
+      // A search box would empty itself, and its list would still be filtered.
+      event.preventDefault();
+      target.blur();
+    }
     return;
   }
   const action = actionOf(event);

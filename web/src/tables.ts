@@ -138,6 +138,19 @@ export function sumOf(values: readonly Cell[], rows: readonly number[]): number 
   return any ? sum : null;
 }
 
+/** The shares added up in the order of `rows`: null for rows that hang below others. */
+export function cumulated(table: TableDoc, rows: readonly number[]): Cell[] {
+  const shares = table.values["share"] ?? [];
+  const found: Cell[] = [...(table.values["cumulative"] ?? [])];
+  let sum = 0;
+  for (const row of rows) {
+    const share = asNumber(shares[row]);
+    if (share === null || table.depth?.[row]) found[row] = null;
+    else found[row] = sum += share;
+  }
+  return found;
+}
+
 export const hasValues = (values: readonly Cell[] | undefined): boolean =>
   values?.some((value) => value !== null && value !== "" && !(Array.isArray(value) && !value.length)) ?? false;
 

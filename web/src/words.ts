@@ -15,7 +15,7 @@ const WORDS: Record<string, string> = {
   first: "First run in which it ran: holds warm-up",
   kernel: "Time in the kernel itself, where it is logged within its call",
   share: "Part of Method::execute's mean time",
-  cumulative: "Shares added up to this row, in order of execution",
+  cumulative: "Shares of the rows shown added up to this one",
   op_types: "Operators of the graph that the event computes",
   module: "The innermost module that holds all of its nodes",
   module_type: "Class of that module",

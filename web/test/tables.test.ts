@@ -2,7 +2,7 @@ import { describe, expect, it, test } from "vitest";
 import type { Cell, TableDoc } from "../src/document";
 import { keyOf, toCsv } from "../src/csv";
 import { groupingsOf, groupRows, sumsOf } from "../src/groups";
-import { bodyAndTotals, sortRows, tableFormats } from "../src/tables";
+import { bodyAndTotals, cumulated, sortRows, tableFormats } from "../src/tables";
 import { fixture } from "./fixture";
 
 const method = fixture({ blocks: 2, events: 60 }).runs[0]!.methods[0]!;
@@ -58,6 +58,20 @@ describe("totals", () => {
     const sum = sumsOf(rows, body)["avg"]! + avg[totals[0]!]!;
     expect(sum).toBeCloseTo(avg[totals[1]!]!, 9);
   });
+});
+
+test("shares add up in the order shown", () => {
+  const { body, totals } = bodyAndTotals(rows);
+  const inRunOrder = cumulated(rows, body);
+  body.forEach((row) => {
+    const given = rows.values["cumulative"]![row]!;
+    if (given === null) expect(inRunOrder[row]).toBeNull();
+    else expect(inRunOrder[row]).toBeCloseTo(given as number, 9);
+  });
+  const sorted = sortRows(rows, body, [{ column: "avg", descending: true }]);
+  const found = cumulated(rows, sorted);
+  expect(found[sorted[0]!]).toBe(rows.values["share"]![sorted[0]!]);
+  expect(found[totals[1]!]).toBe(1);
 });
 
 describe("groups", () => {

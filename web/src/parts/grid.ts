@@ -11,9 +11,10 @@ import {
 } from "@tanstack/table-core";
 import { storeReactivityBindings } from "@tanstack/table-core/store-reactivity-bindings";
 import { useEffect, useMemo, useReducer } from "preact/hooks";
-import type { Column, TableDoc } from "../document";
+import type { Cell, Column, TableDoc } from "../document";
 import { plainText } from "../format";
-import { hasValues, isNumeric, rowsIn, type Formats, type Sorting } from "../tables";
+import { isAdditive } from "../groups";
+import { hasValues, isNumeric, range, rowsIn, sumOf, type Formats, type Sorting } from "../tables";
 
 const features = tableFeatures({
   coreReactivityFeature: storeReactivityBindings(),
@@ -79,7 +80,7 @@ export function useGrid(
     table: state.table,
     doc,
     sorting: last.map(({ id, desc }) => ({ column: id, descending: desc })),
-    columns: stretched(shown, available),
+    columns: fitted(shown, available, new Set(Object.keys(state.table.store.state.columnSizing))),
     chosen: state.chosen,
     toggle(name, on) {
       const now = state.chosen ? state.table.store.state.columnVisibility : state.initial;
@@ -122,27 +123,45 @@ function stateOf(key: string, doc: TableDoc, widths: Record<string, number>, sor
 
 const PADDING = 18; // pixels around a cell's text
 const MOST = { text: 300, path: 260, list: 240 } as Record<string, number>;
-const SAMPLE = 20_000; // rows looked at
+const SAMPLE = 500; // rows looked at
 
 /** Pixels that each column wants: its longest text, or its head. Numbers are never cut. */
 function naturalWidths(doc: TableDoc, formats: Formats): Record<string, number> {
   const count = rowsIn(doc);
-  const step = Math.max(1, Math.ceil(count / SAMPLE));
   return Object.fromEntries(
     doc.columns.map((column) => {
       const values = doc.values[column.name]!;
-      const written = isNumeric(column.kind) ? formats[column.name]! : plainText;
+      const numeric = isNumeric(column.kind);
+      const written = numeric ? formats[column.name]! : plainText;
+      const step = Math.max(1, Math.ceil(count / SAMPLE));
       let longest = "";
-      for (let row = 0; row < count; row += step) {
+      const look = (row: number): void => {
         const text = written(values[row] ?? null);
         if (text.length > longest.length) longest = text;
+      };
+      for (let row = 0; row < count; row += step) look(row);
+      if (numeric) extremes(values).forEach(look);
+      if (isAdditive(column.name)) {
+        const sum = written(sumOf(values, range(0, count))); // of groups and of what is shown
+        if (sum.length > longest.length) longest = sum;
       }
-      const deepest = isNumeric(column.kind) ? 0 : (doc.depth?.reduce((a, b) => Math.max(a, b), 0) ?? 0);
+      const deepest = numeric ? 0 : (doc.depth?.reduce((a, b) => Math.max(a, b), 0) ?? 0);
       const wanted = Math.min(MOST[column.kind] ?? Infinity, textWidth(longest) + 16 * deepest + PADDING);
       const head = Math.min(150, textWidth(headOf(column), 600) + PADDING + 14);
       return [column.name, Math.ceil(Math.max(wanted, head, 48))];
     }),
   );
+}
+
+/** The rows of the least and the greatest number: the widest, as all have the same decimals. */
+function extremes(values: readonly Cell[]): number[] {
+  let [least, most] = [-1, -1];
+  values.forEach((value, row) => {
+    if (typeof value !== "number") return;
+    if (least < 0 || value < (values[least] as number)) least = row;
+    if (most < 0 || value > (values[most] as number)) most = row;
+  });
+  return [least, most].filter((row) => row >= 0);
 }
 
 let context: CanvasRenderingContext2D | null | undefined;
@@ -177,7 +196,7 @@ function fitting(
   const shown: Record<string, boolean> = Object.fromEntries(doc.columns.map((c) => [c.name, false]));
   let room = available;
   for (const { column } of order) {
-    const width = widths[column.name]!;
+    const width = isText(column) ? Math.min(widths[column.name]!, COMFORT) : widths[column.name]!;
     if (column.priority > 0 && width > room) continue;
     shown[column.name] = true;
     room -= width;
@@ -189,11 +208,23 @@ function fitting(
 const isConstantMethod = (doc: TableDoc, column: Column): boolean =>
   column.name === "method" && new Set(doc.values["method"]).size <= 1;
 
-/** Give room that is left to the texts. */
-function stretched<T extends { column: Column; width: number }>(columns: T[], available: number): T[] {
+/** Texts take what room is left, or give way down to a width at which they still say something; what
+ * the reader made wider or narrower stays so. */
+function fitted<T extends { column: Column; width: number }>(columns: T[], available: number, own: ReadonlySet<string>): T[] {
   const room = available - columns.reduce((sum, { width }) => sum + width, 0);
-  const texts = columns.filter(({ column }) => !isNumeric(column.kind) && column.kind !== "bool");
-  if (room <= 0 || !texts.length) return columns;
-  const each = Math.floor(room / texts.length);
-  return columns.map((one) => (texts.includes(one) ? { ...one, width: one.width + each } : one));
+  const texts = columns.filter(({ column }) => isText(column) && !own.has(column.name));
+  if (!texts.length || available <= 0) return columns;
+  if (room >= 0) {
+    const each = Math.floor(room / texts.length);
+    return columns.map((one) => (texts.includes(one) ? { ...one, width: one.width + each } : one));
+  }
+  const spare = texts.reduce((sum, { width }) => sum + Math.max(0, width - COMFORT), 0);
+  const part = spare > 0 ? Math.min(1, -room / spare) : 0;
+  return columns.map((one) =>
+    texts.includes(one) ? { ...one, width: one.width - Math.ceil(part * Math.max(0, one.width - COMFORT)) } : one,
+  );
 }
+
+const COMFORT = 150;
+
+const isText = (column: Column): boolean => !isNumeric(column.kind) && column.kind !== "bool";

@@ -7,7 +7,15 @@ import { formatDuration } from "../format";
 import { median } from "../tables";
 import { Chart, colour } from "./chart";
 
-export function Series({ run, method, row }: { run: Run; method: Method; row: number }) {
+interface SeriesProps {
+  run: Run;
+  method: Method;
+  row: number;
+  /** Least and greatest time shown, when several charts are to be compared. */
+  bounds?: readonly [number, number] | undefined;
+}
+
+export function Series({ run, method, row, bounds }: SeriesProps) {
   const samples = method.samples[row];
   if (!samples) {
     return method.samplesNote ? <p class="muted">{method.samplesNote}</p> : null;
@@ -19,6 +27,7 @@ export function Series({ run, method, row }: { run: Run; method: Method; row: nu
       unit={run.unit}
       label={`Time in each of ${samples.length} runs`}
       testId="series"
+      bounds={bounds}
     />
   );
 }
@@ -30,24 +39,29 @@ interface SampleChartProps {
   label: string;
   testId: string;
   height?: number;
+  bounds?: readonly [number, number] | undefined;
 }
 
 /** A point a run, with a line at the median. */
-export function SampleChart({ runIndex, samples, unit, label, testId, height = 130 }: SampleChartProps) {
+export function SampleChart({ runIndex, samples, unit, label, testId, height = 130, bounds }: SampleChartProps) {
   const chart = useMemo(() => {
     const middle = median(samples.filter((one): one is number => one !== null));
     const data: uPlot.AlignedData = [runIndex, samples, samples.map(() => middle)];
-    return { data, options: options(unit, samples.length) };
-  }, [runIndex, samples, unit]);
+    return { data, options: options(unit, samples.length, bounds) };
+  }, [runIndex, samples, unit, bounds?.join()]);
   if (samples.length < 2) return null;
   return <Chart {...chart} height={height} label={label} testId={testId} />;
 }
 
-function options(unit: string, count: number): Omit<uPlot.Options, "width" | "height"> {
+function options(
+  unit: string,
+  count: number,
+  bounds: readonly [number, number] | undefined,
+): Omit<uPlot.Options, "width" | "height"> {
   const value = (_: uPlot, number: number | null): string =>
     number === null ? "–" : `${formatDuration(number, unit)} ${unit}`;
   return {
-    scales: { x: { time: false } },
+    scales: { x: { time: false }, y: bounds ? { range: padded(bounds) } : {} },
     legend: { live: true },
     cursor: { y: false, points: { size: 6 } },
     axes: [
@@ -67,3 +81,8 @@ function options(unit: string, count: number): Omit<uPlot.Options, "width" | "he
     ],
   };
 }
+
+const padded = ([least, most]: readonly [number, number]): [number, number] => {
+  const room = (most - least) * 0.08 || most * 0.08 || 1;
+  return [least - room, most + room];
+};

@@ -2,7 +2,7 @@
 
 import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } from "@tanstack/virtual-core";
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, VNode } from "preact";
 import type { Cell, Column } from "../document";
 import { visible } from "../format";
 import { isAdditive, type Group } from "../groups";
@@ -37,16 +37,19 @@ export interface DataTableProps {
   /** Own look of a column's cells, in place of the formatted text. */
   cells?: Record<string, (value: Cell, row: number, text: string) => ComponentChildren>;
   empty?: string;
+  /** Values that depend on the order shown, in place of the table's. */
+  values?: Record<string, Cell[]>;
 }
 
 type Item = { row: number; depth: number; children: boolean } | { group: Group };
 
 export function DataTable(props: DataTableProps) {
   const { grid, rows, groups, selected, onSelect } = props;
-  const [closed, setClosed] = useState<ReadonlySet<number | string>>(new Set());
+  // Rows that were closed, by number, and groups that were opened, by label.
+  const [turned, setTurned] = useState<ReadonlySet<number | string>>(new Set());
   const items = useMemo(
-    () => (groups ? groupItems(groups, closed) : rowItems(rows, grid.doc.depth, closed)),
-    [rows, groups, closed, grid.doc],
+    () => (groups ? groupItems(groups, turned) : rowItems(rows, grid.doc.depth, turned)),
+    [rows, groups, turned, grid.doc],
   );
   const body = useRef<HTMLDivElement>(null);
   const head = 30;
@@ -59,9 +62,9 @@ export function DataTable(props: DataTableProps) {
     onSelect(row);
   };
   const toggle = (key: number | string): void => {
-    const next = new Set(closed);
+    const next = new Set(turned);
     if (!next.delete(key)) next.add(key);
-    setClosed(next);
+    setTurned(next);
   };
 
   // A selection made elsewhere is brought into view; one made here is there already.
@@ -86,8 +89,29 @@ export function DataTable(props: DataTableProps) {
   const width = grid.columns.reduce((sum, column) => sum + column.width, 0);
   const template = grid.columns.map((column) => `${column.width}px`).join(" ");
   const style = { gridTemplateColumns: template, width: `${width}px` };
+  const drawn = useDrawn();
   const twisty = grid.columns.find(({ column }) => column.name === "event" || column.name === "event_name")
     ?? grid.columns.find(({ column }) => !isNumeric(column.kind));
+  const draw = (item: Item, at: { index: number; start: number }) => {
+    const place = { ...style, transform: `translateY(${at.start - head}px)` };
+    return "group" in item ? (
+      <GroupRow key={`g${item.group.label}`} {...props} group={item.group} style={place} open={turned.has(item.group.label)} toggle={() => toggle(item.group.label)} />
+    ) : (
+      <Row
+        key={item.row}
+        {...props}
+        row={item.row}
+        depth={item.depth}
+        index={at.index}
+        style={place}
+        twisty={twisty?.column.name}
+        open={item.children ? !turned.has(item.row) : null}
+        toggle={() => toggle(item.row)}
+        chosen={selected.has(item.row)}
+        choose={choose}
+      />
+    );
+  };
   return (
     <div class="table" role="table" aria-label={props.label} aria-rowcount={items.length} data-testid={props.testId} ref={body} tabIndex={0}>
       <Head grid={grid} style={style} />
@@ -95,24 +119,8 @@ export function DataTable(props: DataTableProps) {
         {virtual.getVirtualItems().map((at) => {
           const item = items[at.index];
           if (!item) return null;
-          const place = { ...style, transform: `translateY(${at.start - head}px)` };
-          return "group" in item ? (
-            <GroupRow key={`g${item.group.label}`} {...props} group={item.group} style={place} open={!closed.has(item.group.label)} toggle={() => toggle(item.group.label)} />
-          ) : (
-            <Row
-              key={item.row}
-              {...props}
-              row={item.row}
-              depth={item.depth}
-              index={at.index}
-              style={place}
-              twisty={twisty?.column.name}
-              open={item.children ? !closed.has(item.row) : null}
-              toggle={() => toggle(item.row)}
-              chosen={selected.has(item.row)}
-              choose={choose}
-            />
-          );
+          const deps = [grid.doc, template, item, at.start, props.formats, "row" in item && selected.has(item.row), turned, props.values];
+          return drawn(at.index, deps, () => draw(item, at));
         })}
         {!items.length && <p class="table-empty">{props.empty ?? "No rows."}</p>}
       </div>
@@ -183,7 +191,7 @@ interface RowProps extends DataTableProps {
   choose(row: number): void;
 }
 
-function Row({ grid, formats, cells, row, depth, index, style, twisty, open, toggle, chosen, choose }: RowProps) {
+function Row({ values, grid, formats, cells, row, depth, index, style, twisty, open, toggle, chosen, choose }: RowProps) {
   return (
     <div
       role="row"
@@ -196,7 +204,7 @@ function Row({ grid, formats, cells, row, depth, index, style, twisty, open, tog
       onClick={() => choose(row)}
     >
       {grid.columns.map(({ column }) => {
-        const value = grid.doc.values[column.name]![row] ?? null;
+        const value = (values?.[column.name] ?? grid.doc.values[column.name]!)[row] ?? null;
         const text = formats[column.name]!(value);
         const lead = column.name === twisty;
         return (
@@ -296,6 +304,22 @@ function SumCell({ column, sums, formats }: { column: Column; sums: Record<strin
   );
 }
 
+/** What was drawn for an item, as long as nothing changed that it is made of: scrolling makes new
+ * rows alone. */
+function useDrawn(): (key: number, deps: unknown[], make: () => VNode) => VNode {
+  const last = useRef(new Map<number, { deps: unknown[]; made: VNode }>());
+  const next = new Map<number, { deps: unknown[]; made: VNode }>();
+  const before = last.current;
+  last.current = next;
+  return (key, deps, make) => {
+    const known = before.get(key);
+    const same = known?.deps.every((dep, at) => dep === deps[at]) ?? false;
+    const entry = known && same ? known : { deps, made: make() };
+    next.set(key, entry);
+    return entry.made;
+  };
+}
+
 function rowItems(rows: readonly number[], depth: readonly number[] | undefined, closed: ReadonlySet<number | string>): Item[] {
   if (!depth) return rows.map((row) => ({ row, depth: 0, children: false }));
   const items: Item[] = [];
@@ -314,7 +338,7 @@ function rowItems(rows: readonly number[], depth: readonly number[] | undefined,
 function groupItems(groups: readonly Group[], opened: ReadonlySet<number | string>): Item[] {
   return groups.flatMap((group): Item[] => [
     { group },
-    ...(opened.has(group.label) ? [] : group.rows.map((row) => ({ row, depth: 1, children: false }))),
+    ...(opened.has(group.label) ? group.rows.map((row) => ({ row, depth: 1, children: false })) : []),
   ]);
 }
 

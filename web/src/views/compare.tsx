@@ -167,16 +167,30 @@ function Pair({ a, b, result, row }: { a: Named; b: Named; result: Comparison; r
     { side: a, letter: "A", row: result.a[row] ?? null },
     { side: b, letter: "B", row: result.b[row] ?? null },
   ];
+  const bounds = a.run.unit === b.run.unit ? boundsOf(sides) : undefined;
   return (
     <div class="pair" data-testid="pair">
       {sides.map(({ side, letter, row: own }) => (
         <section key={letter}>
           <h3>{letter} <span class="muted">{side.name}</span> {own !== null && <small class="muted">{noise(side, own)}</small>}</h3>
-          {own === null ? <p class="muted">not in {letter}</p> : <Series run={side.run} method={side.method} row={own} />}
+          {own === null ? <p class="muted">not in {letter}</p> : <Series run={side.run} method={side.method} row={own} bounds={bounds} />}
         </section>
       ))}
     </div>
   );
+}
+
+/** One scale for the charts of both sides. */
+function boundsOf(sides: { side: Side; row: number | null }[]): [number, number] | undefined {
+  let [least, most] = [Infinity, -Infinity];
+  for (const { side, row } of sides) {
+    for (const sample of (row === null ? null : side.method.samples[row]) ?? []) {
+      if (sample === null) continue;
+      least = Math.min(least, sample);
+      most = Math.max(most, sample);
+    }
+  }
+  return least <= most ? [least, most] : undefined;
 }
 
 function noise(side: Side, row: number): string {

@@ -2,13 +2,13 @@
 
 import { signal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
-import type { Method, TableDoc } from "../document";
+import type { Cell, Method, TableDoc } from "../document";
 import { formatShare } from "../format";
 import { filterRows } from "../filter";
 import { groupingsOf, groupRows, sumsOf } from "../groups";
 import { parseRowKey, rowsOf } from "../links";
 import { method, methodIndex, run, select, selection, selectRow } from "../store";
-import { bodyAndTotals, sortRows, tableFormats } from "../tables";
+import { bodyAndTotals, cumulated, sortRows, tableFormats } from "../tables";
 import { ColumnChooser, CsvButton, FilterBox, Segments, Select, useFilter } from "../parts/toolbar";
 import { useGrid } from "../parts/grid";
 import { useWidth } from "../parts/size";
@@ -37,6 +37,7 @@ function EventTable({ of, table }: { of: Method; table: TableDoc }) {
   const { body, totals } = useMemo(() => bodyAndTotals(table), [table]);
   const kept = useMemo(() => filterRows(table, body, test), [table, body, test]);
   const rows = useMemo(() => sortRows(table, kept, grid.sorting), [table, kept, sortKey(grid.sorting)]);
+  const values = useMemo(() => inOrder(table, rows, grid.sorting.length > 0 || kept.length < body.length), [table, rows]);
   const groupings = groupingsOf(table);
   const by = groupings.some(({ key }) => key === grouping.value) ? grouping.value : "";
   const groups = useMemo(
@@ -71,7 +72,7 @@ function EventTable({ of, table }: { of: Method; table: TableDoc }) {
         <span class="spacer" />
         <Count table={table} body={body} kept={kept} groups={groups?.length ?? null} />
         <ColumnChooser grid={grid} />
-        <CsvButton table={table} rows={groups ? groups.flatMap((group) => group.rows) : rows} grid={grid} name={`${run.value.name}-${of.name}-${what.value}`} />
+        <CsvButton table={values ? { ...table, values: { ...table.values, ...values } } : table} rows={groups ? groups.flatMap((group) => group.rows) : rows} grid={grid} name={`${run.value.name}-${of.name}-${what.value}`} />
       </div>
       <div class="fill" ref={place}>
         {width > 0 && (
@@ -82,6 +83,7 @@ function EventTable({ of, table }: { of: Method; table: TableDoc }) {
             groups={groups}
             totals={totals}
             sums={sums}
+            {...(values ? { values } : {})}
             selected={selected}
             onSelect={choose}
             label={instructions ? "Instructions" : "Events"}
@@ -93,6 +95,11 @@ function EventTable({ of, table }: { of: Method; table: TableDoc }) {
       {table.notes.length > 0 && <div class="notes">{table.notes.map((note) => <p key={note}>{note}</p>)}</div>}
     </div>
   );
+}
+
+/** What depends on which rows are shown in what order: the shares added up. */
+function inOrder(table: TableDoc, rows: number[], changed: boolean): Record<string, Cell[]> | undefined {
+  return changed && table.values["cumulative"] ? { cumulative: cumulated(table, rows) } : undefined;
 }
 
 /** The rows of the table that belong to what is selected. */
