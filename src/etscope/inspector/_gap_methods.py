@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    from etscope.analysis.gap import Gap
-    from etscope.analysis.numerics_rows import Numerics
     from etscope.analysis.trace import Trace
     from etscope.formats.bundled import BundledFile
+    from etscope.inspector._error_plots import PlottedGap, PlottedNumerics
 
 
 class NumericGaps:
@@ -74,21 +73,24 @@ class NumericGaps:
         run: int | None = None,
         inputs: Any = None,
         disable_debug_handle_validation: bool = False,
-    ) -> Gap:
+    ) -> PlottedGap:
         """The comparison of `calculate_numeric_gap` by several metrics, with its coverage: what was
-        compared, and why all else was not. No values are kept."""
+        compared, and why all else was not. No values are kept. `.plot_errors()` draws it."""
+        from etscope.inspector._error_plots import plotted_gap
         from etscope.inspector._numeric_gap import gap_of, metric_of
 
         names = [metric_of(name) or "" for name in metrics]
-        return gap_of(
-            self.trace,
-            names,
-            reference_graph,
-            method=method,
-            run=run,
-            inputs=inputs,
-            bundle=self._bundle,
-            best_effort=disable_debug_handle_validation,
+        return plotted_gap(
+            gap_of(
+                self.trace,
+                names,
+                reference_graph,
+                method=method,
+                run=run,
+                inputs=inputs,
+                bundle=self._bundle,
+                best_effort=disable_debug_handle_validation,
+            )
         )
 
     def diagnose_numerics(
@@ -101,7 +103,7 @@ class NumericGaps:
         run: int | None = None,
         inputs: Any = None,
         previous: Sequence[Any] | None = None,
-    ) -> Numerics:
+    ) -> PlottedNumerics:
         """Which operator's numbers go wrong, and which line of Python that is: of each logged value
         the total error to the reference, the operator's own, and the one that it inherited.
 
@@ -113,13 +115,15 @@ class NumericGaps:
         run's, with a warning if nothing tells that they are.
 
         `.verdict` names the first operator that is wrong, `.first`, `.suspects` and `.odd_origin`
-        are rows, `.table()` has all; `etscope.analysis.numerics_limits` says what is allowed.
+        are rows, `.table()` has all, `.plot_errors()` draws it; `etscope.analysis.numerics_limits`
+        says what is allowed.
 
         Raises what `numeric_gap` raises.
         """
+        from etscope.inspector._error_plots import plotted_numerics
         from etscope.inspector._numerics import numerics_of
 
-        return numerics_of(
+        found = numerics_of(
             self.trace,
             metric=metric,
             tolerance=tolerance,
@@ -130,3 +134,4 @@ class NumericGaps:
             previous=previous,
             bundle=self._bundle,
         )
+        return plotted_numerics(found)

@@ -1,0 +1,150 @@
+"""`plot_errors` of the results that `Inspector` gives: an error along the order of execution."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+
+from etscope.analysis.gap import Gap
+from etscope.analysis.metrics import find_metric
+from etscope.analysis.numerics_rows import Numerics
+from etscope.errors import UsageError
+from etscope.model.table import Column, Kind, Table
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
+
+ERRORS = ("local", "total", "inherited")
+
+
+@dataclass(frozen=True)
+class PlottedGap(Gap):
+    """A `Gap` that can be drawn."""
+
+    def plot_errors(
+        self,
+        path: Paths = None,
+        metric: str | None = None,
+        *,
+        tolerance: float | None = None,
+        worst: int = 5,
+        title: str | None = None,
+        size: tuple[float, float] = (10.0, 5.0),
+    ) -> None:
+        """Draw a metric of each value in order of execution: shown below the cell of a notebook,
+        and written to `path`, a .png or .svg file or several.
+
+        metric: of those that were measured, by default the first. tolerance, worst, size: see
+        `etscope.views.error_plot.error_figure`.
+
+        Raises `UsageError` for a metric that was not measured, for a path of another suffix, and
+        without a path where there is no notebook; `MissingDependencyError` without matplotlib.
+        """
+        name = self.metrics[0].name if metric is None else find_metric(metric).name
+        if name not in [measured.name for measured in self.metrics]:
+            measured = ", ".join(measured.name for measured in self.metrics)
+            raise UsageError(
+                f"{name!r} was not measured: this gap has {measured}",
+                hint="name it in metrics= of numeric_gap",
+            )
+        _plot(
+            self.table(),
+            path,
+            name,
+            tolerance=tolerance,
+            worst=worst,
+            title=title or f"Numeric gap of {self.method} to {self.reference}",
+            size=size,
+        )
+
+
+@dataclass(frozen=True)
+class PlottedNumerics(Numerics):
+    """`Numerics` that can be drawn."""
+
+    def plot_errors(
+        self,
+        path: Paths = None,
+        error: str = "local",
+        *,
+        tolerance: float | None = None,
+        worst: int = 5,
+        title: str | None = None,
+        size: tuple[float, float] = (10.0, 5.0),
+    ) -> None:
+        """Draw an error of each value in order of execution, in the metric of the diagnosis, with
+        the noise floor of local ones: shown below the cell of a notebook, and written to `path`, a
+        .png or .svg file or several.
+
+        error: "local", the operator's own; "total", to the reference; "inherited", of what it read.
+        tolerance, worst, size: see `etscope.views.error_plot.error_figure`.
+
+        Raises `UsageError` for another error, for a path of another suffix, and without a path
+        where there is no notebook; `MissingDataError` when no value has that error;
+        `MissingDependencyError` without matplotlib.
+        """
+        if error not in ERRORS:
+            raise UsageError(f"an error is {', '.join(ERRORS)}, not {error!r}")
+        table, name = self.table(), self.metric.name
+        drawn = replace(
+            table,
+            columns=(*table.columns, Column(name, Kind.FLOAT, unit=self.metric.unit)),
+            values={**table.values, name: table.values[error]},
+        )
+        _plot(
+            drawn,
+            path,
+            name,
+            tolerance=tolerance,
+            noise_floor=table.values["noise"] if error == "local" else None,
+            worst=worst,
+            title=title or f"{error.capitalize()} error of {self.method}",
+            size=size,
+        )
+
+
+def plotted_gap(gap: Gap) -> PlottedGap:
+    """The same with `plot_errors`."""
+    return PlottedGap(**{field.name: getattr(gap, field.name) for field in fields(gap)})
+
+
+def plotted_numerics(numerics: Numerics) -> PlottedNumerics:
+    """The same with `plot_errors`."""
+    return PlottedNumerics(
+        **{field.name: getattr(numerics, field.name) for field in fields(numerics)}
+    )
+
+
+def _plot(
+    rows: Table,
+    path: Paths,
+    metric: str,
+    *,
+    tolerance: float | None,
+    worst: int,
+    title: str,
+    size: tuple[float, float],
+    noise_floor: Sequence[float | None] | None = None,
+) -> None:
+    from etscope.views.error_plot import error_figure
+    from etscope.views.figures import checked_suffix, save_figure, show_figure
+
+    paths = [path] if path is None or isinstance(path, (str, os.PathLike)) else [*path]
+    targets = [target for target in paths if target is not None]
+    for target in targets:
+        checked_suffix(target)
+    figure = error_figure(
+        rows,
+        metric,
+        tolerance=tolerance,
+        noise_floor=noise_floor,
+        worst=worst,
+        title=title,
+        size=size,
+    )
+    for target in targets:
+        save_figure(figure, target)
+    if not show_figure(figure) and not targets:
+        raise UsageError(
+            "there is no notebook to show the plot in", hint="name a file: plot_errors('e.png')"
+        )
