@@ -264,6 +264,9 @@ def test_a_spool_gives_back_what_it_took() -> None:
     values = [
         np.arange(6, dtype=np.float32).reshape(2, 3),
         np.arange(6, dtype=np.int64).reshape(2, 3).T,
+        np.arange(24, dtype=np.float32).reshape(2, 3, 4).transpose(2, 0, 1),
+        np.arange(24, dtype=np.float32).reshape(4, 6)[::2, 1::2],
+        np.broadcast_to(np.float32(3.0), (2, 2)),
         np.zeros((0, 3), np.float32),
         np.array(5.0),
         True,

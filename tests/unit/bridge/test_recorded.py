@@ -1,0 +1,127 @@
+"""A graph computed from a record's JSON gives the very bits of the rebuilt program, or is left."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("executorch.exir")
+
+from etscope import Inspector  # noqa: E402
+from etscope.bridge.recorded import recorded_graph  # noqa: E402
+from etscope.bridge.reference import reference_arrays  # noqa: E402
+from etscope.errors import FormatError, NumericGapError  # noqa: E402
+from etscope.etrecord._loading import load_recorded, load_to_run  # noqa: E402
+from etscope.formats.etrecord import RecordFile, read_etrecord  # noqa: E402
+from tests.artifacts import artifacts  # noqa: E402
+from tests.numeric_runs import ATEN, inputs_of  # noqa: E402
+
+PLAIN = [
+    ("cnn_portable", ATEN),
+    ("cnn_portable", "edge_dialect_exported_program/forward"),
+    ("transformer", ATEN),
+    ("many_delegates", ATEN),
+    ("recurrent_xnnpack", ATEN),
+]
+# Control flow, sizes that are not fixed, operators that write, delegates.
+LEFT = [
+    ("cond", ATEN),
+    ("dynamic_shape", ATEN),
+    ("rewritten_state", ATEN),
+    ("cnn_xnnpack_lowered", "edge_dialect_exported_program/forward"),
+]
+
+
+def record(name: str) -> RecordFile:
+    path = artifacts(name).etrecord
+    assert path is not None
+    return read_etrecord(path)
+
+
+def recorded(file: RecordFile, graph: str) -> Any:
+    return load_recorded(file, graph, file.state_dict(graph))
+
+
+def leaves(value: Any) -> list[Any]:
+    return (
+        [leaf for item in value for leaf in leaves(item)]
+        if isinstance(value, (list, tuple))
+        else [value]
+    )
+
+
+@pytest.mark.parametrize(("name", "graph"), PLAIN)
+def test_the_values_are_those_of_the_rebuilt_program(name: str, graph: str) -> None:
+    file, inputs = record(name), inputs_of(name)
+    plain = recorded(file, graph)
+    assert plain is not None
+    found = [[np.array(leaf) for leaf in leaves(value)] for value in plain.arrays(inputs)]
+    expected = [
+        [np.array(leaf) for leaf in leaves(value)]
+        for _, value in reference_arrays(load_to_run(file, graph), inputs)
+    ]
+    assert len(found) == len(expected) >= 3
+    for ours, theirs in zip(found, expected, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("name", "graph"), LEFT)
+def test_what_is_not_plain_is_left(name: str, graph: str) -> None:
+    assert recorded(record(name), graph) is None
+
+
+def test_inputs_are_checked() -> None:
+    plain = recorded(record("cnn_portable"), ATEN)
+    with pytest.raises(NumericGapError, match="no inputs to run"):
+        next(plain.arrays(None))
+    with pytest.raises(NumericGapError, match="takes 1 inputs, and there are 2"):
+        next(plain.arrays([torch.zeros(1), torch.zeros(1)]))
+    with pytest.raises(NumericGapError, match="and the inputs have float32"):
+        next(plain.arrays([torch.zeros(1)]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda node: node.update(target="torch.ops.aten.relu_.default"),  # writes
+        lambda node: node.update(target="torch.ops.aten.no_such_operator.default"),
+        lambda node: node.update(target="torch.os.system"),
+        lambda node: node["inputs"][0]["arg"].update(as_tensor={"name": "nobody"}),
+        lambda node: node["inputs"].clear(),
+        lambda node: node["outputs"].append({"as_sym_int": {"as_name": "s0"}}),
+    ],
+)
+def test_a_changed_graph_is_left_to_torch(change: Any) -> None:
+    file = record("cnn_portable")
+    program = file.program_json(ATEN)
+    assert recorded_graph(program, file.state_dict(ATEN), file.constants(ATEN)) is not None
+    nodes = program["graph_module"]["graph"]["nodes"]
+    change(next(node for node in nodes if node["target"].startswith("torch.ops.aten.relu")))
+    assert recorded_graph(program, file.state_dict(ATEN), file.constants(ATEN)) is None
+
+
+def test_damaged_weights_are_told(tmp_path: Path) -> None:
+    made = artifacts("cnn_portable")
+    path = tmp_path / "damaged.etrecord"
+    assert made.etrecord is not None
+    shutil.copyfile(made.etrecord, path)
+    with zipfile.ZipFile(path) as archive:
+        member = archive.getinfo("exported_program_state_dict")
+    content = bytearray(path.read_bytes())
+    content[member.header_offset + member.file_size // 2] ^= 1
+    path.write_bytes(content)
+    inspector = Inspector(
+        etdump_path=made.etdump, etrecord=path, debug_buffer_path=made.debug_buffer
+    )
+    with pytest.raises(FormatError, match="CRC-32 is wrong"):
+        inspector.calculate_numeric_gap(
+            "MSE", reference_graph=ATEN, inputs=inputs_of("cnn_portable")
+        )
