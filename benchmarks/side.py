@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # what is resident now, so that the peak is that of the measured code and not that of imports.
 MEASURE = """
 import contextlib, gc, io, json, sys, time
-setup, prepare, code, repeats = json.loads(sys.argv[1])
+setup, prepare, code, repeats, warm_up = json.loads(sys.argv[1])
 
 def memory(field):
     with open("/proc/self/status") as status:
@@ -28,6 +28,10 @@ space = {}
 seconds, peak = [], 0
 with contextlib.redirect_stdout(io.StringIO()):
     exec(setup, space)
+    for _ in range(warm_up):
+        exec(prepare, space)
+        exec(code, space)
+        space.pop("result", None)
     for _ in range(repeats):
         exec(prepare, space)
         gc.collect()
@@ -51,13 +55,14 @@ class Cost:
     peak: int | None = None
 
 
-def measured(setup: str, code: str, *, repeats: int, prepare: str = "") -> Cost:
+def measured(setup: str, code: str, *, repeats: int, prepare: str = "", warm_up: int = 0) -> Cost:
     """The least of `repeats` runs of `code` after `setup` (imports), and the highest peak.
 
+    warm_up: runs before them that do not count.
     `prepare` runs before each, outside the clock. `code` leaves what should be freed between runs
     in a variable named `result`.
     """
-    child = _python("-c", MEASURE, json.dumps([setup, prepare, code, repeats]))
+    child = _python("-c", MEASURE, json.dumps([setup, prepare, code, repeats, warm_up]))
     seconds, peak = json.loads(child.stdout.splitlines()[-1])
     return Cost(seconds, peak)
 
