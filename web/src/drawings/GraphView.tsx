@@ -42,7 +42,7 @@ export function GraphView({ run }: { run: Run }) {
   const options = run.graphs.map((one) => [one.key, `${visible(one.title)} · ${one.nodes.length} nodes`] as const);
   return (
     <div class="view" data-testid="graph-view">
-      <div class="toolbar" role="toolbar" aria-label="Graphs and colours">
+      <div class="toolbar graph-toolbar" role="toolbar" aria-label="Graphs and colours">
         {panes.map((graph, index) => (
           <Select
             key={index}
@@ -136,7 +136,7 @@ function Check({ text, on, set }: { text: string; on: boolean; set: (on: boolean
 const graphOf = (run: Run, key: string | null): GraphDoc | null =>
   run.graphs.find((graph) => graph.key === key) ?? null;
 
-/** The graph of the selection, else the one with most measured, else the first. */
+/** The graph of the selection, else the one with most measured; of equals the last, nearest to what ran. */
 function firstGraph(run: Run, sel: Selection): GraphDoc {
   if (sel?.kind === "node" || sel?.kind === "group") {
     const named = graphOf(run, sel.graph);
@@ -144,7 +144,7 @@ function firstGraph(run: Run, sel: Selection): GraphDoc {
   }
   const measured = (graph: GraphDoc): number =>
     graph.measures[0]?.nodes.reduce<number>((sum, value) => sum + (value === null ? 0 : 1), 0) ?? 0;
-  return run.graphs.reduce((best, graph) => (measured(graph) > measured(best) ? graph : best));
+  return run.graphs.reduce((best, graph) => (measured(graph) >= measured(best) ? graph : best));
 }
 
 function otherGraph(run: Run, first: GraphDoc): GraphDoc | null {

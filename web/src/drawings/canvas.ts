@@ -11,6 +11,7 @@ export interface Palette {
   box: string[];
   boxLine: Record<"module" | "delegate" | "branch", string>;
   plain: string;
+  nodeLine: string;
   accent: string;
   accentSoft: string;
   found: string;
@@ -25,7 +26,8 @@ export const PALETTES: Record<Theme, Palette> = {
     strongLine: "#2f6feb",
     box: ["#f5f7fa", "#edf0f5", "#e5eaf1", "#dde3ec"],
     boxLine: { module: "#b6bfcc", delegate: "#c2722a", branch: "#7c5cc4" },
-    plain: "#dfe3e9",
+    plain: "#cdd3dc",
+    nodeLine: "rgba(27, 31, 39, 0.28)",
     accent: "#2f6feb",
     accentSoft: "rgba(47, 111, 235, 0.16)",
     found: "#c026d3",
@@ -39,6 +41,7 @@ export const PALETTES: Record<Theme, Palette> = {
     box: ["#1d2129", "#242933", "#2b313d", "#333a47"],
     boxLine: { module: "#474f5d", delegate: "#d08a45", branch: "#9d84e0" },
     plain: "#3a404b",
+    nodeLine: "rgba(227, 230, 236, 0.22)",
     accent: "#6a9dff",
     accentSoft: "rgba(106, 157, 255, 0.2)",
     found: "#f07bfb",

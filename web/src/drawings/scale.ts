@@ -111,7 +111,7 @@ function rampOf(measure: Measure, theme: Theme): (at: number) => string {
 
 /** From 0 (nothing) to 1 (all of the time). */
 export function shareRamp(theme: Theme): (share: number) => string {
-  const [ramp, from, to] = theme === "dark" ? [interpolateInferno, 0.2, 0.78] : [interpolateYlOrRd, 0.06, 0.72];
+  const [ramp, from, to] = theme === "dark" ? [interpolateInferno, 0.2, 0.78] : [interpolateYlOrRd, 0.06, 0.62];
   // By the root: small shares differ too.
   return (share) => rgb(ramp(from + (to - from) * Math.sqrt(share)));
 }

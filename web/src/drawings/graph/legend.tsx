@@ -59,7 +59,7 @@ export function LegendView({ legend, missing }: { legend: Legend; missing: strin
 /** Without the one in the middle when the texts are long. */
 function seenTicks(ticks: MeasureScale["ticks"], legend: Legend): MeasureScale["ticks"] {
   const letters = ticks.reduce((sum, tick) => sum + legend.text(tick.value).length, 0);
-  return letters > 26 ? ticks.filter((tick) => tick.at !== 0.5) : ticks;
+  return letters > 22 ? ticks.filter((tick) => tick.at !== 0.5) : ticks;
 }
 
 function Swatch({ colour, text }: { colour: string | null; text: string }) {

@@ -112,6 +112,11 @@ function paintHead(pen: CanvasRenderingContext2D, scene: Scene, view: View, inde
     pen.fillRect(x + 1, top, drawing.w[index]! - 2, BOX_HEAD - 4);
     pen.globalAlpha = 1;
   }
+  const ground = (from: number, width: number): void => {
+    // Edges to what is inside run below the words.
+    pen.fillStyle = shadeOf(scene, item);
+    pen.fillRect(from - 2, middle - 8, width + 4, 16);
+  };
   paintSign(pen, left + SIGN_LEFT, top + SIGN_TOP, false, palette.faint);
   const colour = look.colour(item);
   let start = left + 26;
@@ -125,14 +130,18 @@ function paintHead(pen: CanvasRenderingContext2D, scene: Scene, view: View, inde
   const number = look.number(item);
   const room = x + drawing.w[index]! - start - 8;
   pen.font = `600 12px ${SANS}`;
-  pen.fillStyle = palette.ink;
   const title = fitter.fit(pen, model.title[item]!, room);
+  ground(start, fitter.width(pen, title));
+  pen.fillStyle = palette.ink;
   pen.fillText(title, start, middle);
   start += fitter.width(pen, title) + 8;
   pen.font = `11px ${SANS}`;
-  pen.fillStyle = palette.faint;
   const rest = number ? `${number} · ${model.detail[item]!}` : model.detail[item]!;
-  pen.fillText(fitter.fit(pen, rest, x + drawing.w[index]! - start - 8), start, middle);
+  const seen = fitter.fit(pen, rest, x + drawing.w[index]! - start - 8);
+  if (seen === "") return;
+  ground(start, fitter.width(pen, seen));
+  pen.fillStyle = palette.faint;
+  pen.fillText(seen, start, middle);
 }
 
 function paintClosed(
@@ -159,10 +168,10 @@ function paintClosed(
       outline(pen, drawing, index, isBox ? 7 : 5);
       pen.fill();
     }
-    if (lines && isBox) {
-      pen.strokeStyle = palette.boxLine[kindOf(model, item)];
-      pen.lineWidth = 1.6;
-      outline(pen, drawing, index, round ? 7 : 0);
+    if (lines) {
+      pen.strokeStyle = isBox ? palette.boxLine[kindOf(model, item)] : palette.nodeLine;
+      pen.lineWidth = isBox ? 1.6 : 0.8;
+      outline(pen, drawing, index, round ? (isBox ? 7 : 5) : 0);
       pen.stroke();
     }
     if (view.k * 12 >= READABLE) paintWords(pen, scene, index, colour, isBox);

@@ -21,7 +21,7 @@ export interface StageEvents {
 const SMALLEST = 0.0004;
 const LARGEST = 4;
 /** A first look smaller than this starts at the top instead of showing all. */
-const READABLE = 0.5;
+const READABLE = 0.65;
 const MARGIN = 24;
 const GLIDE = 260;
 

@@ -4,6 +4,7 @@ import { Graph, layout } from "@dagrejs/dagre";
 
 import { EDGE_GAP, NODE_GAP, PORT_RISE, PORT_WIDTH, RANK_GAP, gridOf, gridWidth, vertexCount } from "./placed";
 import type { FlatGraph, FlatLayout } from "./placed";
+import { reversed, turnRings } from "./rings";
 
 const TOP = "top";
 const BOTTOM = "bottom";
@@ -14,6 +15,22 @@ interface Point {
 }
 
 export function dagreLayout(graph: FlatGraph): FlatLayout {
+  const turned = turnRings(graph);
+  const end = (edge: number, first: boolean): number =>
+    (turned[edge] === 1) === first ? graph.to[edge]! : graph.from[edge]!;
+  const downward: FlatGraph = {
+    ...graph,
+    from: graph.from.map((_, edge) => end(edge, true)),
+    to: graph.to.map((_, edge) => end(edge, false)),
+  };
+  const placed = ringless(downward);
+  return {
+    ...placed,
+    routes: placed.routes.map((route, edge) => (turned[edge] ? reversed(route) : route)),
+  };
+}
+
+function ringless(graph: FlatGraph): FlatLayout {
   const count = vertexCount(graph);
   const sheet = new Graph({ multigraph: true });
   sheet.setGraph({ rankdir: "TB", nodesep: NODE_GAP, edgesep: EDGE_GAP, ranksep: RANK_GAP });
@@ -90,10 +107,7 @@ function read(graph: FlatGraph, sheet: Graph, loose: number[]): FlatLayout {
   const routes = graph.from.map((from, edge) => {
     const label = sheet.edge(`${from}`, `${graph.to[edge]!}`, `${edge}`) as { points: Point[] };
     for (const point of label.points) cover(point.x, point.y, 0, 0);
-    const inner = label.points.slice(1, -1);
-    return (inner[0]?.y ?? 0) <= (inner[inner.length - 1]?.y ?? 0)
-      ? throughRanks(inner, ranks, 1)
-      : throughRanks(inner, ranks, -1);
+    return throughRanks(label.points.slice(1, -1), ranks);
   });
   if (box.left > box.right) box.left = box.right = box.top = box.bottom = 0;
   for (let vertex = 0; vertex < count; vertex++) {
@@ -124,12 +138,12 @@ function rankHeights(graph: FlatGraph, y: Float64Array, apart: Set<number>): Map
 }
 
 /** Straight past the vertices of each rank; bends lie between ranks only. */
-function throughRanks(points: Point[], ranks: Map<number, number>, way: 1 | -1): number[] {
+function throughRanks(points: Point[], ranks: Map<number, number>): number[] {
   const route: number[] = [];
   for (const point of points) {
     const half = ranks.get(Math.round(point.y * 10));
     if (half === undefined) continue;
-    route.push(point.x, point.y - way * half, point.x, point.y + way * half);
+    route.push(point.x, point.y - half, point.x, point.y + half);
   }
   return route;
 }
@@ -165,12 +179,5 @@ function toBorders(
   const to = graph.to[edge]!;
   const half = (vertex: number): number =>
     vertex < graph.itemCount ? graph.height[vertex]! / 2 : 0;
-  const downward = y[from]! <= y[to]!;
-  return [
-    x[from]!,
-    y[from]! + (downward ? half(from) : -half(from)),
-    ...route,
-    x[to]!,
-    y[to]! - (downward ? half(to) : -half(to)),
-  ];
+  return [x[from]!, y[from]! + half(from), ...route, x[to]!, y[to]! - half(to)];
 }

@@ -5,6 +5,7 @@
 
 import { EDGE_GAP, NODE_GAP, PORT_RISE, PORT_WIDTH, RANK_GAP, gridOf, gridWidth, vertexCount } from "./placed";
 import type { FlatGraph, FlatLayout } from "./placed";
+import { reversed, turnRings } from "./rings";
 
 /** Bends that long edges may take, over all; longer edges than fit run straight. */
 const MOST_BENDS = 30_000;
@@ -85,41 +86,6 @@ function rankVertices(graph: FlatGraph, touched: Uint8Array): Ranked {
   for (let port = firstIn; port < firstOut; port++) rank[port] = 0;
   for (let port = firstOut; port < count; port++) rank[port] = last + 1;
   return { rank, ranks: last + 1 + (graph.outPorts > 0 ? 1 : 0), turned };
-}
-
-/** Marks edges that close a ring (depth first, without recursion). */
-function turnRings(graph: FlatGraph): Uint8Array {
-  const count = vertexCount(graph);
-  const turned = new Uint8Array(graph.from.length);
-  const start = new Int32Array(count + 1);
-  for (const vertex of graph.from) start[vertex + 1]!++;
-  for (let vertex = 0; vertex < count; vertex++) start[vertex + 1]! += start[vertex]!;
-  const edges = new Int32Array(graph.from.length);
-  const next = start.slice(0, count);
-  for (let edge = 0; edge < graph.from.length; edge++) edges[next[graph.from[edge]!]!++] = edge;
-  const state = new Uint8Array(count);
-  const at = start.slice(0, count);
-  for (let root = 0; root < count; root++) {
-    if (state[root]) continue;
-    const stack = [root];
-    state[root] = 1;
-    while (stack.length > 0) {
-      const vertex = stack[stack.length - 1]!;
-      if (at[vertex] === start[vertex + 1]) {
-        state[vertex] = 2;
-        stack.pop();
-        continue;
-      }
-      const edge = edges[at[vertex]!++]!;
-      const to = graph.to[edge]!;
-      if (state[to] === 1) turned[edge] = 1;
-      else if (state[to] === 0) {
-        state[to] = 1;
-        stack.push(to);
-      }
-    }
-  }
-  return turned;
 }
 
 function buildLayers(graph: FlatGraph, touched: Uint8Array, ranked: Ranked): Layers {
@@ -424,12 +390,4 @@ function assemble(
     return ranked.turned[edge] ? reversed(points) : points;
   });
   return { width, height, x, y, routes };
-}
-
-function reversed(points: number[]): number[] {
-  const back: number[] = [];
-  for (let index = points.length - 2; index >= 0; index -= 2) {
-    back.push(points[index]!, points[index + 1]!);
-  }
-  return back;
 }

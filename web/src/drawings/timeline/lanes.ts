@@ -117,8 +117,13 @@ export function strokes(
     const span = lane.spans[at]!;
     const left = (timeline.start[span]! - from) * scale;
     const right = left + timeline.duration[span]! * scale;
+    if (right < 0) {
+      // One of those below a span that reaches far: they do not overlap in good files.
+      at++;
+      continue;
+    }
     if (right - left >= NARROW) {
-      if (right >= 0) drawn.push({ at, count: 1, left: Math.max(left, -2), right: Math.min(right, width + 2) });
+      drawn.push({ at, count: 1, left: Math.max(left, -2), right: Math.min(right, width + 2) });
       at++;
       continue;
     }

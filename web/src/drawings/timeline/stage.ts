@@ -61,7 +61,10 @@ export class TimelineStage {
   }
 
   fit(): void {
-    if (this.scene) this.look(this.scene.lanes.from, this.scene.lanes.to);
+    if (!this.scene) return;
+    const { from, to } = this.scene.lanes;
+    const margin = (to - from) * 0.01;
+    this.look(from - margin, to + margin);
   }
 
   /** Show a part of time; it stays within what there is, with a little around it. */
