@@ -31,7 +31,7 @@ class LiveRun:
     def __init__(self, program: ExportedProgram, inputs: Any, names: Mapping[str, str]) -> None:
         self._program, self._inputs, self._names = program, inputs, names
         self._values: list[tuple[str, Any]] = []
-        self._patches: dict[int, torch.Tensor] = {}
+        self._patches: dict[int, Any] = {}
         self._bytes = 0
         self._ended = False
         self._run = self._started()
@@ -124,20 +124,12 @@ class LiveRun:
 
     def patch(self, position: int, value: Any) -> None:
         """Put `value`, an array or a number, in the place of a tensor; later nodes are forgotten.
+        Of a node with several values, a list of them, or the one that is not empty.
 
         Raises `UsageError` when the node's value is no tensor or `value` does not fit its shape.
         """
         name, old = self._values[position]
-        if not isinstance(old, torch.Tensor):
-            raise UsageError(f"{name} is no tensor: it cannot be set")
-        given = np.asarray(value)
-        try:
-            fitting = np.broadcast_to(given, tuple(old.shape))
-        except ValueError:
-            raise UsageError(
-                f"{name} has the shape {list(old.shape)}, and the value {list(given.shape)}"
-            ) from None
-        new = tensor_from_numpy(np.ascontiguousarray(fitting)).to(old.dtype)
+        new = _fitted(name, old, value)
         self._patches = {at: v for at, v in self._patches.items() if at < position}
         self._patches[position] = new
         if position + 1 == len(self._values) and not self._ended:
@@ -169,6 +161,31 @@ class LiveRun:
         if patch is not None:
             value = self._next = patch
         return name, value
+
+
+def _fitted(name: str, old: Any, value: Any) -> Any:
+    """The value in the shape and type of the one that it takes the place of."""
+    if isinstance(old, (list, tuple)):
+        full = [at for at, one in enumerate(old) if isinstance(one, torch.Tensor) and one.numel()]
+        if isinstance(value, (list, tuple)) and len(value) == len(old):
+            given = {at: value[at] for at in full}
+        elif len(full) == 1:
+            given = {full[0]: value}
+        else:
+            raise UsageError(f"{name} has {len(old)} values: give a list of as many")
+        return type(old)(
+            _fitted(name, one, given[at]) if at in given else one for at, one in enumerate(old)
+        )
+    if not isinstance(old, torch.Tensor):
+        raise UsageError(f"{name} is no tensor: it cannot be set")
+    array = np.asarray(value)
+    try:
+        fitting = np.broadcast_to(array, tuple(old.shape))
+    except ValueError:
+        raise UsageError(
+            f"{name} has the shape {list(old.shape)}, and the value {list(array.shape)}"
+        ) from None
+    return tensor_from_numpy(np.ascontiguousarray(fitting)).to(old.dtype)
 
 
 def _arrays(value: Any) -> Any:

@@ -14,11 +14,12 @@ Item = str | Table | Section
 @dataclass
 class Answer:
     """Parts of an answer. `finding`: a run stopped at what the person had said to look for.
-    `ends`: the session is over."""
+    `ends`: the session is over. `code`: the exit code of a script that failed in a part."""
 
     items: list[Item] = field(default_factory=list)
     finding: bool = False
     ends: bool = False
+    code: int = 0
 
     def say(self, *lines: str) -> Answer:
         """Add lines of text."""
@@ -42,4 +43,5 @@ class Answer:
         self.items.extend(other.items)
         self.finding = self.finding or other.finding
         self.ends = self.ends or other.ends
+        self.code = self.code or other.code
         return self

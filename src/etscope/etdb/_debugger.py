@@ -11,7 +11,7 @@ from typing import Any
 from etscope.analysis.linked_graph import LinkedGraph
 from etscope.analysis.match_graph import Paths
 from etscope.analysis.scale import Scale
-from etscope.errors import MissingDataError, UsageError
+from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb._breakpoints import Breakpoints
 from etscope.etdb._expression import Expression
 from etscope.etdb._files import Files
@@ -27,15 +27,18 @@ from etscope.units import TimeScale
 class Debugger:
     """Everything that commands read and change.
 
-    position: of the stop in the target; None before the run was begun. ended: the run went past its
-    last stop. level: how many modules above the operator is looked at; frame: which Python frame.
-    graph: the name of the graph that is browsed; None: the edge graph of the method.
+    recorded: the runs of the dump, whatever is walked. position: of the stop in the target; None
+    before the run was begun. ended: the run went past its last stop. level: how many modules above
+    the operator is looked at; frame: which Python frame. graph: the name of the graph that is
+    browsed; None: the edge graph of the method. logging: where lines and answers are written.
     """
 
     files: Files
     inputs: Any = None
     source_unit: str = "ns"
     target: Target | None = None
+    recorded: RecordedRuns | None = None
+    shows_times: bool = True
     position: int | None = None
     ended: bool = False
     level: int = 0
@@ -57,8 +60,13 @@ class Debugger:
     def load(self, files: Files) -> None:
         """Take other files: the recorded run of the dump, if there is one, is the target."""
         trace = files.trace  # what does not belong together is refused before anything changes
-        self.files = files
-        self.begin(None if trace is None else self.recorded_runs())
+        before, self.files = self.files, files
+        try:
+            self.recorded = None if trace is None else self.recorded_runs()
+        except EtscopeError:
+            self.files = before
+            raise
+        self.begin(self.recorded)
 
     def begin(self, target: Target | None) -> None:
         """Walk another target, from before its first stop."""

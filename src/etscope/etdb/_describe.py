@@ -33,7 +33,7 @@ def stop_lines(debugger: Debugger, stop: Stop) -> list[str]:
         facts.append(f"in {stop.backend}")
     if stop.module is not None:
         facts.append(stop.module or "(root)")
-    if stop.ticks is not None:
+    if stop.ticks is not None and debugger.shows_times:
         scale = debugger.scale
         facts.append(f"{format_duration(float(scale(stop.ticks)), scale.unit)} {scale.unit}")
     lines = [" ".join(head) + "".join(f" · {fact}" for fact in facts)]
@@ -81,7 +81,7 @@ def value_lines(value: Any, *, full: bool = False) -> list[str]:
             for line in _indented(f"[{index}] ", value_lines(item, full=full))
         ]
     if not isinstance(value, (np.ndarray, np.generic)):
-        return [str(value)]
+        return [_number(value)]
     array = np.asarray(value)
     if array.ndim == 0:
         return [_number(array.item())]

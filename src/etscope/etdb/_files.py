@@ -121,6 +121,23 @@ class Files:
     def _linked(self) -> dict[str, LinkedGraph]:
         return {}
 
+    @classmethod
+    def of_trace(cls, trace: Trace) -> Files:
+        """The files of a trace that is open already."""
+        files = cls(
+            record=trace.record,
+            dump=trace.dump,
+            debug_buffer=trace.debug_buffer,
+            program=trace.program,
+            forced=trace.forced,
+        )
+        parts = (
+            ("ETRecord", getattr(trace.record, "path", None)),
+            ("ETDump", trace.dump.path),
+            ("debug buffer", getattr(trace.debug_buffer, "path", None)),
+        )
+        return replace(files, paths=tuple((what, str(path)) for what, path in parts if path))
+
     def opened(self, *paths: str) -> Files:
         """With further files, each known by its content; a file takes the place of its like."""
         files = self

@@ -137,6 +137,13 @@ class RecordedRuns:
         last = max(index for index in found if index is not None)
         return [found.get(index) for index in range(last + 1)]
 
+    def value_in_pass(self, node: str, loop_pass: int) -> Any:
+        """What the device logged for a node in a pass of its loop, wherever the run stands."""
+        self._check()
+        passes = [stop.position for stop in self.stops if stop.path == node]
+        inside = 0 <= loop_pass < len(passes)
+        return self.value_of(node, passes[loop_pass] if inside else len(self.stops) - 1)
+
     def matched(self) -> Matching:
         """Which logged values are values of which nodes. Raises `MissingDataError` without
         values."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from etscope.analysis.trace import Trace
 from etscope.errors import EtscopeError, UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._commands import load
@@ -40,7 +41,7 @@ class Result:
         """0; 1 when a run stopped at what was looked for; that of the error if it failed."""
         if self.error is not None:
             return self.error.exit_code
-        return 1 if self.answer.finding else 0
+        return self.answer.code or (1 if self.answer.finding else 0)
 
     @property
     def text(self) -> str:
@@ -142,16 +143,14 @@ class Session:
         with reading("script", path):
             lines = Path(path).read_text().splitlines()
         self._scripts += 1
-        error: list[EtscopeError] = []
 
         def keep(result: Result) -> None:
             answer.add(result.answer)
             if result.error is not None:
                 answer.say(f"error: {result.error}")
-                error.append(result.error)
 
         try:
-            self.run_script(lines, keep)
+            answer.code = self.run_script(lines, keep)
         finally:
             self._scripts -= 1
         return Result(line, answer)
@@ -181,6 +180,11 @@ class Session:
         names = [name.replace("-", "_") for name in COMMANDS]
         own = [f"{name}_" if keyword.iskeyword(name) else name for name in names]
         return [*super().__dir__(), *own]
+
+
+def session_of_trace(trace: Trace, *, inputs: Any, source_unit: str) -> Session:
+    """A session on files that an `Inspector` has open."""
+    return Session.of(Files.of_trace(trace), inputs=inputs, source_unit=source_unit)
 
 
 def split(line: str) -> tuple[Command, str]:

@@ -82,10 +82,17 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
                 self.query_one(f"#{name}").border_title = title
             self.query_one("#console").border_title = "Console"
             self._fill()
-            self._follow()
             self.query_one("#line").focus()
+            self.call_after_refresh(self._begin)
+
+        def _begin(self) -> None:
+            # Panes have their sizes now.
+            self._follow()
             for line in commands:
                 self.do(line)
+
+        def on_resize(self) -> None:
+            self.call_after_refresh(self._follow)
 
         # -- console
 
@@ -144,8 +151,11 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
 
         def _follow(self) -> None:
             stop = session.debugger.stop
-            self.query_one("#source", Static).update(_source(session, stop))
-            self.query_one("#values", Static).update(_values(session, stop))
+            source = self.query_one("#source", Static)
+            shown = _around_mark(_source(session, stop), source.size.height)
+            source.update(Text(shown, no_wrap=True, overflow="ellipsis"))
+            values = Text(_values(session, stop), no_wrap=True, overflow="ellipsis")
+            self.query_one("#values", Static).update(values)
             leaf = None if stop is None else self._leaves.get(stop.node or stop.name)
             if leaf is not None:
                 above = leaf.parent
@@ -195,6 +205,14 @@ def _source(session: Session, stop: Stop | None) -> str:
     from etscope.etdb._commands.source import list_
 
     return _told(lambda: text_of(list_(session.debugger, "")))
+
+
+def _around_mark(text: str, height: int) -> str:
+    """As many lines as a pane has room for, the marked one in the middle."""
+    lines = text.rstrip("\n").split("\n")
+    marked = next((at for at, line in enumerate(lines) if line.startswith(">")), 0)
+    first = max(min(marked - height // 2, len(lines) - height), 1)
+    return "\n".join([lines[0], *lines[first : first + max(height - 1, 1)]])
 
 
 def _values(session: Session, stop: Stop | None) -> str:

@@ -11,7 +11,7 @@ from etscope.analysis.metrics import Metric, find_metric, measure
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb._debugger import Debugger
 from etscope.etdb._expression import CURRENT, HANDLE, INSTRUCTION
-from etscope.etdb._recorded import NO_DUMP, RecordedRuns
+from etscope.etdb._recorded import NO_DUMP, NO_DUMP_HINT, RecordedRuns
 
 
 class Values:
@@ -25,14 +25,14 @@ class Values:
         for prefix in (HANDLE, INSTRUCTION, CURRENT):
             if name.startswith(prefix):
                 return self._special(prefix, name.removeprefix(prefix))
-        return self._of_node(self._debugger.path_named(name))
+        return only(self._of_node(self._debugger.path_named(name)))
 
     def function(self, name: str) -> Callable[..., Any] | None:
         """`gap`, `ref`, `device`, `value` and `weight`."""
         functions: dict[str, Callable[..., Any]] = {
             "gap": self.gap,
             "ref": self.reference,
-            "device": self._device,
+            "device": self.device,
             "value": self._named,
             "weight": self._weight,
         }
@@ -43,16 +43,20 @@ class Values:
     def _named(self, name: Any) -> Any:
         return self.value(str(name))
 
-    def _device(self, name: Any = None) -> Any:
-        """device(NAME): what the recorded run has."""
-        if not isinstance(self._debugger.target, RecordedRuns):
-            raise MissingDataError(NO_DUMP, hint="target recorded walks the dump")
-        return self._current() if name is None else self._named(name)
+    def device(self, name: Any = None) -> Any:
+        """device(NAME): what the recorded run has, of the current operator without a name."""
+        debugger = self._debugger
+        if debugger.recorded is None:
+            raise MissingDataError(NO_DUMP, hint=NO_DUMP_HINT)
+        if debugger.target is debugger.recorded:
+            return self._current() if name is None else self._named(name)
+        path, loop_pass = self._node_of(name)
+        return only(debugger.recorded.value_in_pass(path, loop_pass))
 
     def reference(self, name: Any = None) -> Any:
         """ref(NAME): what the reference has, of the current operator without a name."""
         node, loop_pass = self._node_of(name)
-        return self._debugger.reference.value(node, loop_pass)
+        return only(self._debugger.reference.value(node, loop_pass))
 
     def gap(self, metric: Any = "sqnr", name: Any = None) -> Any:
         """gap(METRIC, NAME): how far the run's value is from the reference's."""
@@ -108,9 +112,9 @@ class Values:
     def _special(self, prefix: str, rest: str) -> Any:
         debugger = self._debugger
         if prefix == HANDLE:
-            return self._of_node(self.node_of_handle(int(rest)))
+            return only(self._of_node(self.node_of_handle(int(rest))))
         if prefix == INSTRUCTION:
-            return _one(self._of_instruction(int(rest)))
+            return only(self._of_instruction(int(rest)))
         if rest == "":
             return self._current()
         if rest.isdigit():
@@ -139,7 +143,7 @@ class Values:
         stop = debugger.here()
         values = debugger.some_target().device_values(stop.position)
         if values:
-            return _one(values)
+            return only(values)
         if stop.path is None:
             raise MissingDataError(f"nothing was recorded of {stop.name}")
         return self._of_node(stop.path)
@@ -197,6 +201,7 @@ class Values:
 def gap_between(metric: Metric, reference: Any, value: Any) -> float | None:
     """How far two values are apart: of lists the worst of their elements; None where there are no
     numbers to compare."""
+    reference, value = only(reference), only(value)
     if isinstance(value, (list, tuple)) and isinstance(reference, (list, tuple)):
         numbers = [gap_between(metric, r, v) for r, v in zip(reference, value, strict=False)]
         return max((n for n in numbers if n is not None), key=metric.badness, default=None)
@@ -205,7 +210,10 @@ def gap_between(metric: Metric, reference: Any, value: Any) -> float | None:
     return measure(metric, reference, value)
 
 
-def _one(values: list[Any]) -> Any:
-    """The only value, or all; operators have outputs that are always empty."""
-    full = [value for value in values if np.size(value)] or values
-    return full[0] if len(full) == 1 else values
+def only(value: Any) -> Any:
+    """Of several values the only one that is not empty, if there is such: operators have outputs
+    that are always empty."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    full = [one for one in value if one is not None and np.size(one)] or list(value)
+    return full[0] if len(full) == 1 else list(value)

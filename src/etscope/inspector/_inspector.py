@@ -30,6 +30,7 @@ from etscope.formats.program_file import read_program_file
 from etscope.formats.pte import Program
 from etscope.formats.source import PathLike
 from etscope.formats.vgf import parse_vgf_neural_statistics_delegate_metadata
+from etscope.inspector._debug_method import Debugging
 from etscope.inspector._gap_methods import NumericGaps
 from etscope.inspector._report_methods import Reports
 from etscope.model.events import (
@@ -65,7 +66,7 @@ _NOT_PRINTED = (
 _HIDDEN_EVENT = "OPERATOR_CALL"
 
 
-class Inspector(NumericGaps, Reports):
+class Inspector(NumericGaps, Reports, Debugging):
     """Performance and debug data of a run, linked to the Python code that it came from.
 
     event_blocks: list of `EventBlock`, the runs by what they executed.

@@ -102,6 +102,7 @@ def test_scripts_run_scripts_but_not_without_end(tmp_path: Path) -> None:
     path.write_text(f"source {path}\n")
     done = etdb("-x", path, "--batch")
     assert "nested too deeply" in done.stdout + done.stderr
+    assert done.returncode == 2
     assert etdb("--batch", "-ex", "source nothing.etdb").returncode == 2
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from etscope.analysis.gap import RECORD_HINT
@@ -15,6 +17,7 @@ from etscope.etdb._evaluate import evaluate, is_true
 from etscope.etdb._expression import Expression
 from etscope.etdb._target import Stop
 from etscope.etdb._values import Values
+from etscope.model.selector import Selector
 
 
 def whole(text: str, default: int | None = None, what: str = "a number") -> int:
@@ -25,6 +28,11 @@ def whole(text: str, default: int | None = None, what: str = "a number") -> int:
         return int(text)
     except ValueError:
         raise UsageError(f"{what} is expected, not {text!r}") from None
+
+
+def selector_of(text: str) -> Selector:
+    """The selector that a person wrote; `%12` is the debug handle 12, as in expressions."""
+    return Selector(re.sub(r"%(\d+)", r"handle:\1", text))
 
 
 def arrived(debugger: Debugger, position: int, why: str = "") -> Answer:

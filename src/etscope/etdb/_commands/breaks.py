@@ -8,7 +8,7 @@ from typing import Any
 from etscope.errors import UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._breakpoints import WATCH_INF, WATCH_NAN, Breakpoint, fields_of_stop
-from etscope.etdb._commands._common import whole
+from etscope.etdb._commands._common import selector_of, whole
 from etscope.etdb._debugger import Debugger
 from etscope.etdb._evaluate import FUNCTIONS
 from etscope.etdb._expression import CURRENT, HANDLE, INSTRUCTION, Expression, parse
@@ -90,8 +90,7 @@ def _added(debugger: Debugger, rest: str, *, once: bool) -> Answer:
     if not place and not condition_text:
         stop = debugger.here()
         place = f"id:{stop.instruction}" if stop.instruction is not None else stop.name
-    place = re.sub(r"%(\d+)", r"handle:\1", place)
-    selector = Selector(place) if place else Selector("*")
+    selector = selector_of(place or "*")
     expression = _checked(debugger, parse(condition_text)) if condition_text else None
     count = _count(debugger, selector)
     if count == 0:

@@ -137,7 +137,7 @@ def _margins(debugger: Debugger, file: str, with_errors: bool) -> dict[int, _Mar
     target = debugger.target
     profile = debugger.files.profiles.get(debugger.method)
     times: dict[int, float] = {}
-    if profile is not None:
+    if profile is not None and debugger.shows_times:
         scale = debugger.scale
         for row in profile.rows:
             if row.depth == 0 and not row.own_clock:

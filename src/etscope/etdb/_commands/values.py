@@ -15,9 +15,8 @@ from etscope.etdb._debugger import Debugger
 from etscope.etdb._describe import value_lines
 from etscope.etdb._evaluate import evaluate
 from etscope.etdb._expression import HANDLE, Expression, parse
-from etscope.etdb._recorded import RecordedRuns
 from etscope.etdb._registry import command
-from etscope.etdb._values import Values, gap_between
+from etscope.etdb._values import Values, gap_between, only
 from etscope.units import format_float
 
 GROUP = "values"
@@ -47,30 +46,31 @@ def print_(debugger: Debugger, rest: str) -> Answer:
 
 
 def _beside(debugger: Debugger, expression: Expression, scope: Values, value: Any) -> list[str]:
-    """The reference's value and the gap, of an expression that is no more than a name."""
+    """The other side of an expression that is no more than a name: of a recorded run the
+    reference's value, of a live one the device's; and the gap between them."""
     text = expression.text
-    if not isinstance(debugger.target, RecordedRuns) or not re.fullmatch(
-        r"\$|%\d+|[A-Za-z_]\w*", text
-    ):
+    if not re.fullmatch(r"\$|%\d+|[A-Za-z_]\w*", text):
         return []
     name = None if text == "$" else next(expression.names())
-    if not debugger.can_compare:
+    is_recorded = debugger.target is debugger.recorded
+    if not (debugger.can_compare if is_recorded else debugger.recorded is not None):
         return []
+    what = "reference" if is_recorded else "device"
     try:
-        reference = scope.reference(name)
+        other = scope.reference(name) if is_recorded else scope.device(name)
     except EtscopeError as error:
-        return [f"reference: ({error.message})"]
-    lines = value_lines(reference)
+        return [f"{what}: ({error.message})"]
+    reference, own = (other, value) if is_recorded else (value, other)
     gaps = []
     for metric in ("sqnr", "max_abs"):
+        found = find_metric(metric)
         try:
-            found = find_metric(metric)
-            number = gap_between(found, reference, value)
+            number = gap_between(found, reference, own)
         except EtscopeError:
             continue
         if number is not None:
             gaps.append(f"{found.title} {format_float(number)} {found.unit}".rstrip())
-    return [f"reference: {lines[0]}", *(["gap: " + " · ".join(gaps)] if gaps else [])]
+    return [f"{what}: {value_lines(other)[0]}", *(["gap: " + " · ".join(gaps)] if gaps else [])]
 
 
 @command("x[/COUNTf] EXPR", group=GROUP, words=("node",))
@@ -143,16 +143,20 @@ def undisplay(debugger: Debugger, rest: str) -> Answer:
     return Answer()
 
 
-@command("set %HANDLE|NODE|$NAME = EXPR", group="values", words=("node", "logging"))
+@command("set %HANDLE|NODE|$NAME = EXPR", group="values", words=("node", "logging", "times"))
 def set_(debugger: Debugger, rest: str) -> Answer:
     """Put another value in the place of a node's, in a live run; what follows is computed from it.
 
     `set %12 = ref(%12) * 0`, `set $ = device($)`; `set $x = EXPR` keeps a value under a name.
-    `set logging FILE` writes the session to a file, `set logging off` ends that.
+    `set logging FILE` writes the session to a file, `set logging off` ends that. `set times off`
+    leaves times out, so that a transcript is the same each time.
     """
     word, _, path = rest.partition(" ")
     if word == "logging":
         return _logging(debugger, path.strip())
+    if word == "times" and path.strip() in ("on", "off"):
+        debugger.shows_times = path.strip() == "on"
+        return Answer()
     match = _SET.fullmatch("$here" + rest[1:] if re.match(r"\$\s*=", rest) else rest)
     if match is None:
         raise UsageError(
@@ -211,7 +215,7 @@ def call(debugger: Debugger, rest: str) -> Answer:
     if node.kind != "call_function":
         raise UsageError(f"{name} is a {node.kind}: nothing is called")
     scope = Values(debugger)
-    result = debugger.reference.call(name, lambda used: scope.value_for_call(used))
+    result = only(debugger.reference.call(name, lambda used: scope.value_for_call(used)))
     answer = Answer().say(*value_lines(result))
     try:
         own = scope.value_for_call(name)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._breakpoints import fields_of_stop
-from etscope.etdb._commands._common import arrived, reason_to_stop, whole
+from etscope.etdb._commands._common import arrived, reason_to_stop, selector_of, whole
 from etscope.etdb._debugger import Debugger
 from etscope.etdb._registry import command
 from etscope.etdb._target import Stop, Target
 from etscope.etdb._walk import BACKWARD, FORWARD, Reason, outside_of, same_level, walk
-from etscope.model.selector import Selector
 
 GROUP = "running"
 
@@ -96,7 +95,7 @@ def until(debugger: Debugger, rest: str) -> Answer:
     if not rest:
         return _moved(debugger, 1, FORWARD, lambda stop: "")
     target = debugger.some_target()
-    selector = Selector(rest)
+    selector = selector_of(rest)
     if not any(selector.matches(fields_of_stop(stop)) for stop in target.stops):
         raise UsageError(f"nothing of this run is picked by {rest!r}", hint="help selectors")
     reason: Reason = lambda stop: "" if selector.matches(fields_of_stop(stop)) else None  # noqa: E731
@@ -232,7 +231,7 @@ def _at_an_end(debugger: Debugger, direction: int) -> Answer:
         )
     info = next((run for run in target.runs if run.number == target.run), None)
     text = f"run {target.run} is over, after {len(target.stops):,} operators"
-    if info is not None and info.total is not None:
+    if info is not None and info.total is not None and debugger.shows_times:
         scale = debugger.scale
         from etscope.units import format_duration
 
