@@ -110,5 +110,10 @@ export function filesOf(run: Run, times: ReadonlyMap<number, LineTimes>): FileLi
     const self = lines.reduce((sum, line) => sum + (times.get(line)?.self ?? 0), 0);
     return { file, path: run.source.files[file] ?? "?", self, functions };
   });
-  return files.sort((a, b) => b.self - a.self || a.path.localeCompare(b.path));
+  return files.sort(
+    (a, b) => b.self - a.self || Number(isLibrary(a.path)) - Number(isLibrary(b.path)) || a.path.localeCompare(b.path),
+  );
 }
+
+/** Whether a file is installed rather than the user's own. */
+const isLibrary = (path: string): boolean => /[\\/](site-packages|dist-packages|python3\.\d+)[\\/]/.test(path);

@@ -47,12 +47,18 @@ function sidesOf(report: ReportDocument): Named[] {
   return report.runs.flatMap((run, r) =>
     run.methods.map((method, m): Named => ({
       key: `${r}:${m}`,
-      name: visible(run.methods.length > 1 ? `${run.name} · ${method.name}` : run.name),
+      name: visible(nameOf(report, run.name, method.name, run.methods.length)),
       run,
       method,
       at: [r, m],
     })),
   );
+}
+
+/** What tells the side from the others comes first. */
+function nameOf(report: ReportDocument, run: string, method: string, methods: number): string {
+  if (methods === 1) return run;
+  return report.runs.length === 1 ? method : `${method} · ${run}`;
 }
 
 /** The same method of another run, else any other. */

@@ -61,7 +61,7 @@ export function Source() {
         <div class="toolbar">
           <input type="search" aria-label="Find in the lines" placeholder="Find in the lines" title="Find in the lines (/)" value={words.value} onInput={(event) => (words.value = event.currentTarget.value)} />
           <span class="spacer" />
-          <span class="muted">the lines that stack traces name; {now.unit} a run</span>
+          <span class="muted">the lines that stack traces name{of && `; ${now.unit} a run`}</span>
         </div>
         <Listing now={now} file={shown} times={times} lines={lines} stack={stack} />
       </div>
@@ -95,14 +95,15 @@ function Listing({ now, file, times, lines, stack }: ListingProps) {
   const most = Math.max(...[...times.values()].map((one) => one.total), 0);
   const all = Math.max(most, Number.MIN_VALUE);
   const decimals = durationDecimals([most], now.unit);
+  const timed = times.size > 0;
   const errorText = cellFormat({ kind: "float", unit: null }, [...errors.values()].map((at) => values[at] ?? null));
   return (
     <div class="scroll listing">
       <table class="listing-table">
         <thead>
           <tr>
-            <th class="number" title="Time of all instructions with the line in their stack">total</th>
-            <th class="number" title="Time of the instructions of which it is the one innermost line">self</th>
+            {timed && <th class="number" title="Time of all instructions with the line in their stack">total</th>}
+            {timed && <th class="number" title="Time of the instructions of which it is the one innermost line">self</th>}
             {now.numerics && <th class="number" title={`Worst ${now.numerics.metric} at the line`}>{now.numerics.metric}</th>}
             <th class="number">line</th>
             <th title={visible(file.path)}><Text text={file.path} end /></th>
@@ -110,7 +111,7 @@ function Listing({ now, file, times, lines, stack }: ListingProps) {
         </thead>
         {file.functions.map((one) => (
           <tbody key={`${one.name}${one.lines[0]}`}>
-            <tr class="function"><td colSpan={now.numerics ? 4 : 3} /><td><span class="muted">def</span> <bdi dir="ltr">{visible(one.name)}</bdi></td></tr>
+            <tr class="function"><td colSpan={1 + (timed ? 2 : 0) + (now.numerics ? 1 : 0)} /><td><span class="muted">def</span> <bdi dir="ltr">{visible(one.name)}</bdi></td></tr>
             {one.lines.map((line) => {
               const found = now.source.lines[line]!;
               const time = times.get(line);
@@ -124,12 +125,12 @@ function Listing({ now, file, times, lines, stack }: ListingProps) {
                   data-line={found.line}
                   onClick={() => select({ kind: "line", line })}
                 >
-                  <td class="number" data-value={time?.total ?? ""} style={{ "--share": `${100 * share}%` }} title={time ? `${time.total} ${now.unit} in ${time.rows} rows` : undefined}>
+                  {timed && <td class="number" data-value={time?.total ?? ""} style={{ "--share": `${100 * share}%` }} title={time ? `${time.total} ${now.unit} in ${time.rows} rows` : undefined}>
                     {time ? fixed(time.total, decimals) : ""}
-                  </td>
-                  <td class="number" data-value={time?.self ?? ""} title={time ? `${time.self} ${now.unit}, ${formatShare(time.self / all)} of the longest line` : undefined}>
+                  </td>}
+                  {timed && <td class="number" data-value={time?.self ?? ""} title={time ? `${time.self} ${now.unit}, ${formatShare(time.self / all)} of the longest line` : undefined}>
                     {time?.self ? fixed(time.self, decimals) : ""}
-                  </td>
+                  </td>}
                   {now.numerics && <td class="number" title={error === undefined ? undefined : String(values[error])}>{error === undefined ? "" : errorText(values[error] ?? null)}</td>}
                   <td class="number muted">{found.line}</td>
                   <td><code title={visible(found.text)}>{visible(found.text)}</code></td>

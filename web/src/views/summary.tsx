@@ -14,18 +14,24 @@ import { Figure, Text } from "../parts/text";
 export function Summary() {
   const now = run.value;
   const of = method.value;
+  const sections = useMemo(() => now.summary.map(shaped), [now]);
   return (
     <div class="view scroll" data-testid="summary">
-      <div class="cards">
-        {now.notes.length > 0 && (
-          <div class="card wide warning" role="note">
+      {now.notes.length > 0 && (
+        <div class="cards-wide">
+          <div class="card warning" role="note">
             <ul>{now.notes.map((note) => <li key={note}>{visible(note)}</li>)}</ul>
           </div>
-        )}
+        </div>
+      )}
+      <div class="cards">
         {of && <RunTimes now={now} of={of} />}
         {of && <Longest now={now} of={of} />}
         <Files files={now.files} />
-        {now.summary.map((section) => <SectionCard key={section.name} section={section} />)}
+        {sections.filter((one) => !one.wide).map((one) => <SectionCard key={one.name} {...one} />)}
+      </div>
+      <div class="cards-wide">
+        {sections.filter((one) => one.wide).map((one) => <SectionCard key={one.name} {...one} />)}
       </div>
       <footer class="muted">{visible(doc.value.generator)}</footer>
     </div>
@@ -91,13 +97,23 @@ function Files({ files }: { files: FileFact[] }) {
   );
 }
 
-function SectionCard({ section }: { section: Section }) {
-  const table = useMemo(() => withoutConstantMethod(section.table), [section]);
+interface Shaped {
+  name: string;
+  table: TableDoc;
+  facts: boolean;
+  wide: boolean;
+}
+
+function shaped(section: Section): Shaped {
+  const table = withoutConstantMethod(section.table);
   const facts = section.facts || (rowsIn(table) === 1 && table.columns.length > 4);
-  const wide = !facts && table.columns.length > 6;
+  return { name: section.name, table, facts, wide: !facts && table.columns.length > 6 };
+}
+
+function SectionCard({ name, table, facts }: Shaped) {
   return (
-    <section class={wide ? "card wide" : "card"} data-testid={`section-${section.name}`}>
-      <h3>{visible(table.title || section.name.replaceAll("_", " "))}</h3>
+    <section class="card" data-testid={`section-${name}`}>
+      <h3>{visible(table.title || name.replaceAll("_", " "))}</h3>
       {facts ? <Facts table={table} /> : <SimpleTable table={table} />}
       {table.notes.map((note) => <p class="muted" key={note}>{visible(note)}</p>)}
     </section>
