@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.datasets import compared, evaluated
+from benchmarks.report import painted, written
 from benchmarks.running import large_debug_buffer, overhead
 from benchmarks.side import Cost, measured, process
 from tests.artifacts import Artifact, artifacts
@@ -90,6 +92,21 @@ def comparisons() -> dict[str, Comparison | Limit]:
             None,
             lambda: _numeric_gap(OURS, artifacts("bert_base_xnnpack"), repeats=1, inputs=True),
         ),
+        "dataset": Comparison(
+            "CPU of comparing 16 runs of a dump with the reference, `diagnose_numerics` 16 times "
+            "as the other side, a CNN, XNNPACK int8",
+            target=2,
+            upstream=lambda: compared(False, "cnn_xnnpack_int8"),
+            ours=lambda: compared(True, "cnn_xnnpack_int8"),
+        ),
+        "dataset_64": Limit(
+            "`evaluate()`: 64 samples run and compared, a CNN on portable kernels",
+            None,
+            lambda: evaluated("cnn_portable", 64),
+        ),
+        "dataset_512": Limit(
+            "`evaluate()`: 512 samples", None, lambda: evaluated("cnn_portable", 512)
+        ),
         "run_overhead": Comparison(
             "CPU of an iteration of `run()`, the bare bindings as the other side, a CNN of 2.5 ms",
             target=1 / 1.05,
@@ -98,6 +115,14 @@ def comparisons() -> dict[str, Comparison | Limit]:
         ),
         "debug_buffer": Limit(
             "a debug buffer of 1.3 GB: open it, sum one tensor of 16 MiB", 0.1, large_debug_buffer
+        ),
+        "report": Limit(
+            "CPU of `etscope report`: BERT base, XNNPACK, dump and record; at most 8 MiB",
+            5,
+            written,
+        ),
+        "report_painted": Limit(
+            "first content of that report in headless Chromium, from opening the file", 2, painted
         ),
         "help": Limit("CPU of `etscope --help` above `python -c pass`", 0.1, _help),
         "open_20k": Limit("`Inspector(etdump)`, 20,000 events", None, lambda: _ours("large_20k")),
