@@ -22,6 +22,7 @@ from etscope.run import Run, run
 from tests.faults import blocks
 from tests.faults.blocks import IMAGE, SEQUENCE, Block, Embedded, ImageHead, SequenceHead
 
+TAPS: tuple[str, ...] = ()  # of all exports
 WIDTH, SIZE = 8, 8  # both of images and of sequences: what is square can be transposed unseen
 
 
@@ -133,8 +134,8 @@ def diagnosed(case: Case, backend: str = "portable") -> tuple[Numerics, Numerics
     inputs = case.inputs()
     with warnings.catch_warnings(), ExitStack() as runs:
         warnings.simplefilter("ignore")
-        right = export(case.model(), inputs, backend=backend)
-        wrong = export(case.faulty(), inputs, backend=backend)
+        right = export(case.model(), inputs, backend=backend, taps=TAPS)
+        wrong = export(case.faulty(), inputs, backend=backend, taps=TAPS)
         if _instructions(right) != _instructions(wrong):
             return None
         done = [runs.enter_context(_ran(one, inputs)) for one in (right, wrong)]
