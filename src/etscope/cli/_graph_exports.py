@@ -90,9 +90,9 @@ def _views(files: GraphFiles, name: str | None) -> list[GraphView]:
 def _numerics(trace: Trace, files: GraphFiles) -> list[Any]:
     from etscope.cli._open import read_inputs
     from etscope.cli._progress import progress
-    from etscope.cli._quiet import quiet
     from etscope.formats.program_file import read_program_file
     from etscope.inspector._tensorboard import numerics_if_known
+    from etscope.quiet import quiet
 
     inputs = files.inputs
     given = None if inputs is None else lambda method: read_inputs(trace, method, inputs)

@@ -108,8 +108,8 @@ def command(
     from etscope.bisect import bisect
     from etscope.cli._output import write_tables
     from etscope.cli._progress import progress
-    from etscope.cli._quiet import quiet
     from etscope.optional import require
+    from etscope.quiet import quiet
 
     with progress("loading PyTorch and ExecuTorch"), quiet():
         require("torch", wanted_by="bisect")

@@ -122,9 +122,9 @@ def command(
     3 when samples were skipped; 4 when none could be compared.
     """
     from etscope.cli._output import for_people
-    from etscope.cli._quiet import quiet
     from etscope.cli._samples import counting
     from etscope.evaluation import evaluate
+    from etscope.quiet import quiet
 
     dataset_options.check(for_people(format, output))
     if plot is not None:

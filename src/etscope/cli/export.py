@@ -101,9 +101,9 @@ def exported(
     from contextlib import redirect_stdout
 
     from etscope.cli._progress import progress
-    from etscope.cli._quiet import quiet
     from etscope.export import load_model
     from etscope.optional import require
+    from etscope.quiet import quiet
 
     with progress("loading PyTorch and ExecuTorch"), quiet():
         # Now, so that their notices do not stand among those of the user's own code.

@@ -101,7 +101,7 @@ def command(
     """
     from etscope.cli._output import for_people, write_tables
     from etscope.cli._progress import progress
-    from etscope.cli._quiet import quiet
+    from etscope.quiet import quiet
 
     dataset_options.check(for_people(format, output))
     if plot is not None:
@@ -170,9 +170,9 @@ def _evaluated(
     method: str | None,
     run: int | None,
 ) -> Evaluation:
-    from etscope.cli._quiet import quiet
     from etscope.cli._samples import counting
     from etscope.evaluation import evaluate_dump
+    from etscope.quiet import quiet
 
     with counting("comparing runs") as progress, quiet():
         return evaluate_dump(

@@ -71,8 +71,8 @@ def command(
     name, or of its folder, or with the only ones.
     """
     from etscope.cli._progress import progress
-    from etscope.cli._quiet import quiet
     from etscope.inspector._report import ReportOptions, report_inputs, runs_of_files
+    from etscope.quiet import quiet
     from etscope.views.output import open_output
     from etscope.views.page import built_page, document_of, page_html
     from etscope.views.strict_json import dumps

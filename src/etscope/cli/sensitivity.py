@@ -147,8 +147,8 @@ def command(
     """
     from etscope.cli._output import write_tables
     from etscope.cli._progress import progress
-    from etscope.cli._quiet import quiet
     from etscope.optional import require
+    from etscope.quiet import quiet
     from etscope.sensitivity import sensitivity
 
     if plot is not None:

@@ -109,8 +109,8 @@ def command(
 
 def _numerics(trace: Trace, inputs: str | None, bundle: BundledFile | None) -> list[Numerics]:
     from etscope.cli._progress import progress
-    from etscope.cli._quiet import quiet
     from etscope.inspector._tensorboard import numerics_if_known
+    from etscope.quiet import quiet
 
     given = None if inputs is None else lambda method: read_inputs(trace, method, inputs)
     with progress("computing the reference"), quiet():

@@ -14,9 +14,9 @@ import torch
 
 from etscope.bridge import lowering
 from etscope.cli import main
-from etscope.cli._quiet import quiet
 from etscope.cli.export import BACKENDS
 from etscope.errors import EtscopeWarning, UsageError
+from etscope.quiet import quiet
 from tests.artifacts import ROOT
 from tests.unit.export import factories
 
