@@ -40,8 +40,7 @@ export function SelectionBar({ model, items, by, onJump }: BarProps) {
 
 function OneItem({ model, item, by, onJump }: Omit<BarProps, "items"> & { item: number }) {
   const isNode = item < model.tree.nodeCount;
-  // The measure that is seen stands first.
-  const measures = [...model.doc.measures].sort((a, b) => Number(b.key === by) - Number(a.key === by));
+  const measure = model.doc.measures.find((one) => one.key === by) ?? model.doc.measures[0];
   return (
     <>
       <b data-testid="graph-card-name" title={fullName(model, item)}>
@@ -51,9 +50,7 @@ function OneItem({ model, item, by, onJump }: Omit<BarProps, "items"> & { item: 
         {isNode ? model.title[item] : model.detail[item]}
       </span>
       {isNode && <span class="muted">{plainText(model.doc.nodes[item]!.outputs)}</span>}
-      {measures.map((measure) => (
-        <MeasureFact key={measure.key} model={model} measure={measure} item={item} />
-      ))}
+      {measure && <MeasureFact model={model} measure={measure} item={item} />}
       {isNode && (
         <>
           <Neighbours title="reads" model={model} items={neighbours(model, item, "into")} onJump={onJump} />

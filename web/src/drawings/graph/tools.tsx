@@ -62,10 +62,10 @@ export function PaneTools(props: ToolsProps) {
       <button class="button"
         data-testid="graph-open-path"
         disabled={!props.hasSelection}
-        title="Open the boxes around the selection (o)"
+        title="Open the boxes around the selection and go there (o)"
         onClick={props.onOpenToSelection}
       >
-        Open to selection
+        Reveal
       </button>
       <span class="segments">
         <button aria-label="Zoom out" title="Zoom out (-)" onClick={() => props.onZoom(1 / 1.4)}>

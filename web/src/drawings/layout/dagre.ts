@@ -107,7 +107,7 @@ function read(graph: FlatGraph, sheet: Graph, loose: number[]): FlatLayout {
   const routes = graph.from.map((from, edge) => {
     const label = sheet.edge(`${from}`, `${graph.to[edge]!}`, `${edge}`) as { points: Point[] };
     for (const point of label.points) cover(point.x, point.y, 0, 0);
-    return throughRanks(label.points.slice(1, -1), ranks);
+    return throughRanks(graph, edge, x, y, label.points.slice(1, -1), ranks);
   });
   if (box.left > box.right) box.left = box.right = box.top = box.bottom = 0;
   for (let vertex = 0; vertex < count; vertex++) {
@@ -137,14 +137,24 @@ function rankHeights(graph: FlatGraph, y: Float64Array, apart: Set<number>): Map
   return halves;
 }
 
-/** Straight past the vertices of each rank; bends lie between ranks only. */
-function throughRanks(points: Point[], ranks: Map<number, number>): number[] {
-  const route: number[] = [];
+/** Upright past the vertices of each rank; edges bend between ranks only. */
+function throughRanks(
+  graph: FlatGraph,
+  edge: number,
+  x: Float64Array,
+  y: Float64Array,
+  points: Point[],
+  ranks: Map<number, number>,
+): number[] {
+  const halfAt = (middle: number): number | undefined => ranks.get(Math.round(middle * 10));
+  const from = graph.from[edge]!;
+  const to = graph.to[edge]!;
+  const route = [x[from]!, y[from]! + (halfAt(y[from]!) ?? 0)];
   for (const point of points) {
-    const half = ranks.get(Math.round(point.y * 10));
-    if (half === undefined) continue;
-    route.push(point.x, point.y - half, point.x, point.y + half);
+    const half = halfAt(point.y);
+    if (half !== undefined) route.push(point.x, point.y - half, point.x, point.y + half);
   }
+  route.push(x[to]!, y[to]! - (halfAt(y[to]!) ?? 0));
   return route;
 }
 

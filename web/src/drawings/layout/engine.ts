@@ -19,6 +19,7 @@ export const BOX_HEAD = 30;
 /** dagre lays out boxes up to here; what is larger, or has many long edges, has a faster way. */
 export const DAGRE_ITEMS = 160;
 const DAGRE_BENDS = 150;
+const DAGRE_FAN = 3;
 
 /** What is to be seen. */
 export interface LayoutWish {
@@ -188,27 +189,32 @@ function flatGraph(
 const headOf = (local: LocalGraph): number => BOX_HEAD - (local.inPorts.length > 0 ? PORT_RISE : 0);
 const footOf = (local: LocalGraph): number => BOX_PAD - (local.outPorts.length > 0 ? PORT_RISE : 0);
 
-/** dagre where it is quick, else the layered way. */
+/** dagre where it is quick, else the layered way; it also lets the edges of one source run together. */
 export function flatLayout(graph: FlatGraph): FlatLayout {
-  if (graph.itemCount > DAGRE_ITEMS || bendsAbout(graph) > DAGRE_BENDS) return layeredLayout(graph);
-  return dagreLayout(graph);
+  const { bends, widestFan } = longEdges(graph);
+  const small = graph.itemCount <= DAGRE_ITEMS && bends <= DAGRE_BENDS && widestFan <= DAGRE_FAN;
+  return small ? dagreLayout(graph) : layeredLayout(graph);
 }
 
-/** Bends that long edges would take, with ranks by longest path. */
-function bendsAbout(graph: FlatGraph): number {
-  const count = vertexCount(graph);
-  const rank = new Int32Array(count);
-  // Nodes come in order of execution: one pass is near enough.
-  const order = graph.from.map((_, edge) => edge).sort((a, b) => graph.from[a]! - graph.from[b]!);
-  let bends = 0;
+/** Bends that long edges would take and the most long edges of one source, by longest paths. */
+function longEdges(graph: FlatGraph): { bends: number; widestFan: number } {
+  const rank = new Int32Array(vertexCount(graph));
+  const fan = new Int32Array(vertexCount(graph));
+  // Nodes come in order of execution, ports first: one pass is near enough.
+  const place = (vertex: number): number => (vertex < graph.itemCount ? vertex : -1);
+  const order = graph.from.map((_, edge) => edge);
+  order.sort((a, b) => place(graph.from[a]!) - place(graph.from[b]!));
   for (const edge of order) {
     const low = graph.to[edge]!;
     rank[low] = Math.max(rank[low]!, rank[graph.from[edge]!]! + 1);
   }
+  let bends = 0;
   for (const edge of order) {
-    bends += Math.max(0, Math.abs(rank[graph.to[edge]!]! - rank[graph.from[edge]!]!) - 1);
+    const span = Math.abs(rank[graph.to[edge]!]! - rank[graph.from[edge]!]!);
+    bends += Math.max(0, span - 1);
+    if (span > 1) fan[graph.from[edge]!]!++;
   }
-  return bends;
+  return { bends, widestFan: fan.reduce((most, one) => Math.max(most, one), 0) };
 }
 
 function assemble(

@@ -379,14 +379,15 @@ function assemble(
     const low = ranked.turned[edge] ? from : to;
     const half = (vertex: number): number =>
       vertex < graph.itemCount ? graph.height[vertex]! / 2 : 0;
-    const points = [x[high]!, y[high]! + half(high)];
     let rank = ranked.rank[high]!;
+    // Upright within ranks: a small item beside a tall one is reached past it, not through it.
+    const points = [x[high]!, y[high]! + half(high), x[high]!, top[rank]! + tall[rank]!];
     for (const bend of path) {
       rank++;
       const at = across[bend]! - left;
       points.push(at, top[rank]!, at, top[rank]! + tall[rank]!);
     }
-    points.push(x[low]!, y[low]! - half(low));
+    points.push(x[low]!, top[ranked.rank[low]!]!, x[low]!, y[low]! - half(low));
     return ranked.turned[edge] ? reversed(points) : points;
   });
   return { width, height, x, y, routes };
