@@ -12,7 +12,7 @@ from etscope.analysis.graph_views import graph_views
 from etscope.analysis.graph_views_errors import with_errors
 from etscope.analysis.numerics_rows import Numerics
 from etscope.analysis.profile import LOAD_EVENTS, MethodProfile
-from etscope.analysis.profile_table import DEFAULT_COLUMNS, profile_table
+from etscope.analysis.profile_table import profile_table
 from etscope.analysis.rollup import grouped_table
 from etscope.analysis.scale import Scale
 from etscope.analysis.trace import Trace
@@ -28,6 +28,9 @@ from etscope.views.tensorboard import write_runs
 
 # Of a table in the Text tab, which renders all of it at once.
 _MOST_ROWS = 500
+# The tab breaks the words of a wide table.
+_TIMES = ("instruction", "event", "avg", "p50", "p90", "share", "module", "source")
+_MORE = ("instruction", "event", "calls", "min", "max", "first", "outputs", "op_types")
 _STATISTICS = ("p10", "p50", "p90")
 _TABLES = {"op": "operators, summed up", "type": "kinds of instruction", "module": "modules",
            "source": "source lines", "delegate": "delegates"}  # fmt: skip
@@ -110,10 +113,9 @@ def tables(trace: Trace, scale: Scale) -> dict[str, str]:
         method = profile.method or (f"method {number}" if number else "method")
         texts[f"{method}/1 run summary"] = _markdown(run_summary(profile, scale))
         operators = profile_table(profile, scale, limit=_MOST_ROWS)
-        known = [column.name for column in operators.columns]
-        shown = [name for name in (*DEFAULT_COLUMNS, "min", "max", "first") if name in known]
-        texts[f"{method}/2 operators"] = _markdown(operators.select(shown))
-        for position, (by, title) in enumerate(_TABLES.items(), start=3):
+        texts[f"{method}/2 operators"] = _markdown(operators.select(_TIMES))
+        texts[f"{method}/3 operators, more of each"] = _markdown(operators.select(_MORE))
+        for position, (by, title) in enumerate(_TABLES.items(), start=4):
             table = grouped_table(profile, scale, by, limit=_MOST_ROWS)
             shown = [column.name for column in table.columns if column.name != "method"]
             texts[f"{method}/{position} {title}"] = _markdown(table.select(shown))

@@ -25,7 +25,7 @@ from etscope.model.graph import Node, TensorSpec
 from etscope.model.source import source_lines
 from etscope.units import TimeScale, format_float
 from etscope.views.people import visible
-from etscope.views.tensorboard_names import NodeNames, device
+from etscope.views.tensorboard_names import NodeNames, device, word
 
 # The tab asks for attributes of at most 1024 bytes, and shows none of a larger one.
 LONGEST_ATTRIBUTE = 1000
@@ -193,7 +193,7 @@ def _op(placed: ViewNode) -> str:
     if node.kind == "placeholder":
         # The tab draws "Const" as a small circle beside its users.
         return "Const" if node.name in placed.graph.parameters else "Input"
-    return {"output": "Output", "get_attr": "Attribute"}.get(node.kind) or visible(node.op)
+    return {"output": "Output", "get_attr": "Attribute"}.get(node.kind) or word(node.op)
 
 
 def _attributes(view: GraphView, placed: ViewNode) -> dict[str, str]:
@@ -243,10 +243,10 @@ def _error_text(metric: str, value: float | None, verdict: str | None) -> str:
 
 
 def _stack(stack_trace: str | None) -> str:
-    """The frames of a stack trace on one line, innermost first: the tab escapes line ends and
-    quotes."""
+    """The frames of a stack trace on one line, innermost first: the tab escapes line ends, quotes
+    and all that is not ASCII."""
     frames = (f"{line} {line.function}".strip() for line in reversed(source_lines(stack_trace)))
-    return " ← ".join(frames)
+    return " <- ".join(frames)
 
 
 def _cut(text: str) -> bytes:
@@ -254,7 +254,7 @@ def _cut(text: str) -> bytes:
     data = visible(text).encode("utf-8", errors="backslashreplace")
     if len(data) <= LONGEST_ATTRIBUTE:
         return data
-    return data[: LONGEST_ATTRIBUTE - 3].decode("utf-8", errors="ignore").encode() + "…".encode()
+    return data[: LONGEST_ATTRIBUTE - 3].decode("utf-8", errors="ignore").encode() + b"..."
 
 
 def _cluster(view: GraphView, placed: ViewNode) -> str | None:

@@ -27,8 +27,14 @@ _TAKEN = frozenset(
 
 def scope_name(part: str) -> str:
     """The name of a box; equal parts have equal names."""
-    name = _plain(part)
-    return f"{name}_" if name[-1].isdigit() or name in _TAKEN or name.startswith("__") else name
+    name = word(part)
+    return f"{name}_" if name[-1].isdigit() else name
+
+
+def word(text: str) -> str:
+    """A text that the tab uses as a key: an operator, a part of a name."""
+    plain = _plain(text)
+    return f"{plain}_" if plain in _TAKEN or plain.startswith("__") else plain
 
 
 class NodeNames:
