@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from etscope.errors import UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._debugger import Debugger
@@ -74,13 +76,24 @@ def _overview() -> Answer:
     groups: dict[str, list[Command]] = {}
     for one in COMMANDS.values():
         groups.setdefault(one.group, []).append(one)
-    width = max(len(one.usage) for one in COMMANDS.values() if len(one.usage) < 34)
     answer = Answer()
     for number, (group, commands) in enumerate(groups.items()):
         answer.say(*([""] if number else []), f"{group}:")
-        answer.say(*(f"  {one.usage:<{width}}  {_first_sentence(one)}" for one in commands))
+        for one in commands:
+            answer.say(*_entry(one))
     return answer.say("", "Unique beginnings of a command will do. help COMMAND tells more.")
 
 
-def _first_sentence(one: Command) -> str:
-    return one.summary.split(". ")[0].rstrip(".")
+_WIDTH, _INDENT = 79, 26  # of a help that fits the narrowest terminal
+
+
+def _entry(one: Command) -> list[str]:
+    """How a command is written, and its first sentence beside or below."""
+    text = one.summary.split(". ")[0].rstrip(".")
+    lines = textwrap.wrap(
+        text, _WIDTH, initial_indent=" " * _INDENT, subsequent_indent=" " * _INDENT
+    )
+    usage = f"  {one.usage}"
+    if len(usage) > _INDENT - 2:
+        return [usage, *lines]
+    return [usage + lines[0][len(usage) :], *lines[1:]]
