@@ -9,7 +9,7 @@ import { TimelineView } from "./drawings/TimelineView";
 import type { Run } from "./document";
 import { visible } from "./format";
 import { followKeys, helpShown, KEY_HELP } from "./keys";
-import type { ReportEntry } from "./load";
+import { reports, stale } from "./load";
 import { Details } from "./parts/details";
 import { Failure } from "./parts/failure";
 import { Select } from "./parts/toolbar";
@@ -23,7 +23,6 @@ import { Source } from "./views/source";
 import { Summary } from "./views/summary";
 
 interface AppProps {
-  reports: ReportEntry[];
   report: string | null;
 }
 
@@ -62,22 +61,25 @@ function drag(event: PointerEvent): void {
   bar.addEventListener("pointerup", () => bar.removeEventListener("pointermove", move), { once: true });
 }
 
-function Header({ reports, report }: AppProps) {
+function Header({ report }: AppProps) {
   const { runs, title } = doc.value;
   const methods = run.value.methods;
   return (
     <header class="top">
       <span class="brand" title={visible(doc.value.generator)}>etscope</span>
-      {reports.length > 1 ? (
+      {reports.value.length > 1 ? (
         <Select
           label="Report"
           value={report ?? ""}
-          options={reports.map(({ id, title: name }) => [id, visible(name)] as const)}
+          options={reports.value.map(({ id, title: name }) => [id, visible(name)] as const)}
           onChange={(id) => location.assign(`?report=${encodeURIComponent(id)}`)}
           testId="report-select"
         />
       ) : (
         <h1 title={visible(title)}><bdi dir="ltr">{visible(title)}</bdi></h1>
+      )}
+      {stale.value !== null && (
+        <span class="badge bad" role="status" title={visible(stale.value)}>changed, but cannot be read</span>
       )}
       <span class="spacer" />
       {runs.length > 1 && (

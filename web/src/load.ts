@@ -1,6 +1,7 @@
 // The one place that brings the document in: inlined in the page (a report file), or fetched from
 // the server the page came from (`etscope serve`, the TensorBoard tab).
 
+import { signal } from "@preact/signals";
 import { SCHEMA, type ReportDocument } from "./document";
 
 /** A report that a server offers. */
@@ -8,6 +9,12 @@ export interface ReportEntry {
   id: string;
   title: string;
 }
+
+/** The reports to choose from; empty when there is one. */
+export const reports = signal<ReportEntry[]>([]);
+
+/** Why the report changed but could not be read again. */
+export const stale = signal<string | null>(null);
 
 export class LoadError extends Error {}
 

@@ -1,7 +1,8 @@
+import { batch } from "@preact/signals";
 import { render } from "preact";
 import { App } from "./app";
-import { doc, followHash } from "./store";
-import { fetchDocument, inlined, listReports, onChange, type ReportEntry } from "./load";
+import { doc, followHash, goTo } from "./store";
+import { fetchDocument, inlined, listReports, onChange, reports, stale } from "./load";
 import { followTheme } from "./theme";
 import { Failure } from "./parts/failure";
 import "./styles.css";
@@ -12,31 +13,40 @@ async function start(): Promise<void> {
   followTheme();
   const here = inlined();
   if (here) {
-    show(here, [], null);
+    show(here, null);
     return;
   }
-  const reports = await listReports();
+  reports.value = await listReports();
   const asked = new URLSearchParams(location.search).get("report");
-  const report = asked ?? reports[0]?.id ?? null;
-  show(await fetchDocument(report), reports, report);
-  onChange((id) => {
-    if (report !== null && id !== "" && id !== report) return;
-    void fetchDocument(report).then(
-      (fresh) => {
-        doc.value = fresh;
-        document.title = fresh.title;
-      },
-      (error: unknown) => console.warn("the report changed but cannot be read", error),
-    );
-  });
+  const report = asked ?? reports.value[0]?.id ?? null;
+  show(await fetchDocument(report), report);
+  onChange((id) => void refresh(report, id));
 }
 
-function show(loaded: typeof doc.value, reports: ReportEntry[], report: string | null): void {
+/** The server says that report `id` changed: read it again if it is the one shown. */
+async function refresh(report: string | null, id: string): Promise<void> {
+  reports.value = await listReports();
+  if (report !== null && id !== "" && id !== report) return;
+  try {
+    const fresh = await fetchDocument(report);
+    batch(() => {
+      doc.value = fresh;
+      goTo(location.hash); // what was selected may be gone
+    });
+    document.title = fresh.title;
+    stale.value = null;
+  } catch (error) {
+    // A file that is being written: the report before stays, the next change is read again.
+    stale.value = error instanceof Error ? error.message : String(error);
+  }
+}
+
+function show(loaded: typeof doc.value, report: string | null): void {
   doc.value = loaded;
   document.title = loaded.title;
   followHash();
   root.textContent = "";
-  render(<App reports={reports} report={report} />, root);
+  render(<App report={report} />, root);
 }
 
 start().catch((error: unknown) => {

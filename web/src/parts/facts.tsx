@@ -17,7 +17,7 @@ export function Facts({ table, row = 0, columns }: { table: TableDoc; row?: numb
         const exact = typeof value === "object" ? JSON.stringify(value) : String(value);
         return (
           <div key={column.name} class={isNumeric(column.kind) || column.kind === "bool" ? "fact" : "fact fact-text"} data-fact={column.name}>
-            <dt title={meaningOf(column.name)}>{column.title === "#" ? column.name : column.title}</dt>
+            <dt title={meaningOf(column.name)}>{visible(column.title === "#" ? column.name : column.title)}</dt>
             <dd data-value={exact} title={isNumeric(column.kind) ? visible(exact) : text}>
               <bdi dir="ltr">{text}</bdi>
             </dd>

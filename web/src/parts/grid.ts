@@ -12,7 +12,7 @@ import {
 import { storeReactivityBindings } from "@tanstack/table-core/store-reactivity-bindings";
 import { useEffect, useMemo, useReducer } from "preact/hooks";
 import type { Cell, Column, TableDoc } from "../document";
-import { plainText } from "../format";
+import { plainText, visible } from "../format";
 import { isAdditive } from "../groups";
 import { hasValues, isNumeric, range, rowsIn, sumOf, type Formats, type Sorting } from "../tables";
 
@@ -35,6 +35,7 @@ export interface Grid {
   chosen: boolean;
   toggle(name: string, shown: boolean): void;
   reset(): void;
+  sort(by: readonly Sorting[]): void;
 }
 
 interface Kept {
@@ -86,6 +87,9 @@ export function useGrid(
       const now = state.chosen ? state.table.store.state.columnVisibility : state.initial;
       state.chosen = true;
       state.table.setColumnVisibility({ ...now, [name]: on });
+    },
+    sort(by) {
+      state.table.setSorting(by.map(({ column, descending }) => ({ id: column, desc: descending })));
     },
     reset() {
       state.chosen = false;
@@ -176,7 +180,7 @@ function textWidth(text: string, weight = 400): number {
 
 /** The column's title with its unit. */
 export const headOf = (column: Column): string =>
-  column.unit && column.kind !== "bytes" ? `${column.title} (${column.unit})` : column.title;
+  visible(column.unit && column.kind !== "bytes" ? `${column.title} (${column.unit})` : column.title);
 
 /** Which columns are shown in so many pixels: those of the highest priority number go first. */
 function fitting(

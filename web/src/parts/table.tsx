@@ -161,7 +161,7 @@ function HeadCell({ grid, column, width }: { grid: Grid; column: Column; width: 
         title={`${name}${meaning ? `: ${meaning}` : ""}\nClick to sort, Shift-click to sort by it as well`}
         onClick={(event) => state?.getToggleSortingHandler()?.(event)}
       >
-        <span class="text">{column.title}{column.unit && column.kind !== "bytes" && <small> {column.unit}</small>}</span>
+        <span class="text">{visible(column.title)}{column.unit && column.kind !== "bytes" && <small> {visible(column.unit)}</small>}</span>
         {sorted && <span class="order" aria-hidden="true">{sorted.descending ? "▾" : "▴"}</span>}
       </button>
       <span class="resizer" title="Drag to change the width" onPointerDown={(event) => resize(grid, column.name, width, event)} onDblClick={() => state?.resetSize()} />

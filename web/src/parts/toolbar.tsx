@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import type { TableDoc } from "../document";
 import { download, toCsv } from "../csv";
+import { visible } from "../format";
 import { FILTER_HELP, FilterError, parseFilter, type RowTest } from "../filter";
 import type { Grid } from "./grid";
 import { meaningOf } from "../words";
@@ -57,7 +58,7 @@ export function ColumnChooser({ grid }: { grid: Grid }) {
               disabled={shown.size === 1 && shown.has(column.name)}
               onChange={(event) => grid.toggle(column.name, event.currentTarget.checked)}
             />
-            {column.title}
+            {visible(column.title)}
           </label>
         ))}
       </div>

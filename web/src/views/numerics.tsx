@@ -9,14 +9,14 @@ import { formatFloat, visible } from "../format";
 import { errorsOf } from "../lines";
 import { linesOf, nodesOf, parseRowKey, rowsOf } from "../links";
 import { run, select, selection, type Selection } from "../store";
-import { range, rowsIn, sortRows, tableFormats } from "../tables";
+import { hasValues, range, rowsIn, sortRows, tableFormats, type Sorting } from "../tables";
 import { Chart, colour } from "../parts/chart";
 import { useGrid } from "../parts/grid";
 import { Nothing } from "../parts/nothing";
 import { SimpleTable } from "../parts/simple";
 import { useWidth } from "../parts/size";
 import { DataTable } from "../parts/table";
-import { ColumnChooser, CsvButton, FilterBox, Popover, useFilter } from "../parts/toolbar";
+import { ColumnChooser, CsvButton, FilterBox, Popover, Segments, useFilter } from "../parts/toolbar";
 import { sortKey } from "./events";
 
 const filter = signal("");
@@ -39,6 +39,7 @@ function Shown({ now, numerics }: { now: Run; numerics: NumericsDoc }) {
     () => sortRows(table, filterRows(table, range(0, rowsIn(table)), test), grid.sorting),
     [table, test, sortKey(grid.sorting)],
   );
+  const worst = worstFirst(numerics);
   const sel = selection.value;
   const selected = useMemo(() => selectedRows(now, numerics, sel), [now, numerics, sel]);
   const pick = (row: number): void => select(selectionOf(now, numerics, row));
@@ -46,6 +47,13 @@ function Shown({ now, numerics }: { now: Run; numerics: NumericsDoc }) {
     <div class="view">
       <div class="toolbar">
         <span class={numerics.fine ? "badge good" : "badge bad"} data-testid="numerics-verdict">{numerics.fine ? "fine" : "not fine"}</span>
+        <Segments
+          label="Order"
+          value={grid.sorting.length === 0 ? "run" : sameOrder(grid.sorting, worst) ? "worst" : ""}
+          options={[["run", "In order"], ["worst", "Worst first"]]}
+          onChange={(key) => grid.sort(key === "worst" ? worst : [])}
+          testId="numerics-order"
+        />
         <FilterBox text={filter.value} onText={(text) => (filter.value = text)} problem={problem} />
         <span class="muted">{visible(numerics.metric)}: {numerics.largerIsWorse ? "larger is worse" : "smaller is worse"}</span>
         <span class="spacer" />
@@ -65,6 +73,14 @@ function Shown({ now, numerics }: { now: Run; numerics: NumericsDoc }) {
     </div>
   );
 }
+
+/** By how far a value is beyond its limit, or by the metric where there is no limit. */
+function worstFirst({ table, largerIsWorse, metric }: NumericsDoc): Sorting[] {
+  const name = ["excess", "total", metric, "error"].find((one) => hasValues(table.values[one]));
+  return name === undefined ? [] : [{ column: name, descending: name === "excess" || largerIsWorse }];
+}
+
+const sameOrder = (one: readonly Sorting[], other: readonly Sorting[]): boolean => sortKey(one) === sortKey(other);
 
 const verdictClass = (value: unknown): string =>
   value === null || value === "" || value === "ok" || value === "fine" ? "muted" : `verdict verdict-${String(value).replace(/\W+/g, "-")}`;

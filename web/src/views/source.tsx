@@ -104,7 +104,7 @@ function Listing({ now, file, times, lines, stack }: ListingProps) {
           <tr>
             {timed && <th class="number" title="Time of all instructions with the line in their stack">total</th>}
             {timed && <th class="number" title="Time of the instructions of which it is the one innermost line">self</th>}
-            {now.numerics && <th class="number" title={`Worst ${now.numerics.metric} at the line`}>{now.numerics.metric}</th>}
+            {now.numerics && <th class="number" title={visible(`Worst ${now.numerics.metric} at the line`)}>{visible(now.numerics.metric)}</th>}
             <th class="number">line</th>
             <th title={visible(file.path)}><Text text={file.path} end /></th>
           </tr>

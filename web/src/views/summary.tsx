@@ -85,10 +85,10 @@ function Files({ files }: { files: FileFact[] }) {
         <tbody>
           {files.map((file) => (
             <tr key={file.role + file.name}>
-              <td class="muted">{file.role}</td>
+              <td class="muted">{visible(file.role)}</td>
               <td><Text text={file.name} /></td>
               <td class="number"><Figure text={formatBytes(file.bytes)} value={file.bytes} /></td>
-              <td class="mono muted" title={file.sha256 ? `SHA-256 ${file.sha256}` : undefined}>{file.sha256 ? `${file.sha256.slice(0, 12)}…` : ""}</td>
+              <td class="mono muted" title={file.sha256 ? visible(`SHA-256 ${file.sha256}`) : undefined}>{file.sha256 ? visible(`${file.sha256.slice(0, 12)}…`) : ""}</td>
             </tr>
           ))}
         </tbody>
