@@ -85,7 +85,6 @@ def test_the_instructions_are_those_of_the_profile(
     assert float(shown[total]["avg"]) == float(MS(inspector.trace.profiles()[0].total).mean())
     assert page.failures == []
     assert all(url.startswith(("file:", "data:", "blob:")) for url in requests), requests
-    screenshot(page, "report-events")
 
 
 def test_all_events_are_those_of_to_dataframe(page: Any, report: str, inspector: Inspector) -> None:
@@ -111,10 +110,13 @@ def test_one_selection_for_all_views(page: Any, report: str, inspector: Inspecto
 
     details = page.wait_for_selector('[data-testid="details"]').inner_text()
     assert f"{Path(line.file).name}:{line.line}" in details or str(line) in details
+    screenshot(page, "report-events")
     page.click('[data-testid="tab-graph"]')
     page.wait_for_selector('[data-testid="graph-card-avg"]')
+    page.wait_for_selector('[data-testid="graph-drawn"]', state="attached")
     shown = page.get_attribute('[data-testid="graph-card-avg"]', "data-value")
     assert float(shown) == float(MS(profile.rows[row].ticks).mean())
+    page.wait_for_timeout(500)
     screenshot(page, "report-graph")
     assert page.url.endswith(f"#run0/graph/0/row-0-{row}")
     assert page.failures == []
