@@ -69,7 +69,7 @@ describe("the words of a graph", () => {
 
   it("are found by name, op, weight and handle", () => {
     expect(searchItems(model, "RELU")).toEqual([3]);
-    expect(searchItems(model, "block")).toEqual([1, 5]);
+    expect(searchItems(model, "block")).toEqual([5, 1]);
     expect(searchItems(model, "#7")).toEqual([2]);
     expect(searchItems(model, "  ")).toEqual([]);
     expect(searchItems(model, "nothing")).toEqual([]);

@@ -81,6 +81,26 @@ describe("edges at the boxes' borders", () => {
     expect(meets(drawing, 4, 5)).toBe(true);
   });
 
+  it("reach an open box at its ports, which stand where its layout has them", () => {
+    const wide = new LayoutEngine(
+      shapeOf({ nodes: [-1, -1, 0, 0, 0, 0], boxes: [-1], edges: [[0, 2], [1, 3], [2, 4], [3, 5]] }),
+    );
+    const { pieces } = wide.layout({ open: new Set([6]), weights: false });
+    for (const source of [0, 1]) {
+      const outside = pieces.from.indexOf(source);
+      const port = Array.from(pieces.edges).flatMap((edge, at) => (edge === source ? [at] : []));
+      const inside = port
+        .map((at) => lastAtOrBefore(pieces.edgeStart, at))
+        .find((piece) => pieces.box[piece] === 6 && pieces.from[piece] === -1)!;
+      const end = pieces.pointStart[outside + 1]! - 2;
+      const start = pieces.pointStart[inside]!;
+      expect(pieces.points[end]).toBeCloseTo(pieces.points[start]!, 1);
+      expect(pieces.points[end + 1]).toBeCloseTo(pieces.points[start + 1]!, 1);
+      // The last step is level with nothing: it comes from above.
+      expect(pieces.points[end - 1]).toBeLessThan(pieces.points[end + 1]! - 5);
+    }
+  });
+
   it("carry the edges of the graph that they stand for", () => {
     const drawing = engine.layout({ open: new Set(), weights: false });
     expect([...drawing.pieces.edges].sort()).toEqual([1, 2]);
@@ -193,3 +213,11 @@ describe("speed", () => {
     }
   });
 });
+
+function lastAtOrBefore(starts: Int32Array, at: number): number {
+  let last = 0;
+  starts.forEach((start, index) => {
+    if (start <= at && index < starts.length - 1) last = index;
+  });
+  return last;
+}

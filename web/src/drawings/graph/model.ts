@@ -155,22 +155,25 @@ function words(text: string): string {
   return text.length > LONGEST_WORDS ? `${seen}…` : seen;
 }
 
-/** Items whose name, op, label, weight or "#handle" holds the text, nodes first. */
+/** Items whose name, op, label, weight or "#handle" holds the text: nodes, boxes, weights. */
 export function searchItems(model: GraphModel, text: string, most = 2000): number[] {
   const wanted = text.trim().toLowerCase();
   if (wanted === "") return [];
   const { doc } = model;
   const found: number[] = [];
+  const weights: number[] = [];
   const holds = (...texts: (string | null)[]): boolean =>
     texts.some((one) => one !== null && one.toLowerCase().includes(wanted));
   doc.nodes.forEach((node, index) => {
     const handle = node.handle === null ? null : `#${node.handle}`;
-    if (holds(node.name, node.op, node.weight) || handle === wanted) found.push(index);
+    if (holds(node.name, node.op, node.weight) || handle === wanted) {
+      (model.shape.weight[index] ? weights : found).push(index);
+    }
   });
   doc.groups.forEach((group, index) => {
     if (holds(group.label, group.type, group.name)) found.push(doc.nodes.length + index);
   });
-  return found.slice(0, most);
+  return [...found, ...weights].slice(0, most);
 }
 
 /** "encoder.layer.0 › self › add_12", for lists and descriptions. */

@@ -7,6 +7,7 @@ import { BOX_HEAD } from "../layout/engine";
 import { inkOn } from "../scale";
 import type { GraphModel } from "./model";
 import { paintPieces } from "./paint_pieces";
+import { kindOf, shadeOf } from "./shade";
 
 /** The window on the drawing: a point p of it is seen at p * k + (x, y). */
 export interface View {
@@ -90,13 +91,6 @@ function paintBox(pen: CanvasRenderingContext2D, scene: Scene, view: View, index
   outline(pen, drawing, index, view.k > 0.25 ? 7 : 0);
   pen.fill();
   pen.stroke();
-}
-
-/** Deeper boxes stand out from those around them. */
-function shadeOf({ palette, model }: Scene, item: number): string {
-  const depth = model.tree.depth[item]! - 1;
-  const last = palette.box.length - 1;
-  return palette.box[depth <= last ? depth : last - ((depth - last) % 2)]!;
 }
 
 function paintHead(pen: CanvasRenderingContext2D, scene: Scene, view: View, index: number): void {
@@ -281,8 +275,10 @@ function paintRings(
     const item = drawing.items[index]!;
     const many = marks.selected.get(index);
     if (many === undefined && !marks.found.has(index) && marks.hovered !== index) continue;
+    // Open boxes are large: a thin ring is seen well.
+    const thin = drawing.isOpen[index] || (many === undefined && marks.hovered === index);
     const held = many !== undefined && item >= model.tree.nodeCount && !drawing.isOpen[index];
-    pen.lineWidth = many === undefined && marks.hovered === index ? width * 0.6 : width;
+    pen.lineWidth = thin ? width * 0.6 : width;
     pen.strokeStyle = many === undefined && marks.found.has(index) ? palette.found : palette.accent;
     // Selected nodes in a closed box: its ring is broken.
     pen.setLineDash(held ? [6 / Math.min(1, view.k), 4 / Math.min(1, view.k)] : []);
@@ -306,9 +302,4 @@ function outline(
   const h = drawing.h[index]! + 2 * around;
   if (radius > 0) pen.roundRect(x, y, w, h, radius + around / 2);
   else pen.rect(x, y, w, h);
-}
-
-function kindOf(model: GraphModel, item: number): "module" | "delegate" | "branch" {
-  const kind = model.doc.groups[item - model.tree.nodeCount]?.kind;
-  return kind === "delegate" || kind === "branch" ? kind : "module";
 }

@@ -5,6 +5,7 @@ import type { TextFitter } from "../canvas";
 import type { DrawnPieces } from "../layout/engine";
 import { edgeLabel } from "./model";
 import type { GraphModel } from "./model";
+import { shadeOf } from "./shade";
 import type { Scene, View } from "./paint";
 
 const LABELS_FROM = 0.85;
@@ -161,10 +162,11 @@ function paintLabels(
   pen.textBaseline = "middle";
   const taken: [left: number, top: number, right: number][] = [];
   const { near } = scene.marks;
+  const openBoxes = new Set(drawing.items.filter((_, index) => drawing.isOpen[index]));
   const order = [...seen.filter((piece) => near.has(piece)), ...seen.filter((piece) => !near.has(piece))];
   for (const piece of order) {
-    // Each edge is labelled once, on its last piece, if there is room.
-    if (pieces.to[piece]! < 0) continue;
+    // Each edge is labelled once, where it ends at what is seen of its reader, if there is room.
+    if (pieces.to[piece]! < 0 || openBoxes.has(pieces.to[piece]!)) continue;
     const text = pieceLabel(model, pieces, piece);
     if (text === "") continue;
     const [x, y] = labelPlace(pieces, piece);
@@ -174,7 +176,8 @@ function paintLabels(
     if (taken.some(([l, t, r]) => Math.abs(t - y) < 13 && left < r && l < left + width)) continue;
     taken.push([left, y, left + width]);
     pen.globalAlpha = 0.88;
-    pen.fillStyle = palette.ground;
+    const box = pieces.box[piece]!;
+    pen.fillStyle = box === model.tree.root ? palette.ground : shadeOf(scene, box);
     pen.fillRect(x - width / 2, y - 6.5, width, 13);
     pen.globalAlpha = 1;
     pen.fillStyle = palette.faint;
@@ -196,8 +199,10 @@ export function pieceLabel(model: GraphModel, pieces: DrawnPieces, piece: number
 
 /** In the gap above the reader. */
 function labelPlace(pieces: DrawnPieces, piece: number): [number, number] {
-  const end = pieces.pointStart[piece + 1]! - 2;
   const { points } = pieces;
+  let end = pieces.pointStart[piece + 1]! - 2;
+  // The last step may be no more than the way along a rank.
+  while (end - 2 > pieces.pointStart[piece]! && Math.abs(points[end + 1]! - points[end - 1]!) < 8) end -= 2;
   return [
     points[end]! + (points[end - 2]! - points[end]!) * 0.3,
     points[end + 1]! + (points[end - 1]! - points[end + 1]!) * 0.42,

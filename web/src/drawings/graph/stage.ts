@@ -24,6 +24,8 @@ const LARGEST = 4;
 const READABLE = 0.65;
 const MARGIN = 24;
 const GLIDE = 260;
+/** The page has its new shape after a selection, in milliseconds. */
+const SETTLED = 600;
 
 export class Stage {
   readonly view: View = { k: 1, x: 0, y: 0, width: 1, height: 1 };
@@ -33,6 +35,9 @@ export class Stage {
   private readonly frame = onFrame(() => this.draw());
   private readonly watch: ResizeObserver;
   private glide = 0;
+  /** Whether the last click opened or closed a box. */
+  private toggled = false;
+  private goal: { k: number; x: number; y: number; since: number } | null = null;
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
@@ -140,6 +145,7 @@ export class Stage {
   /** To a scale with a point of the drawing in the middle; its place holds when the window changes. */
   private goTo(k: number, middleX: number, middleY: number, gently: boolean): void {
     cancelAnimationFrame(this.glide);
+    this.goal = { k, x: middleX, y: middleY, since: performance.now() };
     const from = { k: this.view.k, ...this.middle() };
     const start = performance.now();
     const still = !gently || matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -166,12 +172,12 @@ export class Stage {
 
   private resize(): void {
     const { width, height } = this.canvas.getBoundingClientRect();
-    const { x, y } = this.middle();
-    const first = this.view.width <= 1;
     this.view.width = Math.max(1, width);
     this.view.height = Math.max(1, height);
-    // A glide goes on to its own place in the new window.
-    if (!first && this.glide === 0) this.place(this.view.k, x, y);
+    // What a selection brought to the middle stays there when its details open beside; else nothing
+    // moves under the pointer, so that a second click meets what the first one did.
+    const { goal } = this;
+    if (goal && this.glide === 0 && performance.now() - goal.since < SETTLED) this.place(goal.k, goal.x, goal.y);
     this.frame.ask();
     this.events.moved(this.view);
   }
@@ -183,6 +189,7 @@ export class Stage {
   }
 
   private stopGlide(): void {
+    this.goal = null;
     cancelAnimationFrame(this.glide);
     this.glide = 0;
   }
@@ -191,17 +198,17 @@ export class Stage {
     const at = this.pointOf(event);
     const index = this.hit(at);
     const isBox = index >= 0 && this.isBox(index);
-    if (isBox && onSign(this.scene!, index, this.view, at.x, at.y)) {
-      // The second click of a double click would undo the first.
-      if (event.detail < 2) this.events.toggle(index);
-    } else this.events.click(index);
+    // The second click of a double click belongs to the first, whatever is under it now.
+    if (event.detail > 1) return;
+    this.toggled = isBox && onSign(this.scene!, index, this.view, at.x, at.y);
+    if (this.toggled) this.events.toggle(index);
+    else this.events.click(index);
   };
 
   private readonly onDouble = (event: MouseEvent): void => {
     const at = this.pointOf(event);
     const index = this.hit(at);
-    if (index < 0 || !this.isBox(index)) return;
-    if (!onSign(this.scene!, index, this.view, at.x, at.y)) this.events.toggle(index);
+    if (index >= 0 && this.isBox(index) && !this.toggled) this.events.toggle(index);
   };
 
   private readonly onMove = (event: PointerEvent): void => {

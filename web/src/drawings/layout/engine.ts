@@ -290,14 +290,21 @@ class PieceList {
       else if (boxes.has(from)) {
         const far = to < 0 ? local.outPorts[-1 - piece.to]! : to;
         const offset = portOffset(boxes.get(from)!, locals.get(from)!, "out", far);
-        if (offset !== null) route[0]! += offset;
+        if (offset !== null) {
+          // With the point below it, where the rank ends.
+          route[0]! += offset;
+          route[2]! += offset;
+        }
       }
       const end = route.length - 2;
       if (to < 0) route[end + 1] = boxBottom;
       else if (boxes.has(to)) {
         const far = from < 0 ? local.inPorts[-1 - piece.from]! : from;
         const offset = portOffset(boxes.get(to)!, locals.get(to)!, "in", far);
-        if (offset !== null) route[end]! += offset;
+        if (offset !== null) {
+          route[end]! += offset;
+          route[end - 2]! += offset;
+        }
       }
       this.box.push(box);
       this.from.push(from);
@@ -328,6 +335,7 @@ function pushStraightened(points: number[], route: number[]): void {
     const inside = at > 0 && at < route.length - 2;
     const x = route[at]!;
     if (inside && Math.abs(route[at - 2]! - x) < 0.5 && Math.abs(route[at + 2]! - x) < 0.5) continue;
+    if (inside && Math.abs(route[at + 2]! - x) + Math.abs(route[at + 3]! - route[at + 1]!) < 1) continue;
     points.push(x, route[at + 1]!);
   }
 }

@@ -295,7 +295,7 @@ function settle(
     const pull = (other: number): void => {
       // Long edges want to be straight; items stand below items, not below edges that pass.
       const bends = Number(graph.isBend[vertex]) + Number(graph.isBend[other]);
-      const force = bends === 2 ? 8 : bends === 1 ? 0.1 : 1;
+      const force = bends === 2 ? 8 : bends === 1 ? 0.001 : 1;
       sum += force * x[other]!;
       weight += force;
     };
