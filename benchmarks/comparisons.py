@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.datasets import compared, evaluated
+from benchmarks.debugger import completed, started, stepped
 from benchmarks.report import painted, written
 from benchmarks.running import large_debug_buffer, overhead
 from benchmarks.side import Cost, measured, process
@@ -124,6 +125,13 @@ def comparisons() -> dict[str, Comparison | Limit]:
         "report_painted": Limit(
             "first content of that report in headless Chromium, from opening the file", 2, painted
         ),
+        "etdb_start": Limit(
+            "CPU of `etdb`, the whole process: BERT base, XNNPACK, at its first operator",
+            1,
+            started,
+        ),
+        "etdb_step": Limit("`etdb`: a step, a BERT of 4 layers on portable kernels", 0.01, stepped),
+        "etdb_complete": Limit("`etdb`: a completion among 3,200 nodes", 0.1, completed),
         "help": Limit("CPU of `etscope --help` above `python -c pass`", 0.1, _help),
         "open_20k": Limit("`Inspector(etdump)`, 20,000 events", None, lambda: _ours("large_20k")),
         "open_200k": Limit("`Inspector(etdump)`, 200,000 events", None, lambda: _ours("large")),
