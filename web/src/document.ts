@@ -183,12 +183,16 @@ export interface GraphGroup {
 }
 
 export interface Measure {
-  /** "avg", "p50", "p90", "min", "max", "first", "memory", "error" */
+  /**
+   * "avg", "p50", "p90", "min", "max", "first" (times), "memory" (bytes of the results), "live"
+   * (planned bytes alive meanwhile), "error" (to the reference), "local_error" (the node's own).
+   * Of a group: the sum of times and bytes, the largest "live", the worst error.
+   */
   key: string;
   title: string;
   unit: string | null;
   kind: Kind;
-  /** For "error": whether larger is worse (mse) or better (sqnr). */
+  /** For errors: whether larger is worse (mse) or better (sqnr). */
   largerIsWorse: boolean;
   nodes: (number | string | null)[];
   groups: (number | string | null)[];
@@ -240,9 +244,13 @@ export interface Memory {
   values: TableDoc;
 }
 
-/** One or a few runs of the dump as they happened. */
+/**
+ * A few runs of the dump as they happened: loading, and of each method the first, the median and the
+ * slowest. A run is a track without spans of its own, with the tracks of its clocks below it; each
+ * run's spans start at 0, so that runs can be compared.
+ */
 export interface Timeline {
-  /** Runs shown, as indices of the dump's runs; `start` is 0 at the first span. */
+  /** Which runs are shown, and what is left out. */
   note: string | null;
   tracks: { name: string; parent: number | null; note: string | null }[];
   names: string[];

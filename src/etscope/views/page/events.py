@@ -47,7 +47,7 @@ def events_document(
             name: column.tolist()
             for name, column in statistics_columns([event.perf_data for event in events]).items()
         },
-        "op_types": [list(event.op_types) for event in events],
+        "op_types": [_cut(event.op_types) for event in events],
         "delegate_debug_identifier": [_text(event.delegate_debug_identifier) for event in events],
         "stack_traces": [_stack_lines(event) for event in events],
         "module_hierarchy": [_modules(event) for event in events],
