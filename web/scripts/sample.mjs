@@ -6,7 +6,10 @@ import { createServer } from "vite";
 
 const [out] = process.argv.slice(2);
 if (!out) throw new Error("usage: node scripts/sample.mjs OUT.html");
-const page = await readFile(new URL("../../src/etscope/views/page/_built/page.html", import.meta.url), "utf8");
+const page = await readFile(
+  new URL("../../src/etscope/views/page/_built/page.html", import.meta.url),
+  "utf8",
+);
 const server = await createServer({ server: { middlewareMode: true, ws: false }, logLevel: "error" });
 const { sampleText } = await server.ssrLoadModule("/test/sample.ts");
 const data = (await sampleText()).replaceAll("<", "\\u003c");

@@ -13,7 +13,18 @@ import { reports, stale } from "./load";
 import { Details } from "./parts/details";
 import { Failure } from "./parts/failure";
 import { Select } from "./parts/toolbar";
-import { doc, methodIndex, run, runIndex, selection, showMethod, showRun, tab, TABS, type TabName } from "./store";
+import {
+  doc,
+  methodIndex,
+  run,
+  runIndex,
+  selection,
+  showMethod,
+  showRun,
+  tab,
+  TABS,
+  type TabName,
+} from "./store";
 import { theme, toggleTheme } from "./theme";
 import { Compare } from "./views/compare";
 import { Events } from "./views/events";
@@ -34,10 +45,18 @@ export function App(props: AppProps) {
       <Header {...props} />
       <Tabs now={now} />
       <div class="content" style={{ "--details": `${detailsWidth.value}px` }}>
-        <main id="view" data-tab={tab.value}><View key={`${tab.value}${now.id}`} now={now} /></main>
+        <main id="view" data-tab={tab.value}>
+          <View key={`${tab.value}${now.id}`} now={now} />
+        </main>
         {selection.value !== null && tab.value !== "summary" && (
           <>
-            <div class="divider" role="separator" aria-orientation="vertical" title="Drag to change the width" onPointerDown={drag} />
+            <div
+              class="divider"
+              role="separator"
+              aria-orientation="vertical"
+              title="Drag to change the width"
+              onPointerDown={drag}
+            />
             <Details />
           </>
         )}
@@ -66,7 +85,9 @@ function Header({ report }: AppProps) {
   const methods = run.value.methods;
   return (
     <header class="top">
-      <span class="brand" title={visible(doc.value.generator)}>etscope</span>
+      <span class="brand" title={visible(doc.value.generator)}>
+        etscope
+      </span>
       {reports.value.length > 1 ? (
         <Select
           label="Report"
@@ -76,20 +97,52 @@ function Header({ report }: AppProps) {
           testId="report-select"
         />
       ) : (
-        <h1 title={visible(title)}><bdi dir="ltr">{visible(title)}</bdi></h1>
+        <h1 title={visible(title)}>
+          <bdi dir="ltr">{visible(title)}</bdi>
+        </h1>
       )}
       {stale.value !== null && (
-        <span class="badge bad" role="status" title={visible(stale.value)}>changed, but cannot be read</span>
+        <span class="badge bad" role="status" title={visible(stale.value)}>
+          changed, but cannot be read
+        </span>
       )}
       <span class="spacer" />
       {runs.length > 1 && (
-        <Select label="Run" value={String(Math.min(runIndex.value, runs.length - 1))} options={runs.map((one, at) => [String(at), visible(one.name)] as const)} onChange={(at) => showRun(Number(at))} testId="run-select" />
+        <Select
+          label="Run"
+          value={String(Math.min(runIndex.value, runs.length - 1))}
+          options={runs.map((one, at) => [String(at), visible(one.name)] as const)}
+          onChange={(at) => showRun(Number(at))}
+          testId="run-select"
+        />
       )}
       {methods.length > 1 && (
-        <Select label="Method" value={String(methodIndex.value)} options={methods.map((one, at) => [String(at), visible(one.name)] as const)} onChange={(at) => showMethod(Number(at))} testId="method-select" />
+        <Select
+          label="Method"
+          value={String(methodIndex.value)}
+          options={methods.map((one, at) => [String(at), visible(one.name)] as const)}
+          onChange={(at) => showMethod(Number(at))}
+          testId="method-select"
+        />
       )}
-      <button class="icon" data-testid="theme" onClick={toggleTheme} aria-label={theme.value === "dark" ? "Light colours" : "Dark colours"} title="Dark or light (d)">{theme.value === "dark" ? "☀" : "☾"}</button>
-      <button class="icon" aria-label="Keyboard" title="Keyboard (?)" aria-expanded={helpShown.value} onClick={() => (helpShown.value = !helpShown.value)}>?</button>
+      <button
+        class="icon"
+        data-testid="theme"
+        onClick={toggleTheme}
+        aria-label={theme.value === "dark" ? "Light colours" : "Dark colours"}
+        title="Dark or light (d)"
+      >
+        {theme.value === "dark" ? "☀" : "☾"}
+      </button>
+      <button
+        class="icon"
+        aria-label="Keyboard"
+        title="Keyboard (?)"
+        aria-expanded={helpShown.value}
+        onClick={() => (helpShown.value = !helpShown.value)}
+      >
+        ?
+      </button>
     </header>
   );
 }
@@ -175,7 +228,16 @@ function Help() {
       <div class="help" role="dialog" aria-label="Keyboard" onClick={(event) => event.stopPropagation()}>
         <h2>Keyboard</h2>
         <table class="help-table">
-          <tbody>{KEY_HELP.map(([keys, what]) => <tr key={keys}><td><kbd>{keys}</kbd></td><td>{what}</td></tr>)}</tbody>
+          <tbody>
+            {KEY_HELP.map(([keys, what]) => (
+              <tr key={keys}>
+                <td>
+                  <kbd>{keys}</kbd>
+                </td>
+                <td>{what}</td>
+              </tr>
+            ))}
+          </tbody>
         </table>
         <p class="muted">The address holds what is shown and selected: a link leads to the same place.</p>
       </div>

@@ -45,7 +45,9 @@ export function compare(a: Side, b: Side, statistic: Statistic): Comparison {
     return { one, other, difference, verdict: verdictOf(pair, difference, noise[at]!) };
   });
   const text = (name: string): Cell[] =>
-    pairs.map(({ a: one, b: other }) => cellOf(a.method.rows, name, one) ?? cellOf(b.method.rows, name, other));
+    pairs.map(
+      ({ a: one, b: other }) => cellOf(a.method.rows, name, one) ?? cellOf(b.method.rows, name, other),
+    );
   const columns: [Column, Cell[]][] = [
     [column("event", "event", "text", null, 0), text("event")],
     [column("verdict", "verdict", "text", null, 0), cells.map((cell) => cell.verdict)],
@@ -125,8 +127,18 @@ function cellOf(table: TableDoc, name: string, row: number | null): Cell {
   return row === null ? null : (table.values[name]?.[row] ?? null);
 }
 
-const column = (name: string, title: string, kind: Column["kind"], unit: string | null, priority: number): Column => ({
-  name, title, kind, unit, priority,
+const column = (
+  name: string,
+  title: string,
+  kind: Column["kind"],
+  unit: string | null,
+  priority: number,
+): Column => ({
+  name,
+  title,
+  kind,
+  unit,
+  priority,
 });
 
 const isTotal = (table: TableDoc, row: number | null): boolean =>
@@ -144,7 +156,12 @@ function joined(a: TableDoc, b: TableDoc): Pair[] {
     Map<number, number[]>,
   ];
   const pairs: Pair[] = [];
-  for (const [one, other] of matched(a, treeA.map((n) => n.row), b, treeB.map((n) => n.row))) {
+  for (const [one, other] of matched(
+    a,
+    treeA.map((n) => n.row),
+    b,
+    treeB.map((n) => n.row),
+  )) {
     pairs.push({ a: one, b: other, depth: 0 });
     const belowA = (one === null ? undefined : heldA.get(one)) ?? [];
     const belowB = (other === null ? undefined : heldB.get(other)) ?? [];

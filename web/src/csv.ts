@@ -5,9 +5,7 @@ import type { Cell, Column, TableDoc } from "./document";
 
 /** `rows` of `table`, with the named columns or all. */
 export function toCsv(table: TableDoc, rows: readonly number[], names?: readonly string[]): string {
-  const columns = names
-    ? table.columns.filter((column) => names.includes(column.name))
-    : table.columns;
+  const columns = names ? table.columns.filter((column) => names.includes(column.name)) : table.columns;
   const lines = [columns.map((column) => field(keyOf(column)))];
   for (const row of rows) {
     lines.push(columns.map((column) => field(table.values[column.name]![row] ?? null)));
@@ -31,8 +29,7 @@ function field(value: Cell): string {
 const inert = (text: string): string =>
   /^[=+\-@\t\r]/.test(text) && !/^-?Infinity$/.test(text) ? `'${text}` : text;
 
-const quoted = (text: string): string =>
-  /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+const quoted = (text: string): string => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
 /** Offer `text` to the reader as a file. */
 export function download(name: string, text: string): void {

@@ -176,7 +176,9 @@ function unknownColumn(name: string, table: TableDoc): FilterError {
 /** A word is looked for in all texts and identifiers, not among measured numbers. */
 function anywhere(word: string, table: TableDoc): RowTest {
   const test = textTest(word, false);
-  const columns = table.columns.filter((column) => holdsText(table, column)).map((column) => textsOf(table, column));
+  const columns = table.columns
+    .filter((column) => holdsText(table, column))
+    .map((column) => textsOf(table, column));
   return (row) => columns.some((texts) => test(texts[row] ?? ""));
 }
 
@@ -228,7 +230,10 @@ function matching(table: TableDoc, key: string, columns: Column[], pattern: stri
 function textTest(pattern: string, globs: boolean): (text: string) => boolean {
   const wanted = pattern.toLowerCase();
   if (!globs || !/[*?]/.test(wanted)) return (text) => text.includes(wanted);
-  const source = wanted.replace(/[.+^${}()|[\]\\]/g, "\\$&").replaceAll("*", "[^]*").replaceAll("?", "[^]");
+  const source = wanted
+    .replace(/[.+^${}()|[\]\\]/g, "\\$&")
+    .replaceAll("*", "[^]*")
+    .replaceAll("?", "[^]");
   const whole = new RegExp(`^${source}$`, "u");
   return (text) => {
     if (text === "") return false;
@@ -247,7 +252,13 @@ function numbersIn(value: Cell | undefined): number[] {
 }
 
 const BYTES: Record<string, number> = {
-  b: 1, kb: 1e3, mb: 1e6, gb: 1e9, kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30,
+  b: 1,
+  kb: 1e3,
+  mb: 1e6,
+  gb: 1e9,
+  kib: 2 ** 10,
+  mib: 2 ** 20,
+  gib: 2 ** 30,
 };
 
 function comparison(table: TableDoc, name: string, sign: string, text: string): RowTest {
@@ -286,10 +297,14 @@ const COMPARE: Record<string, (a: number, b: number) => boolean> = {
 };
 
 function quantity(text: string, column: Column): number {
-  const found = /^(-?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[+-]?\d+)?|-?inf(?:inity)?)\s*([a-zµ%]*)$/i.exec(text.trim());
+  const found = /^(-?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[+-]?\d+)?|-?inf(?:inity)?)\s*([a-zµ%]*)$/i.exec(
+    text.trim(),
+  );
   if (!found) throw new FilterError(`"${text}" is not a number to compare ${column.name} with`);
   const number = /inf/i.test(found[1]!)
-    ? found[1]!.startsWith("-") ? -Infinity : Infinity
+    ? found[1]!.startsWith("-")
+      ? -Infinity
+      : Infinity
     : Number(found[1]!.replaceAll(",", ""));
   const unit = found[2]!.toLowerCase();
   if (unit === "") return number;

@@ -26,7 +26,12 @@ const GROUPINGS: readonly (Grouping & { columns: readonly string[]; none: string
   { key: "module", title: "module", columns: ["module", "module_hierarchy"], none: "(no module)" },
   { key: "module_type", title: "module type", columns: ["module_type"], none: "(no module type)" },
   { key: "source", title: "source line", columns: ["source", "stack_traces"], none: "(no source line)" },
-  { key: "delegate", title: "delegate", columns: ["backend", "delegate_backend_name"], none: "(not delegated)" },
+  {
+    key: "delegate",
+    title: "delegate",
+    columns: ["backend", "delegate_backend_name"],
+    none: "(not delegated)",
+  },
 ];
 
 // Columns whose sum over rows means something. Percentiles, extremes and deviations do not add up.
@@ -36,7 +41,10 @@ export const isAdditive = (name: string): boolean => ADDITIVE.has(name);
 
 /** The groupings that `table` has a column for. */
 export function groupingsOf(table: TableDoc): Grouping[] {
-  return GROUPINGS.filter((one) => columnOf(table, one.columns) !== undefined).map(({ key, title }) => ({ key, title }));
+  return GROUPINGS.filter((one) => columnOf(table, one.columns) !== undefined).map(({ key, title }) => ({
+    key,
+    title,
+  }));
 }
 
 /**
@@ -66,11 +74,13 @@ export function groupRows(
     current.heads.push(row);
     current.rows.push(row);
   }
-  const groups = [...gathered].map(([label, { heads, rows }]): Group => ({
-    label,
-    rows,
-    sums: { ...sumsOf(table, heads), "#": heads.length },
-  }));
+  const groups = [...gathered].map(
+    ([label, { heads, rows }]): Group => ({
+      label,
+      rows,
+      sums: { ...sumsOf(table, heads), "#": heads.length },
+    }),
+  );
   return groups.sort(groupOrder(sorting));
 }
 

@@ -78,7 +78,9 @@ export function lineErrors(numerics: Numerics | null): Map<number, number> {
 /** The metric of each row of the numerics' table. */
 export function errorsOf(numerics: Numerics): (number | null)[] {
   const { values, columns } = numerics.table;
-  const name = ["total", numerics.metric, "error"].find((one) => columns.some((column) => column.name === one));
+  const name = ["total", numerics.metric, "error"].find((one) =>
+    columns.some((column) => column.name === one),
+  );
   return name === undefined ? [] : values[name]!.map((value) => asNumber(value));
 }
 
@@ -111,9 +113,13 @@ export function filesOf(run: Run, times: ReadonlyMap<number, LineTimes>): FileLi
     return { file, path: run.source.files[file] ?? "?", self, functions };
   });
   return files.sort(
-    (a, b) => b.self - a.self || Number(isLibrary(a.path)) - Number(isLibrary(b.path)) || a.path.localeCompare(b.path),
+    (a, b) =>
+      b.self - a.self ||
+      Number(isLibrary(a.path)) - Number(isLibrary(b.path)) ||
+      a.path.localeCompare(b.path),
   );
 }
 
 /** Whether a file is installed rather than the user's own. */
-const isLibrary = (path: string): boolean => /[\\/](site-packages|dist-packages|python3\.\d+)[\\/]/.test(path);
+const isLibrary = (path: string): boolean =>
+  /[\\/](site-packages|dist-packages|python3\.\d+)[\\/]/.test(path);

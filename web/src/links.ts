@@ -159,19 +159,13 @@ function modulesRows(run: Run, methodIndex: number, module: number): Set<RowKey>
 function nodesOfModule(graph: GraphDoc, path: string): Set<number> {
   const inside = new Set<number>();
   graph.groups.forEach((group, index) => {
-    const below =
-      group.kind === "module" && (group.label === path || group.label.startsWith(path + "."));
+    const below = group.kind === "module" && (group.label === path || group.label.startsWith(path + "."));
     if (below || (group.parent !== null && inside.has(group.parent))) inside.add(index);
   });
-  return path === ""
-    ? new Set()
-    : nodesWhere(graph, (node) => node.group !== null && inside.has(node.group));
+  return path === "" ? new Set() : nodesWhere(graph, (node) => node.group !== null && inside.has(node.group));
 }
 
-function nodesWhere(
-  graph: GraphDoc,
-  keep: (node: GraphDoc["nodes"][number]) => boolean,
-): Set<number> {
+function nodesWhere(graph: GraphDoc, keep: (node: GraphDoc["nodes"][number]) => boolean): Set<number> {
   const found = new Set<number>();
   graph.nodes.forEach((node, index) => {
     if (keep(node)) found.add(index);

@@ -152,7 +152,8 @@ export function cumulated(table: TableDoc, rows: readonly number[]): Cell[] {
 }
 
 export const hasValues = (values: readonly Cell[] | undefined): boolean =>
-  values?.some((value) => value !== null && value !== "" && !(Array.isArray(value) && !value.length)) ?? false;
+  values?.some((value) => value !== null && value !== "" && !(Array.isArray(value) && !value.length)) ??
+  false;
 
 export function median(numbers: readonly number[]): number | null {
   if (!numbers.length) return null;

@@ -111,9 +111,12 @@ test("100,000 rows are filtered at once", () => {
   const count = 100_000;
   const long: TableDoc = {
     ...table,
-    values: Object.fromEntries(table.columns.map(({ name }) => [
-      name, Array.from({ length: count }, (_, row) => table.values[name]![row % 5]!),
-    ])),
+    values: Object.fromEntries(
+      table.columns.map(({ name }) => [
+        name,
+        Array.from({ length: count }, (_, row) => table.values[name]![row % 5]!),
+      ]),
+    ),
     depth: Array.from({ length: count }, (_, row) => table.depth![row % 5]!),
   };
   const start = performance.now();

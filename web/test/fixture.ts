@@ -4,21 +4,29 @@
 import {
   SCHEMA,
   type Cell,
-  type Column,
   type GraphDoc,
   type GraphNode,
-  type Kind,
   type Measure,
-  type Memory,
   type Method,
   type ModuleNode,
-  type Numerics,
   type ReportDocument,
   type Run,
-  type SourceDoc,
-  type TableDoc,
-  type Timeline,
 } from "../src/document";
+import {
+  deviation,
+  makeMemory,
+  makeNumerics,
+  makeTimeline,
+  mean,
+  median,
+  quantile,
+  random,
+  SOURCE,
+  stackTo,
+  table,
+  UNIT,
+  type ColumnOf,
+} from "./fixture_parts";
 
 export interface FixtureOptions {
   /** Rows of the table of all events. */
@@ -32,22 +40,17 @@ export interface FixtureOptions {
 /** Text that would do harm if it were ever taken for markup, or turn the line around. */
 export const HOSTILE = "<script>document.title='hacked'</script>\u202Eevil\u0007\u0000";
 
-const UNIT = "ms";
-
 /** Two runs of a model of `blocks` blocks, the second somewhat slower, with all that a page can show. */
 export function fixture(options: FixtureOptions = {}): ReportDocument {
   return {
     schema: SCHEMA,
     title: "tiny transformer · two dumps",
     generator: "etscope 0.1.0",
-    runs: [
-      makeRun("run0", "timing.etdp", 1, options),
-      makeRun("run1", "timing-after.etdp", 1.12, options),
-    ],
+    runs: [makeRun("run0", "timing.etdp", 1, options), makeRun("run1", "timing-after.etdp", 1.12, options)],
   };
 }
 
-interface Step {
+export interface Step {
   event: string;
   op: string;
   module: string;
@@ -71,13 +74,25 @@ const BLOCK: [string, string, string, string, number, number, string | null][] =
 ];
 
 function makeSteps(blocks: number): Step[] {
-  const steps: Step[] = [step("native_call_embedding.out", "aten.embedding", "embed", "Embedding", 0.01, 0, 0, 0, null)];
+  const steps: Step[] = [
+    step("native_call_embedding.out", "aten.embedding", "embed", "Embedding", 0.01, 0, 0, 0, null),
+  ];
   for (let block = 0; block < blocks; block++) {
     for (const [event, op, module, type, mean, line, backend] of BLOCK) {
       const path = module ? `blocks.${block}.${module}` : `blocks.${block}`;
       const inside = backend === "x";
       steps.push(
-        step(event, op, path, type || "Block", mean, line - 1, inside ? 1 : 0, steps.length, inside ? "XnnpackBackend" : backend),
+        step(
+          event,
+          op,
+          path,
+          type || "Block",
+          mean,
+          line - 1,
+          inside ? 1 : 0,
+          steps.length,
+          inside ? "XnnpackBackend" : backend,
+        ),
       );
     }
   }
@@ -86,8 +101,15 @@ function makeSteps(blocks: number): Step[] {
 }
 
 function step(
-  event: string, op: string, module: string, type: string, mean: number, line: number, depth: number,
-  handle: number, backend: string | null,
+  event: string,
+  op: string,
+  module: string,
+  type: string,
+  mean: number,
+  line: number,
+  depth: number,
+  handle: number,
+  backend: string | null,
 ): Step {
   return { event, op, module, type, line, mean, depth, handle, backend };
 }
@@ -105,8 +127,18 @@ function makeRun(id: string, name: string, factor: number, options: FixtureOptio
     name,
     unit: UNIT,
     files: [
-      { role: "dump", name, bytes: 83_032, sha256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" },
-      { role: "record", name: "etrecord.bin", bytes: 2_517_401, sha256: "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752" },
+      {
+        role: "dump",
+        name,
+        bytes: 83_032,
+        sha256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+      },
+      {
+        role: "record",
+        name: "etrecord.bin",
+        bytes: 2_517_401,
+        sha256: "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752",
+      },
       { role: "program", name: "program.pte", bytes: 2_402_118, sha256: null },
     ],
     notes: ["Runs of forward cannot be told from those of prefill: modules and lines are those of forward."],
@@ -151,15 +183,6 @@ function byOp(steps: Step[], factor: number): ColumnOf[] {
   ];
 }
 
-/** As `Math.random`, the same every time. */
-function random(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state * 1664525 + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
-}
-
 function makeMethod(steps: Step[], graphs: GraphDoc[], factor: number, options: FixtureOptions): Method {
   const runs = options.samples ?? 40;
   const next = random(7 * factor);
@@ -169,7 +192,9 @@ function makeMethod(steps: Step[], graphs: GraphDoc[], factor: number, options: 
   // What is inside a delegate cannot take longer than the call.
   const undivided = steps.map((one, row) => (one.depth ? -1 : row)).filter((row) => row >= 0);
   const unaccounted = Array.from({ length: runs }, () => 0.05 + 0.01 * next());
-  const totals = unaccounted.map((rest, at) => undivided.reduce((sum, row) => sum + samples[row]![at]!, rest));
+  const totals = unaccounted.map((rest, at) =>
+    undivided.reduce((sum, row) => sum + samples[row]![at]!, rest),
+  );
   const all = [...samples, unaccounted, totals];
   const total = mean(totals);
   const stat = (of: (values: number[]) => number): number[] => all.map(of);
@@ -184,7 +209,16 @@ function makeMethod(steps: Step[], graphs: GraphDoc[], factor: number, options: 
   const rows = table("forward · 40 runs", [
     ["instruction", "int", null, text((one) => (one.depth ? null : undivided.indexOf(one.handle)))],
     ["event", "text", null, [...steps.map((one) => one.event), "unaccounted", "Method::execute"]],
-    ["kind", "text", null, [...steps.map((one) => (one.depth ? "delegate_event" : one.backend ? "delegate_call" : "kernel")), "unaccounted", "total"]],
+    [
+      "kind",
+      "text",
+      null,
+      [
+        ...steps.map((one) => (one.depth ? "delegate_event" : one.backend ? "delegate_call" : "kernel")),
+        "unaccounted",
+        "total",
+      ],
+    ],
     ["calls", "float", null, all.map(() => 1)],
     ["avg", "duration", UNIT, stat(mean)],
     ["p50", "duration", UNIT, stat(median)],
@@ -222,7 +256,10 @@ function makeMethod(steps: Step[], graphs: GraphDoc[], factor: number, options: 
       nodes: Object.fromEntries(
         graphs.map((graph) => [
           graph.key,
-          [...steps.map((one) => graph.nodes.flatMap((node, at) => (covers(one, node, steps) ? [at] : []))), ...none],
+          [
+            ...steps.map((one) => graph.nodes.flatMap((node, at) => (covers(one, node, steps) ? [at] : []))),
+            ...none,
+          ],
         ]),
       ),
       lines: [...steps.map((one) => [one.line]), ...none],
@@ -275,12 +312,18 @@ function makeModules(steps: Step[], samples: number[][]): ModuleNode[] {
     const parts = one.module.split(".");
     parts.forEach((_, at) => paths.add(parts.slice(0, at + 1).join(".")));
   }
-  const key = (path: string): string => path.split(".").map((part) => part.padStart(8, "0")).join(".");
+  const key = (path: string): string =>
+    path
+      .split(".")
+      .map((part) => part.padStart(8, "0"))
+      .join(".");
   const sorted = [...paths].sort((a, b) => (a === "" ? -1 : b === "" ? 1 : key(a) < key(b) ? -1 : 1));
   const time = (row: number): number => (steps[row]!.event === "DELEGATE_CALL" ? 0.1 : mean(samples[row]!));
   return sorted.map((path) => {
     const rows = steps.flatMap((one, row) => (one.module === path ? [row] : []));
-    const below = steps.flatMap((one, row) => (path === "" || one.module === path || one.module.startsWith(path + ".") ? [row] : []));
+    const below = steps.flatMap((one, row) =>
+      path === "" || one.module === path || one.module.startsWith(path + ".") ? [row] : [],
+    );
     const above = path === "" ? null : sorted.indexOf(path.split(".").slice(0, -1).join("."));
     return {
       path,
@@ -314,194 +357,85 @@ function makeGraph(key: string, title: string, dialect: string, steps: Step[]): 
   for (const one of steps) {
     let group = enter(one.module);
     if (dialect === "executed" && one.event === "DELEGATE_CALL") {
-      groups.push({ kind: "delegate", name: `delegate ${one.handle}`, label: "xnnpack", type: null, parent: group, backend: "XnnpackBackend" });
+      groups.push({
+        kind: "delegate",
+        name: `delegate ${one.handle}`,
+        label: "xnnpack",
+        type: null,
+        parent: group,
+        backend: "XnnpackBackend",
+      });
       delegate = groups.length - 1;
     }
     if (dialect === "executed" && one.depth) group = delegate;
     if (dialect !== "executed" && one.event === "DELEGATE_CALL") continue;
     const op = dialect === "exported" ? `${one.op}.default` : `${one.op.replace("aten.", "aten_")}_default`;
-    nodes.push({ ...node(`${op.replaceAll(".", "_")}_${one.handle}`, "call_function", op, one.handle, group, one.line), backend: one.backend, instructions: one.depth ? [] : [one.handle] });
+    nodes.push({
+      ...node(`${op.replaceAll(".", "_")}_${one.handle}`, "call_function", op, one.handle, group, one.line),
+      backend: one.backend,
+      instructions: one.depth ? [] : [one.handle],
+    });
     edges.push(nodes.length - 2, nodes.length - 1, 0);
   }
   nodes.push(node("output", "output", "output", null, null, null));
   edges.push(nodes.length - 2, nodes.length - 1, 0);
   const time: Measure = {
-    key: "avg", title: "avg", unit: UNIT, kind: "duration", largerIsWorse: true,
+    key: "avg",
+    title: "avg",
+    unit: UNIT,
+    kind: "duration",
+    largerIsWorse: true,
     nodes: nodes.map((one) => (one.handle === null ? null : (steps[one.handle]?.mean ?? null))),
-    groups: groups.map(() => null), shared: [],
+    groups: groups.map(() => null),
+    shared: [],
   };
   time.groups = groups.map((_, at) => {
-    const inside = (group: number | null): boolean => group !== null && (group === at || inside(groups[group]!.parent));
-    return nodes.reduce((sum, one, index) => (inside(one.group) ? sum + Number(time.nodes[index] ?? 0) : sum), 0);
+    const inside = (group: number | null): boolean =>
+      group !== null && (group === at || inside(groups[group]!.parent));
+    return nodes.reduce(
+      (sum, one, index) => (inside(one.group) ? sum + Number(time.nodes[index] ?? 0) : sum),
+      0,
+    );
   });
-  return { key, title, dialect, method: "forward", nodes, edges, edgeLabels: ["float32[1, 128, 64]"], groups, measures: [time] };
+  return {
+    key,
+    title,
+    dialect,
+    method: "forward",
+    nodes,
+    edges,
+    edgeLabels: ["float32[1, 128, 64]"],
+    groups,
+    measures: [time],
+  };
 }
 
-function node(name: string, kind: string, op: string, handle: number | null, group: number | null, line: number | null): GraphNode {
+function node(
+  name: string,
+  kind: string,
+  op: string,
+  handle: number | null,
+  group: number | null,
+  line: number | null,
+): GraphNode {
   return {
-    name, kind, op, handle, group, line,
+    name,
+    kind,
+    op,
+    handle,
+    group,
+    line,
     stack: line === null ? [] : stackTo(line),
     outputs: ["float32[1, 128, 64]"],
-    args: kind === "call_function" ? [["input", "tokens"], ["other", "1e-05"]] : [],
-    backend: null, instructions: [], weight: null,
+    args:
+      kind === "call_function"
+        ? [
+            ["input", "tokens"],
+            ["other", "1e-05"],
+          ]
+        : [],
+    backend: null,
+    instructions: [],
+    weight: null,
   };
-}
-
-const SOURCE: SourceDoc = {
-  files: ["/home/user/model.py", "/usr/lib/python3.11/site-packages/torch/nn/modules/container.py"],
-  lines: [
-    line(0, 41, "forward", "x = self.embed(tokens)"),
-    line(0, 19, "forward", "normed = self.norm1(x)"),
-    line(0, 20, "forward", "a = self.attention(normed)"),
-    line(0, 8, "forward", "q = self.query(x)"),
-    line(0, 9, "forward", "k = self.key(x)"),
-    line(0, 10, "forward", "scores = q @ k.transpose(-1, -2)"),
-    line(0, 11, "forward", "return torch.softmax(scores / self.scale, dim=-1) @ v"),
-    line(0, 21, "forward", "x = x + a"),
-    line(0, 22, "forward", "return x + self.mlp(self.norm2(x))"),
-    line(0, 44, "forward", "return self.head(x)"),
-    line(1, 250, "forward", "input = module(input)"),
-    line(0, 42, "forward", "x = self.blocks(x)"),
-  ],
-};
-
-function line(file: number, at: number, name: string, text: string): SourceDoc["lines"][number] {
-  return { file, line: at, function: name, text };
-}
-
-function stackTo(innermost: number): number[] {
-  if (innermost === 0 || innermost === 9) return [innermost];
-  return innermost >= 3 && innermost <= 6 ? [11, 10, 2, innermost] : [11, 10, innermost];
-}
-
-function makeNumerics(steps: Step[], graphs: GraphDoc[]): Numerics {
-  const next = random(3);
-  let error = 1e-13;
-  const errors = steps.map((_, at) => (error *= at === 11 ? 4000 : 1 + next()));
-  return {
-    method: "forward",
-    metric: "mse",
-    largerIsWorse: true,
-    fine: false,
-    table: table("Numeric error of forward", [
-      ["instruction", "int", null, steps.map((one) => one.handle)],
-      ["event", "text", null, steps.map((one) => one.event)],
-      ["error", "float", null, errors],
-      ["jump", "float", null, errors.map((value, at) => (at ? value / errors[at - 1]! : null))],
-      ["module", "path", null, steps.map((one) => one.module)],
-    ]),
-    rows: steps.map((_, at) => at),
-    lines: steps.map((one) => one.line),
-    nodes: Object.fromEntries(graphs.map((graph) => [graph.key, steps.map((one) => {
-      const found = graph.nodes.findIndex((at) => at.handle === one.handle);
-      return found < 0 ? null : found;
-    })])),
-    coverage: table("Coverage", [
-      ["logged", "count", null, [steps.length + 3]],
-      ["compared", "count", null, [steps.length]],
-      ["without_reference", "count", null, [3]],
-    ]),
-    notes: ["The error grows 4,000 times at instruction 11."],
-  };
-}
-
-function makeMemory(steps: Step[]): Memory {
-  const next = random(5);
-  const sizes = steps.map(() => 4096 * Math.ceil(1 + 16 * next()));
-  const last = steps.map((_, at) => Math.min(steps.length - 1, at + 1 + Math.floor(4 * next())));
-  const live = steps.map((_, now) => sizes.reduce((sum, size, at) => (at <= now && now <= last[at]! ? sum + size : sum), 0));
-  const peak = Math.max(...live);
-  const at = live.indexOf(peak);
-  let offset = 0;
-  return {
-    method: "forward",
-    summary: table("Memory plan", [
-      ["memory", "int", null, [1]],
-      ["planned", "bytes", null, [peak + 8192]],
-      ["peak_live", "bytes", null, [peak]],
-    ]),
-    live,
-    labels: steps.map((one) => one.event),
-    rows: steps.map((_, row) => row),
-    peak,
-    values: table("Values", [
-      ["value", "int", null, steps.map((_, index) => index)],
-      ["tensor", "text", null, steps.map(() => "float32[1, 128, 64]")],
-      ["role", "text", null, steps.map(() => "intermediate")],
-      ["op", "text", null, steps.map((one) => one.op)],
-      ["memory", "int", null, steps.map(() => 1)],
-      ["offset", "bytes", null, sizes.map((size) => ((offset += size) - size) % peak)],
-      ["size", "bytes", null, sizes],
-      ["first", "int", null, steps.map((_, index) => index)],
-      ["last", "int", null, last],
-      ["at_peak", "bool", null, steps.map((_, index) => index <= at && at <= last[index]!)],
-    ]),
-  };
-}
-
-function makeTimeline(steps: Step[], method: Method): Timeline {
-  const timeline: Timeline = {
-    note: "Runs 0 to 2 of 40",
-    tracks: [
-      { name: "Method forward", parent: null, note: null },
-      { name: "XnnpackBackend", parent: 0, note: "events inside of the delegate, laid end to end" },
-    ],
-    names: ["Method::execute", ...steps.map((one) => one.event)],
-    track: [], start: [], duration: [], name: [], level: [], row: [],
-  };
-  const push = (track: number, start: number, duration: number, name: number, level: number, row: [number, number] | null): void => {
-    timeline.track.push(track);
-    timeline.start.push(start);
-    timeline.duration.push(duration);
-    timeline.name.push(name);
-    timeline.level.push(level);
-    timeline.row.push(row);
-  };
-  let clock = 0;
-  for (let run = 0; run < Math.min(3, method.runs); run++) {
-    push(0, clock, method.totals[run]!, 0, 0, [0, steps.length + 1]);
-    let inside = clock;
-    let now = clock + 0.01;
-    steps.forEach((one, row) => {
-      const time = method.samples[row]![run]!;
-      if (one.depth) {
-        push(1, inside, time, row + 1, 0, [0, row]);
-        inside += time;
-      } else {
-        push(0, now, time, row + 1, 1, [0, row]);
-        inside = now + 0.01;
-        now += time;
-      }
-    });
-    clock += method.totals[run]! + 0.2;
-  }
-  return timeline;
-}
-
-type ColumnOf = [name: string, kind: Kind, unit: string | null, values: Cell[]];
-
-function table(title: string, columns: ColumnOf[]): TableDoc {
-  return {
-    title,
-    columns: columns.map(([name, kind, unit], at): Column => ({
-      name, title: name.replaceAll("_", " "), kind, unit, priority: at < 4 ? 0 : Math.min(9, at - 3),
-    })),
-    values: Object.fromEntries(columns.map(([name, , , values]) => [name, values])),
-    notes: [],
-  };
-}
-
-const mean = (values: number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length;
-const median = (values: number[]): number => quantile(values, 0.5);
-
-function quantile(values: number[], at: number): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  const place = at * (sorted.length - 1);
-  const low = sorted[Math.floor(place)]!;
-  return low + (place % 1) * (sorted[Math.ceil(place)]! - low);
-}
-
-function deviation(values: number[]): number {
-  const average = mean(values);
-  return Math.sqrt(mean(values.map((value) => (value - average) ** 2)));
 }

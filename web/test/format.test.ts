@@ -32,7 +32,11 @@ test.each([
 
 test("durations of a column have equal decimals", () => {
   expect(formatDurations([12.3456, 0.001, null, 1e-9, -1e-9], "ms")).toEqual([
-    "12.346", "0.001", "", "<0.001", ">-0.001",
+    "12.346",
+    "0.001",
+    "",
+    "<0.001",
+    ">-0.001",
   ]);
 });
 
@@ -43,7 +47,10 @@ test("floats", () => {
   expect(formatFloat(12.3456789)).toBe("12.346");
   expect(formatFloat(-Infinity)).toBe("-inf");
   expect(formatFloats([1e-9, 123456, 12340000, 0.00012345678])).toEqual([
-    "1.000e-09", "1.2346e+05", "1.234e+07", "0.00012346",
+    "1.000e-09",
+    "1.2346e+05",
+    "1.234e+07",
+    "0.00012346",
   ]);
 });
 
@@ -64,9 +71,7 @@ test.each([
 
 test("counts and shares", () => {
   expect([1234567, 3.0, 1.5, null].map(formatCount)).toEqual(["1,234,567", "3", "1.50", ""]);
-  expect([1.0, 0.1234, 0.00001, 0.0, null].map(formatShare)).toEqual([
-    "100.0%", "12.3%", "<0.1%", "0%", "",
-  ]);
+  expect([1.0, 0.1234, 0.00001, 0.0, null].map(formatShare)).toEqual(["100.0%", "12.3%", "<0.1%", "0%", ""]);
 });
 
 describe("rounding", () => {

@@ -1,9 +1,22 @@
 import { describe, expect, it, test } from "vitest";
 import { lineErrors, lineTimes, filesOf, timeParts } from "../src/lines";
 import { linesOf, moduleOf, nodesInGroup, nodesOf, rowKey, rowsOf, stackOf } from "../src/links";
-import { doc, goTo, hash, hashOfSelection, methodIndex, run, select, selection, selectionOfHash, showRun, tab, type Selection } from "../src/store";
+import {
+  doc,
+  goTo,
+  hash,
+  hashOfSelection,
+  methodIndex,
+  run,
+  select,
+  selection,
+  selectionOfHash,
+  showRun,
+  tab,
+  type Selection,
+} from "../src/store";
 import { asNumber } from "../src/format";
-import { sumsOf, } from "../src/groups";
+import { sumsOf } from "../src/groups";
 import { bodyAndTotals } from "../src/tables";
 import { fixture } from "./fixture";
 
@@ -88,13 +101,26 @@ describe("the address", () => {
     expect(selectionOfHash(text, now)).toEqual(sel);
     expect(text).not.toContain("/");
   });
-  it.each(["row-0-999", "row-7-0", "row-0", "module-0-999", "line-99", "node-1-none", "node-999-edge%2Fforward", "x", "node-1-%E0%A4"])(
-    "%s names nothing", (text) => expect(selectionOfHash(text, now)).toBeNull(),
-  );
+  it.each([
+    "row-0-999",
+    "row-7-0",
+    "row-0",
+    "module-0-999",
+    "line-99",
+    "node-1-none",
+    "node-999-edge%2Fforward",
+    "x",
+    "node-1-%E0%A4",
+  ])("%s names nothing", (text) => expect(selectionOfHash(text, now)).toBeNull());
   it("leads to a run, a tab and a selection", () => {
     doc.value = report;
     goTo("#run1/events/0/row-0-4");
-    expect([run.value.id, tab.value, methodIndex.value, selection.value]).toEqual(["run1", "events", 0, { kind: "row", method: 0, row: 4 }]);
+    expect([run.value.id, tab.value, methodIndex.value, selection.value]).toEqual([
+      "run1",
+      "events",
+      0,
+      { kind: "row", method: 0, row: 4 },
+    ]);
     expect(hash.value).toBe("#run1/events/0/row-0-4");
     goTo("#nothing/graph");
     expect(tab.value).toBe("events");

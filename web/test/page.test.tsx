@@ -23,7 +23,13 @@ function hostile(): ReportDocument {
 
 beforeAll(() => {
   vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: () => undefined }));
-  vi.stubGlobal("ResizeObserver", class { observe() {} disconnect() {} });
+  vi.stubGlobal(
+    "ResizeObserver",
+    class {
+      observe() {}
+      disconnect() {}
+    },
+  );
 });
 
 let place: HTMLElement;
@@ -48,7 +54,12 @@ function expectInert(): void {
 }
 
 it.each([
-  ["row-0-1"], ["row-0-3"], ["node-2-edge%2Fforward"], ["group-0-executed%2Fforward"], ["module-0-3"], ["line-3"],
+  ["row-0-1"],
+  ["row-0-3"],
+  ["node-2-edge%2Fforward"],
+  ["group-0-executed%2Fforward"],
+  ["module-0-3"],
+  ["line-3"],
 ])("details of %s", async (sel) => {
   const { Details } = await import("../src/parts/details");
   const { doc, goTo, selection } = await import("../src/store");
@@ -64,7 +75,13 @@ test("summary and source", async () => {
   const { Source } = await import("../src/views/source");
   const { doc } = await import("../src/store");
   doc.value = hostile();
-  render(<><Summary /><Source /></>, place);
+  render(
+    <>
+      <Summary />
+      <Source />
+    </>,
+    place,
+  );
   expectInert();
 });
 

@@ -8,10 +8,17 @@ import { fixture } from "./fixture";
 const method = fixture({ blocks: 2, events: 60 }).runs[0]!.methods[0]!;
 const { rows } = method;
 
-const small = (values: Record<string, Cell[]>, kinds: Record<string, "text" | "float" | "duration" | "list" | "bool"> = {}): TableDoc => ({
+const small = (
+  values: Record<string, Cell[]>,
+  kinds: Record<string, "text" | "float" | "duration" | "list" | "bool"> = {},
+): TableDoc => ({
   title: "",
   columns: Object.keys(values).map((name) => ({
-    name, title: name, kind: kinds[name] ?? "text", unit: kinds[name] === "duration" ? "ms" : null, priority: 0,
+    name,
+    title: name,
+    kind: kinds[name] ?? "text",
+    unit: kinds[name] === "duration" ? "ms" : null,
+    priority: 0,
   })),
   values,
   notes: [],
@@ -29,7 +36,10 @@ describe("sorting", () => {
   });
   it("by several columns", () => {
     const two = small({ a: ["x", "y", "x"], n: [1, 2, 3] }, { n: "float" });
-    const by = [{ column: "a", descending: false }, { column: "n", descending: true }];
+    const by = [
+      { column: "a", descending: false },
+      { column: "n", descending: true },
+    ];
     expect(sortRows(two, [0, 1, 2], by)).toEqual([2, 0, 1]);
   });
   it("keeps rows below the one they hang from", () => {
@@ -85,21 +95,36 @@ describe("groups", () => {
     expect(times).toEqual([...times].sort((a, b) => b - a));
   });
   it("a call counts once, with its events below it", () => {
-    const delegates = groupRows(rows, body, "op", undefined).find((group) => group.label === "DELEGATE_CALL")!;
+    const delegates = groupRows(rows, body, "op", undefined).find(
+      (group) => group.label === "DELEGATE_CALL",
+    )!;
     expect(delegates.sums["#"]).toBe(2);
     expect(delegates.rows).toHaveLength(10);
   });
   it("events of the dump have groupings too", () => {
-    expect(groupingsOf(method.events).map(({ key }) => key)).toEqual(["op", "op_type", "module", "source", "delegate"]);
-    expect(groupRows(method.events, [0, 1, 2], "delegate", undefined).map((group) => group.label)).toContain("(not delegated)");
+    expect(groupingsOf(method.events).map(({ key }) => key)).toEqual([
+      "op",
+      "op_type",
+      "module",
+      "source",
+      "delegate",
+    ]);
+    expect(groupRows(method.events, [0, 1, 2], "delegate", undefined).map((group) => group.label)).toContain(
+      "(not delegated)",
+    );
   });
-  it("an unknown grouping has no groups", () => expect(groupRows(rows, body, "colour", undefined)).toEqual([]));
+  it("an unknown grouping has no groups", () =>
+    expect(groupRows(rows, body, "colour", undefined)).toEqual([]));
 });
 
 describe("CSV", () => {
   const table = small(
-    { name: ["=1+1", "plain", 'a "b", c', "line\nbreak", "-x", "@y", "+z", "\tw"], avg: [1.5, null, -2, "-Infinity", 0.1 + 0.2, 1e-9, 0, 1],
-      ops: [["a", 1], [], null, ["=b"], [], [], [], []], yes: [true, false, null, null, null, null, null, null] },
+    {
+      name: ["=1+1", "plain", 'a "b", c', "line\nbreak", "-x", "@y", "+z", "\tw"],
+      avg: [1.5, null, -2, "-Infinity", 0.1 + 0.2, 1e-9, 0, 1],
+      ops: [["a", 1], [], null, ["=b"], [], [], [], []],
+      yes: [true, false, null, null, null, null, null, null],
+    },
     { avg: "duration", ops: "list", yes: "bool" },
   );
   const lines = toCsv(table, [0, 1, 2, 3, 4, 5, 6, 7]).split("\r\n");

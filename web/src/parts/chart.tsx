@@ -34,7 +34,12 @@ export function Chart({ data, options, height, label, testId, onPick }: ChartPro
       ...one,
     });
     const chart = new uPlot(
-      { ...options, axes: (options.axes ?? [{}, {}]).map(axis), width: Math.max(80, element.clientWidth), height },
+      {
+        ...options,
+        axes: (options.axes ?? [{}, {}]).map(axis),
+        width: Math.max(80, element.clientWidth),
+        height,
+      },
       data,
       element,
     );
@@ -43,7 +48,9 @@ export function Chart({ data, options, height, label, testId, onPick }: ChartPro
       if (at !== null && at !== undefined) onPick?.(at);
     };
     if (onPick) chart.over.addEventListener("click", pick);
-    const watch = new ResizeObserver(() => chart.setSize({ width: Math.max(80, element.clientWidth), height }));
+    const watch = new ResizeObserver(() =>
+      chart.setSize({ width: Math.max(80, element.clientWidth), height }),
+    );
     watch.observe(element);
     return () => {
       watch.disconnect();

@@ -20,8 +20,17 @@ export function Details() {
     <aside class="details" aria-label="Details of the selection" data-testid="details">
       <header>
         <span class="badge">{kindOf(now, sel)}</span>
-        <h2><Text text={titleOf(now, sel)} /></h2>
-        <button class="icon" aria-label="Clear the selection" title="Clear the selection (Esc)" onClick={() => select(null)}>✕</button>
+        <h2>
+          <Text text={titleOf(now, sel)} />
+        </h2>
+        <button
+          class="icon"
+          aria-label="Clear the selection"
+          title="Clear the selection (Esc)"
+          onClick={() => select(null)}
+        >
+          ✕
+        </button>
       </header>
       <div class="details-body">
         <Views sel={sel} />
@@ -46,9 +55,13 @@ function Views({ sel }: { sel: NonNullable<Selection> }) {
   return (
     <div class="show-in">
       <span class="muted">Show in</span>
-      {SHOWN_IN[sel.kind].filter((name) => name !== tab.value).map((name) => (
-        <button class="link" key={name} title={`Show in ${name}`} onClick={() => (tab.value = name)}>{name}</button>
-      ))}
+      {SHOWN_IN[sel.kind]
+        .filter((name) => name !== tab.value)
+        .map((name) => (
+          <button class="link" key={name} title={`Show in ${name}`} onClick={() => (tab.value = name)}>
+            {name}
+          </button>
+        ))}
     </div>
   );
 }
@@ -133,7 +146,9 @@ function AboutNode({ run: now, graph, node }: { run: Run; graph: string; node: n
     <>
       <TextFacts facts={facts} />
       {found.args.length > 0 && (
-        <Block title="Arguments"><TextFacts facts={found.args} /></Block>
+        <Block title="Arguments">
+          <TextFacts facts={found.args} />
+        </Block>
       )}
     </>
   );
@@ -142,21 +157,26 @@ function AboutNode({ run: now, graph, node }: { run: Run; graph: string; node: n
 function measured(measure: Run["graphs"][number]["measures"][number], node: number): string {
   const value = measure.nodes[node] ?? null;
   if (value === null) return "";
-  const text = measure.kind === "duration" && typeof value === "number"
-    ? `${formatDuration(value, measure.unit ?? "ns")} ${measure.unit ?? ""}`
-    : String(value);
+  const text =
+    measure.kind === "duration" && typeof value === "number"
+      ? `${formatDuration(value, measure.unit ?? "ns")} ${measure.unit ?? ""}`
+      : String(value);
   return measure.shared.includes(node) ? `${text} (of several nodes together)` : text;
 }
 
 function TextFacts({ facts }: { facts: [string, string][] }) {
   return (
     <dl class="facts">
-      {facts.filter(([, text]) => text !== "").map(([name, text]) => (
-        <div class="fact fact-text" key={name}>
-          <dt>{visible(name)}</dt>
-          <dd title={visible(text)}><bdi dir="ltr">{visible(text)}</bdi></dd>
-        </div>
-      ))}
+      {facts
+        .filter(([, text]) => text !== "")
+        .map(([name, text]) => (
+          <div class="fact fact-text" key={name}>
+            <dt>{visible(name)}</dt>
+            <dd title={visible(text)}>
+              <bdi dir="ltr">{visible(text)}</bdi>
+            </dd>
+          </div>
+        ))}
     </dl>
   );
 }
@@ -201,25 +221,44 @@ function Walk({ run: now, sel }: { run: Run; sel: NonNullable<Selection> }) {
   const module = moduleOf(now, sel);
   const path = module && now.methods[module.method]?.modules[module.module]?.path;
   const shown: [number, number][] = [...(around ? [around] : []), ...rows, ...below];
-  const nameless = around !== null && now.graphs.length > 0 && now.graphs.every((graph) => !nodesOf(now, sel, graph.key).size);
+  const nameless =
+    around !== null &&
+    now.graphs.length > 0 &&
+    now.graphs.every((graph) => !nodesOf(now, sel, graph.key).size);
   return (
     <>
       {now.graphs.map((graph) => {
         const nodes = [...nodesOf(now, sel, graph.key)];
         return nodes.length > 0 ? (
           <Block key={graph.key} title={graph.title} count={nodes.length} testId={`walk-${graph.key}`}>
-            <Listed items={nodes} draw={(node) => <NodeLink key={node} run={now} graph={graph.key} node={node} />} />
+            <Listed
+              items={nodes}
+              draw={(node) => <NodeLink key={node} run={now} graph={graph.key} node={node} />}
+            />
           </Block>
         ) : null;
       })}
-      {nameless && <p class="muted">Nothing tells which nodes this event of the delegate computes; those of its call are known.</p>}
+      {nameless && (
+        <p class="muted">
+          Nothing tells which nodes this event of the delegate computes; those of its call are known.
+        </p>
+      )}
       {shown.length > 0 && (
-        <Block title={below.length ? "Instruction and the delegate's events" : "Instructions and events"} count={shown.length} testId="walk-rows">
-          <Listed items={shown} draw={([at, row]) => <RowLink key={`${at}:${row}`} run={now} method={at} row={row} />} />
+        <Block
+          title={below.length ? "Instruction and the delegate's events" : "Instructions and events"}
+          count={shown.length}
+          testId="walk-rows"
+        >
+          <Listed
+            items={shown}
+            draw={([at, row]) => <RowLink key={`${at}:${row}`} run={now} method={at} row={row} />}
+          />
         </Block>
       )}
       {module && path !== undefined && sel.kind !== "module" && (
-        <Block title="Module"><SelectLink to={{ kind: "module", ...module }} text={path || "(root)"} /></Block>
+        <Block title="Module">
+          <SelectLink to={{ kind: "module", ...module }} text={path || "(root)"} />
+        </Block>
       )}
     </>
   );
@@ -242,7 +281,9 @@ function rowAround(now: Run, [at, row]: [number, number]): [number, number] | nu
 
 /** Numeric error and planned memory of the selected rows. */
 function Numbers({ run: now, sel }: { run: Run; sel: NonNullable<Selection> }) {
-  const rows = [...rowsOf(now, sel)].map(parseRowKey).filter(([at]) => now.methods[at]?.name === method.value?.name);
+  const rows = [...rowsOf(now, sel)]
+    .map(parseRowKey)
+    .filter(([at]) => now.methods[at]?.name === method.value?.name);
   if (rows.length !== 1) return null;
   const [, row] = rows[0]!;
   const name = method.value?.name;
@@ -259,12 +300,16 @@ function Numbers({ run: now, sel }: { run: Run; sel: NonNullable<Selection> }) {
     <>
       {numerics && compared.length > 0 && (
         <Block title="Numeric error" count={compared.length}>
-          {compared.slice(0, 5).map((at) => <Facts key={at} table={numerics.table} row={at} />)}
+          {compared.slice(0, 5).map((at) => (
+            <Facts key={at} table={numerics.table} row={at} />
+          ))}
         </Block>
       )}
       {values && made.length > 0 && (
         <Block title="Memory that begins here" count={made.length}>
-          {made.slice(0, 5).map((at) => <Facts key={at} table={values} row={at} />)}
+          {made.slice(0, 5).map((at) => (
+            <Facts key={at} table={values} row={at} />
+          ))}
         </Block>
       )}
     </>
@@ -283,10 +328,23 @@ function Stack({ run: now, sel }: { run: Run; sel: NonNullable<Selection> }) {
   );
 }
 
-function Block({ title, count, testId, children }: { title: string; count?: number; testId?: string; children: ComponentChildren }) {
+function Block({
+  title,
+  count,
+  testId,
+  children,
+}: {
+  title: string;
+  count?: number;
+  testId?: string;
+  children: ComponentChildren;
+}) {
   return (
     <section class="block" data-testid={testId}>
-      <h3>{visible(title)}{count !== undefined && count > 1 && <small> {count}</small>}</h3>
+      <h3>
+        {visible(title)}
+        {count !== undefined && count > 1 && <small> {count}</small>}
+      </h3>
       {children}
     </section>
   );
@@ -301,7 +359,9 @@ function Listed<T>({ items, draw }: { items: readonly T[]; draw(item: T): Compon
     <>
       {items.slice(0, count).map(draw)}
       {left > 0 && (
-        <button class="link more" onClick={() => setCount(count + 200)}>{Math.min(left, 200)} more</button>
+        <button class="link more" onClick={() => setCount(count + 200)}>
+          {Math.min(left, 200)} more
+        </button>
       )}
     </>
   );

@@ -214,7 +214,11 @@ const isConstantMethod = (doc: TableDoc, column: Column): boolean =>
 
 /** Texts take what room is left, or give way down to a width at which they still say something; what
  * the reader made wider or narrower stays so. */
-function fitted<T extends { column: Column; width: number }>(columns: T[], available: number, own: ReadonlySet<string>): T[] {
+function fitted<T extends { column: Column; width: number }>(
+  columns: T[],
+  available: number,
+  own: ReadonlySet<string>,
+): T[] {
   const room = available - columns.reduce((sum, { width }) => sum + width, 0);
   const texts = columns.filter(({ column }) => isText(column) && !own.has(column.name));
   if (!texts.length || available <= 0) return columns;
@@ -225,7 +229,9 @@ function fitted<T extends { column: Column; width: number }>(columns: T[], avail
   const spare = texts.reduce((sum, { width }) => sum + Math.max(0, width - COMFORT), 0);
   const part = spare > 0 ? Math.min(1, -room / spare) : 0;
   return columns.map((one) =>
-    texts.includes(one) ? { ...one, width: one.width - Math.ceil(part * Math.max(0, one.width - COMFORT)) } : one,
+    texts.includes(one)
+      ? { ...one, width: one.width - Math.ceil(part * Math.max(0, one.width - COMFORT)) }
+      : one,
   );
 }
 

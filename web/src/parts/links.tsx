@@ -6,7 +6,17 @@ import { sameSelection, select, selection, tab, type Selection, type TabName } f
 import { Text } from "./text";
 
 /** A button that selects `to`, in the tab that shows it best when `show` says so. */
-export function SelectLink({ to, text, title, show }: { to: Selection; text: string; title?: string; show?: TabName }) {
+export function SelectLink({
+  to,
+  text,
+  title,
+  show,
+}: {
+  to: Selection;
+  text: string;
+  title?: string;
+  show?: TabName;
+}) {
   return (
     <button
       class="link"
@@ -22,16 +32,33 @@ export function SelectLink({ to, text, title, show }: { to: Selection; text: str
   );
 }
 
-export function RowLink({ run, method, row }: { run: Run; method: number; row: number }) {
+interface RowLinkProps {
+  run: Run;
+  method: number;
+  row: number;
+  /** Say in which module as well. */
+  place?: boolean;
+}
+
+export function RowLink({ run, method, row, place = false }: RowLinkProps) {
   const rows = run.methods[method]?.rows;
   const cell = (name: string) => rows?.values[name]?.[row] ?? null;
   const column = rows?.columns.find((one) => one.name === "avg");
   const index = cell("instruction");
   return (
-    <div class="entry">
-      <span class="entry-key" title="Index of the instruction">{index === null ? "└" : plainText(index)}</span>
+    <div class={place ? "entry entry-place" : "entry"}>
+      <span class="entry-key" title="Index of the instruction">
+        {index === null ? "└" : plainText(index)}
+      </span>
       <SelectLink to={{ kind: "row", method, row }} text={plainText(cell("event"))} />
-      <span class="figure" data-value={String(cell("avg") ?? "")}>{column ? formatWithUnit(cell("avg"), column) : ""}</span>
+      {place && (
+        <span class="muted">
+          <Text text={plainText(cell("module")) || plainText(cell("source"))} end />
+        </span>
+      )}
+      <span class="figure" data-value={String(cell("avg") ?? "")}>
+        {column ? formatWithUnit(cell("avg"), column) : ""}
+      </span>
     </div>
   );
 }
@@ -41,9 +68,13 @@ export function NodeLink({ run, graph, node }: { run: Run; graph: string; node: 
   if (!found) return null;
   return (
     <div class="entry">
-      <span class="entry-key" title="Debug handle">{found.handle ?? "–"}</span>
+      <span class="entry-key" title="Debug handle">
+        {found.handle ?? "–"}
+      </span>
       <SelectLink to={{ kind: "node", graph, node }} text={found.name} title={`${found.name}\n${found.op}`} />
-      <span class="muted"><Text text={found.op === found.name ? found.kind : found.op} end /></span>
+      <span class="muted">
+        <Text text={found.op === found.name ? found.kind : found.op} end />
+      </span>
     </div>
   );
 }
@@ -55,10 +86,18 @@ export function LineLink({ run, line }: { run: Run; line: number }) {
   return (
     <div class="frame">
       <div class="frame-place">
-        <SelectLink to={{ kind: "line", line }} text={`${baseName(file)}:${found.line}`} title={`${file}:${found.line}`} />
-        <span class="muted"><Text text={found.function} /></span>
+        <SelectLink
+          to={{ kind: "line", line }}
+          text={`${baseName(file)}:${found.line}`}
+          title={`${file}:${found.line}`}
+        />
+        <span class="muted">
+          <Text text={found.function} />
+        </span>
       </div>
-      <code class="frame-text" title={visible(found.text)}>{visible(found.text.trim()) || " "}</code>
+      <code class="frame-text" title={visible(found.text)}>
+        {visible(found.text.trim()) || " "}
+      </code>
     </div>
   );
 }

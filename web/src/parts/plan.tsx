@@ -56,11 +56,15 @@ export function Plan({ memory, arena, height, selected, onPick }: PlanProps) {
     context.font = "11px system-ui, sans-serif";
     context.fillStyle = colour("muted");
     context.textAlign = "right";
-    for (const part of [0, 0.5, 1]) context.fillText(formatBytes(Math.round(top * part)), LEFT - 8, y(top * part) + (part ? 8 : -2));
+    for (const part of [0, 0.5, 1])
+      context.fillText(formatBytes(Math.round(top * part)), LEFT - 8, y(top * part) + (part ? 8 : -2));
     for (const box of boxes) {
       const chosen = selected.has(box.at);
       const [left, upper] = [x(box.first), y(box.offset + box.size)];
-      const [wide, high] = [Math.max(1, x(box.last + 1) - left - 0.5), Math.max(1, y(box.offset) - upper - 0.5)];
+      const [wide, high] = [
+        Math.max(1, x(box.last + 1) - left - 0.5),
+        Math.max(1, y(box.offset) - upper - 0.5),
+      ];
       context.fillStyle = colour(chosen ? "chosen-line" : box.peak ? "hot" : "accent");
       context.globalAlpha = chosen ? 1 : box === hover ? 0.85 : 0.5;
       context.fillRect(left, upper, wide, high);
@@ -71,7 +75,15 @@ export function Plan({ memory, arena, height, selected, onPick }: PlanProps) {
   const under = (event: MouseEvent): Box | null => {
     const area = canvas.current!.getBoundingClientRect();
     const [px, py] = [event.clientX - area.left, event.clientY - area.top];
-    return boxes.find((box) => px >= x(box.first) && px <= x(box.last + 1) && py >= y(box.offset + box.size) && py <= y(box.offset)) ?? null;
+    return (
+      boxes.find(
+        (box) =>
+          px >= x(box.first) &&
+          px <= x(box.last + 1) &&
+          py >= y(box.offset + box.size) &&
+          py <= y(box.offset),
+      ) ?? null
+    );
   };
   const found = hover && describe(memory, hover);
   return (
@@ -89,7 +101,10 @@ export function Plan({ memory, arena, height, selected, onPick }: PlanProps) {
           if (box) onPick(box.at);
         }}
       />
-      <p class="muted plan-label">{found ?? "Each box is a value: from its first to its last instruction, at its place in the memory. Those alive at the peak stand out."}</p>
+      <p class="muted plan-label">
+        {found ??
+          "Each box is a value: from its first to its last instruction, at its place in the memory. Those alive at the peak stand out."}
+      </p>
     </div>
   );
 }

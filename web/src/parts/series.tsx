@@ -43,7 +43,15 @@ interface SampleChartProps {
 }
 
 /** A point a run, with a line at the median. */
-export function SampleChart({ runIndex, samples, unit, label, testId, height = 130, bounds }: SampleChartProps) {
+export function SampleChart({
+  runIndex,
+  samples,
+  unit,
+  label,
+  testId,
+  height = 130,
+  bounds,
+}: SampleChartProps) {
   const chart = useMemo(() => {
     const middle = median(samples.filter((one): one is number => one !== null));
     const data: uPlot.AlignedData = [runIndex, samples, samples.map(() => middle)];
@@ -77,7 +85,14 @@ function options(
         width: count > 400 ? 0.7 : 1.2,
         points: { show: count <= 120, size: 4, fill: colour("accent") },
       },
-      { label: "median", value, stroke: () => colour("muted"), dash: [4, 4], width: 1, points: { show: false } },
+      {
+        label: "median",
+        value,
+        stroke: () => colour("muted"),
+        dash: [4, 4],
+        width: 1,
+        points: { show: false },
+      },
     ],
   };
 }

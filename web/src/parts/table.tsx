@@ -1,7 +1,6 @@
 // A table of any length: only the rows in view are in the page.
 
-import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } from "@tanstack/virtual-core";
-import { useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren, VNode } from "preact";
 import type { Cell, Column } from "../document";
 import { visible } from "../format";
@@ -10,8 +9,8 @@ import { takeKeys } from "../keys";
 import { isNumeric, type Formats } from "../tables";
 import { meaningOf } from "../words";
 import { headOf, type Grid } from "./grid";
-
-const ROW = 26; // pixels; the same in styles.css
+import { firstSelected, groupItems, moved, rowItems, type Item } from "./items";
+import { ROW, useVirtual } from "./virtual";
 
 /** A row that sums others up: what is shown, what is not. */
 export interface SumRow {
@@ -40,8 +39,6 @@ export interface DataTableProps {
   /** Values that depend on the order shown, in place of the table's. */
   values?: Record<string, Cell[]>;
 }
-
-type Item = { row: number; depth: number; children: boolean } | { group: Group };
 
 export function DataTable(props: DataTableProps) {
   const { grid, rows, groups, selected, onSelect } = props;
@@ -90,12 +87,20 @@ export function DataTable(props: DataTableProps) {
   const template = grid.columns.map((column) => `${column.width}px`).join(" ");
   const style = { gridTemplateColumns: template, width: `${width}px` };
   const drawn = useDrawn();
-  const twisty = grid.columns.find(({ column }) => column.name === "event" || column.name === "event_name")
-    ?? grid.columns.find(({ column }) => !isNumeric(column.kind));
+  const twisty =
+    grid.columns.find(({ column }) => column.name === "event" || column.name === "event_name") ??
+    grid.columns.find(({ column }) => !isNumeric(column.kind));
   const draw = (item: Item, at: { index: number; start: number }) => {
     const place = { ...style, transform: `translateY(${at.start - head}px)` };
     return "group" in item ? (
-      <GroupRow key={`g${item.group.label}`} {...props} group={item.group} style={place} open={turned.has(item.group.label)} toggle={() => toggle(item.group.label)} />
+      <GroupRow
+        key={`g${item.group.label}`}
+        {...props}
+        group={item.group}
+        style={place}
+        open={turned.has(item.group.label)}
+        toggle={() => toggle(item.group.label)}
+      />
     ) : (
       <Row
         key={item.row}
@@ -113,22 +118,57 @@ export function DataTable(props: DataTableProps) {
     );
   };
   return (
-    <div class="table" role="table" aria-label={props.label} aria-rowcount={items.length} data-testid={props.testId} ref={body} tabIndex={0}>
+    <div
+      class="table"
+      role="table"
+      aria-label={props.label}
+      aria-rowcount={items.length}
+      data-testid={props.testId}
+      ref={body}
+      tabIndex={0}
+    >
       <Head grid={grid} style={style} />
-      <div class="table-body" role="rowgroup" style={{ height: `${virtual.getTotalSize()}px`, width: `${width}px` }}>
+      <div
+        class="table-body"
+        role="rowgroup"
+        style={{ height: `${virtual.getTotalSize()}px`, width: `${width}px` }}
+      >
         {virtual.getVirtualItems().map((at) => {
           const item = items[at.index];
           if (!item) return null;
-          const deps = [grid.doc, template, item, at.start, props.formats, "row" in item && selected.has(item.row), turned, props.values];
+          const deps = [
+            grid.doc,
+            template,
+            item,
+            at.start,
+            props.formats,
+            "row" in item && selected.has(item.row),
+            turned,
+            props.values,
+          ];
           return drawn(at.index, deps, () => draw(item, at));
         })}
         {!items.length && <p class="table-empty">{props.empty ?? "No rows."}</p>}
       </div>
       {foot > 0 && (
         <div class="table-foot" role="rowgroup" style={{ width: `${width}px` }}>
-          {props.sums?.map((sum) => <Sums key={sum.testId} {...props} sum={sum} style={style} labelled={twisty?.column.name} />)}
+          {props.sums?.map((sum) => (
+            <Sums key={sum.testId} {...props} sum={sum} style={style} labelled={twisty?.column.name} />
+          ))}
           {props.totals?.map((row) => (
-            <Row key={row} {...props} row={row} depth={0} index={-1} style={style} twisty={twisty?.column.name} open={null} toggle={() => undefined} chosen={selected.has(row)} choose={choose} />
+            <Row
+              key={row}
+              {...props}
+              row={row}
+              depth={0}
+              index={-1}
+              style={style}
+              twisty={twisty?.column.name}
+              open={null}
+              toggle={() => undefined}
+              chosen={selected.has(row)}
+              choose={choose}
+            />
           ))}
         </div>
       )}
@@ -155,16 +195,33 @@ function HeadCell({ grid, column, width }: { grid: Grid; column: Column; width: 
   const meaning = meaningOf(column.name);
   const name = headOf(column);
   return (
-    <div role="columnheader" class={isNumeric(column.kind) ? "cell number" : "cell"} aria-sort={order} data-col={column.name}>
+    <div
+      role="columnheader"
+      class={isNumeric(column.kind) ? "cell number" : "cell"}
+      aria-sort={order}
+      data-col={column.name}
+    >
       <button
         class="head"
         title={`${name}${meaning ? `: ${meaning}` : ""}\nClick to sort, Shift-click to sort by it as well`}
         onClick={(event) => state?.getToggleSortingHandler()?.(event)}
       >
-        <span class="text">{visible(column.title)}{column.unit && column.kind !== "bytes" && <small> {visible(column.unit)}</small>}</span>
-        {sorted && <span class="order" aria-hidden="true">{sorted.descending ? "▾" : "▴"}</span>}
+        <span class="text">
+          {visible(column.title)}
+          {column.unit && column.kind !== "bytes" && <small> {visible(column.unit)}</small>}
+        </span>
+        {sorted && (
+          <span class="order" aria-hidden="true">
+            {sorted.descending ? "▾" : "▴"}
+          </span>
+        )}
       </button>
-      <span class="resizer" title="Drag to change the width" onPointerDown={(event) => resize(grid, column.name, width, event)} onDblClick={() => state?.resetSize()} />
+      <span
+        class="resizer"
+        title="Drag to change the width"
+        onPointerDown={(event) => resize(grid, column.name, width, event)}
+        onDblClick={() => state?.resetSize()}
+      />
     </div>
   );
 }
@@ -174,7 +231,10 @@ function resize(grid: Grid, name: string, width: number, event: PointerEvent): v
   const target = event.currentTarget as HTMLElement;
   target.setPointerCapture(event.pointerId);
   const move = (now: PointerEvent): void =>
-    grid.table.setColumnSizing((old) => ({ ...old, [name]: Math.max(44, width + now.clientX - event.clientX) }));
+    grid.table.setColumnSizing((old) => ({
+      ...old,
+      [name]: Math.max(44, width + now.clientX - event.clientX),
+    }));
   target.addEventListener("pointermove", move);
   target.addEventListener("pointerup", () => target.removeEventListener("pointermove", move), { once: true });
 }
@@ -191,7 +251,21 @@ interface RowProps extends DataTableProps {
   choose(row: number): void;
 }
 
-function Row({ values, grid, formats, cells, row, depth, index, style, twisty, open, toggle, chosen, choose }: RowProps) {
+function Row({
+  values,
+  grid,
+  formats,
+  cells,
+  row,
+  depth,
+  index,
+  style,
+  twisty,
+  open,
+  toggle,
+  chosen,
+  choose,
+}: RowProps) {
   return (
     <div
       role="row"
@@ -261,17 +335,27 @@ function DataCell({ column, value, text, indent, children }: CellProps) {
   );
 }
 
-function GroupRow({ grid, formats, group, style, open, toggle }: DataTableProps & { group: Group; style: Record<string, string>; open: boolean; toggle(): void }) {
+function GroupRow({
+  grid,
+  formats,
+  group,
+  style,
+  open,
+  toggle,
+}: DataTableProps & { group: Group; style: Record<string, string>; open: boolean; toggle(): void }) {
   const label = grid.columns.find(({ column }) => !isNumeric(column.kind))?.column.name;
   const count = group.sums["#"] ?? 0;
   return (
     <div role="row" class="row group" data-group={group.label} style={style} onClick={toggle}>
       {grid.columns.map(({ column }) => {
-        if (column.name !== label) return <SumCell key={column.name} column={column} sums={group.sums} formats={formats} />;
+        if (column.name !== label)
+          return <SumCell key={column.name} column={column} sums={group.sums} formats={formats} />;
         const text = visible(group.label);
         return (
           <div role="cell" class="cell spread" key={column.name} title={text} data-col={column.name}>
-            <button class="twisty" aria-expanded={open} aria-label={open ? "Close" : "Open"}>{open ? "▾" : "▸"}</button>
+            <button class="twisty" aria-expanded={open} aria-label={open ? "Close" : "Open"}>
+              {open ? "▾" : "▸"}
+            </button>
             <bdi dir="ltr">{text}</bdi> <small>{count === 1 ? "1 row" : `${count} rows`}</small>
           </div>
         );
@@ -280,12 +364,20 @@ function GroupRow({ grid, formats, group, style, open, toggle }: DataTableProps 
   );
 }
 
-function Sums({ grid, formats, sum, style, labelled }: DataTableProps & { sum: SumRow; style: Record<string, string>; labelled: string | undefined }) {
+function Sums({
+  grid,
+  formats,
+  sum,
+  style,
+  labelled,
+}: DataTableProps & { sum: SumRow; style: Record<string, string>; labelled: string | undefined }) {
   return (
     <div role="row" class="row sum" style={style} data-testid={sum.testId}>
       {grid.columns.map(({ column }) =>
         column.name === labelled ? (
-          <div role="cell" class="cell spread" key={column.name} title={sum.label}>{sum.label}</div>
+          <div role="cell" class="cell spread" key={column.name} title={sum.label}>
+            {sum.label}
+          </div>
         ) : (
           <SumCell key={column.name} column={column} sums={sum.sums} formats={formats} />
         ),
@@ -294,7 +386,15 @@ function Sums({ grid, formats, sum, style, labelled }: DataTableProps & { sum: S
   );
 }
 
-function SumCell({ column, sums, formats }: { column: Column; sums: Record<string, number | null>; formats: Formats }) {
+function SumCell({
+  column,
+  sums,
+  formats,
+}: {
+  column: Column;
+  sums: Record<string, number | null>;
+  formats: Formats;
+}) {
   const value = isAdditive(column.name) ? (sums[column.name] ?? null) : null;
   if (value === null) return <div role="cell" class="cell" />;
   return (
@@ -318,66 +418,4 @@ function useDrawn(): (key: number, deps: unknown[], make: () => VNode) => VNode 
     next.set(key, entry);
     return entry.made;
   };
-}
-
-function rowItems(rows: readonly number[], depth: readonly number[] | undefined, closed: ReadonlySet<number | string>): Item[] {
-  if (!depth) return rows.map((row) => ({ row, depth: 0, children: false }));
-  const items: Item[] = [];
-  let hiddenBelow = Infinity;
-  rows.forEach((row, at) => {
-    const level = depth[row] ?? 0;
-    if (level > hiddenBelow) return;
-    const next = rows[at + 1];
-    const children = next !== undefined && (depth[next] ?? 0) > level;
-    hiddenBelow = children && closed.has(row) ? level : Infinity;
-    items.push({ row, depth: level, children });
-  });
-  return items;
-}
-
-function groupItems(groups: readonly Group[], opened: ReadonlySet<number | string>): Item[] {
-  return groups.flatMap((group): Item[] => [
-    { group },
-    ...(opened.has(group.label) ? group.rows.map((row) => ({ row, depth: 1, children: false })) : []),
-  ]);
-}
-
-function firstSelected(items: readonly Item[], selected: ReadonlySet<number>): number {
-  return selected.size ? items.findIndex((item) => "row" in item && selected.has(item.row)) : -1;
-}
-
-/** The next item that is a row, `by` rows from `from`. */
-function moved(items: readonly Item[], from: number, by: number): number {
-  if (!Number.isFinite(by)) {
-    const ends = items.map((item, at) => ("row" in item ? at : -1)).filter((at) => at >= 0);
-    return (by < 0 ? ends[0] : ends.at(-1)) ?? -1;
-  }
-  const step = Math.sign(by);
-  let at = from < 0 && step < 0 ? items.length : from;
-  do at += step;
-  while (items[at] && !("row" in items[at]!));
-  return items[at] ? at : -1;
-}
-
-function useVirtual(element: { current: HTMLDivElement | null }, count: number, head: number, foot: number) {
-  const [, again] = useReducer((now: number) => now + 1, 0);
-  const [virtual] = useState(
-    () => new Virtualizer<HTMLDivElement, Element>({ count, getScrollElement: () => element.current, estimateSize: () => ROW, scrollToFn: elementScroll, observeElementRect, observeElementOffset }),
-  );
-  virtual.setOptions({
-    count,
-    getScrollElement: () => element.current,
-    estimateSize: () => ROW,
-    scrollToFn: elementScroll,
-    observeElementRect,
-    observeElementOffset,
-    overscan: 12,
-    scrollMargin: head,
-    scrollPaddingStart: head,
-    scrollPaddingEnd: foot,
-    onChange: () => again(0),
-  });
-  useLayoutEffect(() => virtual._didMount(), []);
-  useLayoutEffect(() => virtual._willUpdate());
-  return virtual;
 }

@@ -21,7 +21,15 @@ export function useFilter(text: string, table: TableDoc): { test: RowTest | null
   }, [text, table]);
 }
 
-export function FilterBox({ text, onText, problem }: { text: string; onText(text: string): void; problem: string | null }) {
+export function FilterBox({
+  text,
+  onText,
+  problem,
+}: {
+  text: string;
+  onText(text: string): void;
+  problem: string | null;
+}) {
   return (
     <div class={problem ? "filter wrong" : "filter"}>
       <input
@@ -37,10 +45,23 @@ export function FilterBox({ text, onText, problem }: { text: string; onText(text
       />
       <Popover label="How to filter" button="?" className="icon">
         <table class="help-table">
-          <tbody>{FILTER_HELP.map(([example, meaning]) => <tr key={example}><td><code>{example}</code></td><td>{meaning}</td></tr>)}</tbody>
+          <tbody>
+            {FILTER_HELP.map(([example, meaning]) => (
+              <tr key={example}>
+                <td>
+                  <code>{example}</code>
+                </td>
+                <td>{meaning}</td>
+              </tr>
+            ))}
+          </tbody>
         </table>
       </Popover>
-      {problem && <span class="problem" role="alert" data-testid="filter-problem">{problem}</span>}
+      {problem && (
+        <span class="problem" role="alert" data-testid="filter-problem">
+          {problem}
+        </span>
+      )}
     </div>
   );
 }
@@ -62,22 +83,40 @@ export function ColumnChooser({ grid }: { grid: Grid }) {
           </label>
         ))}
       </div>
-      <button class="button" disabled={!grid.chosen} onClick={() => grid.reset()}>As many as fit</button>
+      <button class="button" disabled={!grid.chosen} onClick={() => grid.reset()}>
+        As many as fit
+      </button>
     </Popover>
   );
 }
 
 /** Download of the rows shown, with the columns shown or all. */
-export function CsvButton({ table, rows, grid, name }: { table: TableDoc; rows: readonly number[]; grid: Grid; name: string }) {
+export function CsvButton({
+  table,
+  rows,
+  grid,
+  name,
+}: {
+  table: TableDoc;
+  rows: readonly number[];
+  grid: Grid;
+  name: string;
+}) {
   const save = (all: boolean): void => {
     const names = all ? undefined : grid.columns.map(({ column }) => column.name);
     download(`${name.replace(/[^\w.-]+/g, "_")}.csv`, toCsv(table, rows, names));
   };
   return (
     <Popover label="Download as CSV" button="CSV" testId="csv">
-      <button class="button" data-testid="csv-shown" onClick={() => save(false)}>{rows.length} rows, columns shown</button>
-      <button class="button" data-testid="csv-all" onClick={() => save(true)}>{rows.length} rows, all columns</button>
-      <p class="muted">RFC 4180, full precision. Texts that a spreadsheet would run as formulas begin with a quote.</p>
+      <button class="button" data-testid="csv-shown" onClick={() => save(false)}>
+        {rows.length} rows, columns shown
+      </button>
+      <button class="button" data-testid="csv-all" onClick={() => save(true)}>
+        {rows.length} rows, all columns
+      </button>
+      <p class="muted">
+        RFC 4180, full precision. Texts that a spreadsheet would run as formulas begin with a quote.
+      </p>
     </Popover>
   );
 }
@@ -112,14 +151,33 @@ export function Popover({ label, button, className = "button", testId, children 
   }, [open]);
   return (
     <div class="popover" ref={place}>
-      <button class={className} aria-expanded={open} aria-label={label} title={label} data-testid={testId} onClick={() => setOpen(!open)}>{button}</button>
-      {open && <div class="popover-body" role="dialog" aria-label={label}>{children}</div>}
+      <button
+        class={className}
+        aria-expanded={open}
+        aria-label={label}
+        title={label}
+        data-testid={testId}
+        onClick={() => setOpen(!open)}
+      >
+        {button}
+      </button>
+      {open && (
+        <div class="popover-body" role="dialog" aria-label={label}>
+          {children}
+        </div>
+      )}
     </div>
   );
 }
 
 /** A choice of a few, side by side. */
-export function Segments<T extends string>({ label, value, options, onChange, testId }: {
+export function Segments<T extends string>({
+  label,
+  value,
+  options,
+  onChange,
+  testId,
+}: {
   label: string;
   value: T;
   options: readonly (readonly [T, string])[];
@@ -129,13 +187,21 @@ export function Segments<T extends string>({ label, value, options, onChange, te
   return (
     <div class="segments" role="group" aria-label={label} data-testid={testId}>
       {options.map(([key, text]) => (
-        <button key={key} aria-pressed={key === value} data-key={key} onClick={() => onChange(key)}>{text}</button>
+        <button key={key} aria-pressed={key === value} data-key={key} onClick={() => onChange(key)}>
+          {text}
+        </button>
       ))}
     </div>
   );
 }
 
-export function Select({ label, value, options, onChange, testId }: {
+export function Select({
+  label,
+  value,
+  options,
+  onChange,
+  testId,
+}: {
   label: string;
   value: string;
   options: readonly (readonly [string, string])[];
@@ -145,8 +211,17 @@ export function Select({ label, value, options, onChange, testId }: {
   return (
     <label class="select">
       <span>{label}</span>
-      <select value={value} data-testid={testId} title={options.find(([key]) => key === value)?.[1]} onChange={(event) => onChange(event.currentTarget.value)}>
-        {options.map(([key, text]) => <option key={key} value={key}>{text}</option>)}
+      <select
+        value={value}
+        data-testid={testId}
+        title={options.find(([key]) => key === value)?.[1]}
+        onChange={(event) => onChange(event.currentTarget.value)}
+      >
+        {options.map(([key, text]) => (
+          <option key={key} value={key}>
+            {text}
+          </option>
+        ))}
       </select>
     </label>
   );

@@ -3,7 +3,15 @@
 import { signal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import type { ComponentChildren } from "preact";
-import { compare, LEAST_SAMPLES, spread, STATISTICS, type Comparison, type Side, type Statistic } from "../compare";
+import {
+  compare,
+  LEAST_SAMPLES,
+  spread,
+  STATISTICS,
+  type Comparison,
+  type Side,
+  type Statistic,
+} from "../compare";
 import type { Cell, ReportDocument } from "../document";
 import { filterRows } from "../filter";
 import { formatShare, visible } from "../format";
@@ -27,7 +35,12 @@ const chosen = signal<number | null>(null);
 export function Compare() {
   const sides = sidesOf(doc.value);
   if (sides.length < 2) {
-    return <Nothing>There is one profile in this report. Give a second dump to compare them: etscope report A.etdp -d B.etdp …</Nothing>;
+    return (
+      <Nothing>
+        There is one profile in this report. Give a second dump to compare them: etscope report A.etdp -d
+        B.etdp …
+      </Nothing>
+    );
   }
   const a = sides.find((one) => one.key === sideA.value) ?? sides[0]!;
   const b = sides.find((one) => one.key === sideB.value) ?? otherThan(sides, a);
@@ -35,7 +48,18 @@ export function Compare() {
 }
 
 // The rows' numbers on both sides can be chosen, but say little.
-const SHOWN = ["event", "verdict", "a", "b", "difference", "relative", "noise", "module", "source", "op_types"];
+const SHOWN = [
+  "event",
+  "verdict",
+  "a",
+  "b",
+  "difference",
+  "relative",
+  "noise",
+  "module",
+  "source",
+  "op_types",
+];
 
 interface Named extends Side {
   key: string;
@@ -45,13 +69,15 @@ interface Named extends Side {
 
 function sidesOf(report: ReportDocument): Named[] {
   return report.runs.flatMap((run, r) =>
-    run.methods.map((method, m): Named => ({
-      key: `${r}:${m}`,
-      name: visible(nameOf(report, run.name, method.name, run.methods.length)),
-      run,
-      method,
-      at: [r, m],
-    })),
+    run.methods.map(
+      (method, m): Named => ({
+        key: `${r}:${m}`,
+        name: visible(nameOf(report, run.name, method.name, run.methods.length)),
+        run,
+        method,
+        at: [r, m],
+      }),
+    ),
   );
 }
 
@@ -80,19 +106,59 @@ function Sides({ sides, a, b }: { sides: Named[]; a: Named; b: Named }) {
   }, [a.method, b.method, statistic.value]);
   const controls = (
     <>
-      <Select label="A" value={a.key} options={options} onChange={(key) => (sideA.value = key)} testId="side-a" />
-      <button class="icon" title="Swap A and B" aria-label="Swap A and B" onClick={() => ([sideA.value, sideB.value] = [b.key, a.key])}>⇄</button>
-      <Select label="B" value={b.key} options={options} onChange={(key) => (sideB.value = key)} testId="side-b" />
-      <Select label="of" value={statistic.value} options={STATISTICS.map((one) => [one, one] as const)} onChange={(key) => (statistic.value = key as Statistic)} testId="statistic" />
+      <Select
+        label="A"
+        value={a.key}
+        options={options}
+        onChange={(key) => (sideA.value = key)}
+        testId="side-a"
+      />
+      <button
+        class="icon"
+        title="Swap A and B"
+        aria-label="Swap A and B"
+        onClick={() => ([sideA.value, sideB.value] = [b.key, a.key])}
+      >
+        ⇄
+      </button>
+      <Select
+        label="B"
+        value={b.key}
+        options={options}
+        onChange={(key) => (sideB.value = key)}
+        testId="side-b"
+      />
+      <Select
+        label="of"
+        value={statistic.value}
+        options={STATISTICS.map((one) => [one, one] as const)}
+        onChange={(key) => (statistic.value = key as Statistic)}
+        testId="statistic"
+      />
     </>
   );
   if (result instanceof Error) {
-    return <div class="view"><div class="toolbar">{controls}</div><Nothing>{result.message}</Nothing></div>;
+    return (
+      <div class="view">
+        <div class="toolbar">{controls}</div>
+        <Nothing>{result.message}</Nothing>
+      </div>
+    );
   }
   return <Joined key={`${a.key}${b.key}`} a={a} b={b} result={result} controls={controls} />;
 }
 
-function Joined({ a, b, result, controls }: { a: Named; b: Named; result: Comparison; controls: ComponentChildren }) {
+function Joined({
+  a,
+  b,
+  result,
+  controls,
+}: {
+  a: Named;
+  b: Named;
+  result: Comparison;
+  controls: ComponentChildren;
+}) {
   const { table } = result;
   const [place, width] = useWidth<HTMLDivElement>();
   const formats = useMemo(() => {
@@ -117,7 +183,9 @@ function Joined({ a, b, result, controls }: { a: Named; b: Named; result: Compar
         {controls}
         <FilterBox text={filter.value} onText={(text) => (filter.value = text)} problem={problem} />
         <span class="spacer" />
-        <span class="muted" data-testid="count">{kept.length === body.length ? body.length : `${kept.length} of ${body.length}`} rows</span>
+        <span class="muted" data-testid="count">
+          {kept.length === body.length ? body.length : `${kept.length} of ${body.length}`} rows
+        </span>
         <ColumnChooser grid={grid} />
         <CsvButton table={table} rows={[...rows, ...totals]} grid={grid} name={`${a.name}-${b.name}`} />
       </div>
@@ -138,7 +206,14 @@ function Joined({ a, b, result, controls }: { a: Named; b: Named; result: Compar
             label="Comparison"
             testId="compare-table"
             empty="No row matches the filter."
-            cells={{ verdict: (value, _, text) => (value ? <span class={`verdict verdict-${String(value).replaceAll(" ", "-")}`}>{text}</span> : "") }}
+            cells={{
+              verdict: (value, _, text) =>
+                value ? (
+                  <span class={`verdict verdict-${String(value).replaceAll(" ", "-")}`}>{text}</span>
+                ) : (
+                  ""
+                ),
+            }}
           />
         )}
       </div>
@@ -160,8 +235,10 @@ function selectEither(a: Named, b: Named, result: Comparison, row: number): void
     { side: a, row: result.a[row] ?? null },
     { side: b, row: result.b[row] ?? null },
   ].filter((one) => one.row !== null);
-  const found = sides.find(({ side }) => side.at[0] === runIndex.value && side.at[1] === methodIndex.value)
-    ?? sides.find(({ side }) => side.at[0] === runIndex.value) ?? sides[0];
+  const found =
+    sides.find(({ side }) => side.at[0] === runIndex.value && side.at[1] === methodIndex.value) ??
+    sides.find(({ side }) => side.at[0] === runIndex.value) ??
+    sides[0];
   if (!found) return;
   showRun(found.side.at[0]);
   select({ kind: "row", method: found.side.at[1], row: found.row! });
@@ -178,8 +255,15 @@ function Pair({ a, b, result, row }: { a: Named; b: Named; result: Comparison; r
     <div class="pair" data-testid="pair">
       {sides.map(({ side, letter, row: own }) => (
         <section key={letter}>
-          <h3>{letter} <span class="muted">{side.name}</span> {own !== null && <small class="muted">{noise(side, own)}</small>}</h3>
-          {own === null ? <p class="muted">not in {letter}</p> : <Series run={side.run} method={side.method} row={own} bounds={bounds} />}
+          <h3>
+            {letter} <span class="muted">{side.name}</span>{" "}
+            {own !== null && <small class="muted">{noise(side, own)}</small>}
+          </h3>
+          {own === null ? (
+            <p class="muted">not in {letter}</p>
+          ) : (
+            <Series run={side.run} method={side.method} row={own} bounds={bounds} />
+          )}
         </section>
       ))}
     </div>

@@ -37,7 +37,10 @@ function EventTable({ of, table }: { of: Method; table: TableDoc }) {
   const { body, totals } = useMemo(() => bodyAndTotals(table), [table]);
   const kept = useMemo(() => filterRows(table, body, test), [table, body, test]);
   const rows = useMemo(() => sortRows(table, kept, grid.sorting), [table, kept, sortKey(grid.sorting)]);
-  const values = useMemo(() => inOrder(table, rows, grid.sorting.length > 0 || kept.length < body.length), [table, rows]);
+  const values = useMemo(
+    () => inOrder(table, rows, grid.sorting.length > 0 || kept.length < body.length),
+    [table, rows],
+  );
   const groupings = groupingsOf(table);
   const by = groupings.some(({ key }) => key === grouping.value) ? grouping.value : "";
   const groups = useMemo(
@@ -57,7 +60,10 @@ function EventTable({ of, table }: { of: Method; table: TableDoc }) {
         <Segments
           label="What is shown"
           value={what.value}
-          options={[["rows", "Instructions"], ["events", "All events"]]}
+          options={[
+            ["rows", "Instructions"],
+            ["events", "All events"],
+          ]}
           onChange={(key) => (what.value = key)}
           testId="what"
         />
@@ -72,7 +78,12 @@ function EventTable({ of, table }: { of: Method; table: TableDoc }) {
         <span class="spacer" />
         <Count table={table} body={body} kept={kept} groups={groups?.length ?? null} />
         <ColumnChooser grid={grid} />
-        <CsvButton table={values ? { ...table, values: { ...table.values, ...values } } : table} rows={groups ? groups.flatMap((group) => group.rows) : rows} grid={grid} name={`${run.value.name}-${of.name}-${what.value}`} />
+        <CsvButton
+          table={values ? { ...table, values: { ...table.values, ...values } } : table}
+          rows={groups ? groups.flatMap((group) => group.rows) : rows}
+          grid={grid}
+          name={`${run.value.name}-${of.name}-${what.value}`}
+        />
       </div>
       <div class="fill" ref={place}>
         {width > 0 && (
@@ -92,7 +103,13 @@ function EventTable({ of, table }: { of: Method; table: TableDoc }) {
           />
         )}
       </div>
-      {table.notes.length > 0 && <div class="notes">{table.notes.map((note) => <p key={note}>{note}</p>)}</div>}
+      {table.notes.length > 0 && (
+        <div class="notes">
+          {table.notes.map((note) => (
+            <p key={note}>{note}</p>
+          ))}
+        </div>
+      )}
     </div>
   );
 }
@@ -135,13 +152,26 @@ function sumRows(table: TableDoc, body: number[], kept: number[], instructions: 
   ];
 }
 
-function Count({ table, body, kept, groups }: { table: TableDoc; body: number[]; kept: number[]; groups: number | null }) {
+function Count({
+  table,
+  body,
+  kept,
+  groups,
+}: {
+  table: TableDoc;
+  body: number[];
+  kept: number[];
+  groups: number | null;
+}) {
   const share = table.values["share"] ? (sumsOf(table, kept)["share"] ?? null) : null;
   const number = (value: number): string => value.toLocaleString("en");
   return (
     <span class="muted" data-testid="count">
       {groups !== null && `${number(groups)} groups · `}
-      {kept.length === body.length ? number(body.length) : `${number(kept.length)} of ${number(body.length)}`} rows
+      {kept.length === body.length
+        ? number(body.length)
+        : `${number(kept.length)} of ${number(body.length)}`}{" "}
+      rows
       {share !== null && ` · ${formatShare(share)} of the time`}
     </span>
   );

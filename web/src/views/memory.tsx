@@ -27,7 +27,8 @@ const value = signal<number | null>(null);
 export function Memory() {
   const now = run.value;
   const plans = now.memory;
-  if (!plans.length) return <Nothing>There is no program: neither a .pte was given nor does the record hold one.</Nothing>;
+  if (!plans.length)
+    return <Nothing>There is no program: neither a .pte was given nor does the record hold one.</Nothing>;
   const wanted = method.value?.name ?? chosen.value;
   const memory = plans.find((one) => one.method === wanted) ?? plans[0]!;
   return <Shown key={`${now.id}${memory.method}`} memory={memory} plans={plans} />;
@@ -44,7 +45,10 @@ function Shown({ memory, plans }: { memory: MemoryDoc; plans: MemoryDoc[] }) {
     [table, test, sortKey(grid.sorting)],
   );
   const instructions = useSelectedInstructions(memory);
-  const selected = useMemo(() => valuesOf(memory, instructions, value.value), [memory, instructions, value.value]);
+  const selected = useMemo(
+    () => valuesOf(memory, instructions, value.value),
+    [memory, instructions, value.value],
+  );
   const pickInstruction = (at: number): void => {
     value.value = null;
     const row = memory.rows[at];
@@ -57,15 +61,25 @@ function Shown({ memory, plans }: { memory: MemoryDoc; plans: MemoryDoc[] }) {
     else select(null);
     value.value = at;
   };
-  const arenas = useMemo(() => [...new Set(table.values["memory"]?.map(Number))].sort((a, b) => a - b), [table]);
+  const arenas = useMemo(
+    () => [...new Set(table.values["memory"]?.map(Number))].sort((a, b) => a - b),
+    [table],
+  );
   return (
     <div class="view">
       <div class="toolbar">
         {plans.length > 1 && method.value === undefined && (
-          <Select label="Method" value={memory.method} options={plans.map((one) => [one.method, one.method] as const)} onChange={(name) => (chosen.value = name)} />
+          <Select
+            label="Method"
+            value={memory.method}
+            options={plans.map((one) => [one.method, one.method] as const)}
+            onChange={(name) => (chosen.value = name)}
+          />
         )}
         <FilterBox text={filter.value} onText={(text) => (filter.value = text)} problem={problem} />
-        <span class="muted" title={`${memory.peak} bytes`} data-testid="peak" data-value={memory.peak}>peak {formatBytes(memory.peak)}</span>
+        <span class="muted" title={`${memory.peak} bytes`} data-testid="peak" data-value={memory.peak}>
+          peak {formatBytes(memory.peak)}
+        </span>
         <span class="spacer" />
         <ColumnChooser grid={grid} />
         <CsvButton table={table} rows={rows} grid={grid} name={`${run.value.name}-${memory.method}-memory`} />
@@ -74,13 +88,39 @@ function Shown({ memory, plans }: { memory: MemoryDoc; plans: MemoryDoc[] }) {
         <div class="memory-plots">
           <LiveChart memory={memory} instructions={instructions} onPick={pickInstruction} />
           {arenas.map((arena) => (
-            <Plan key={arena} memory={memory} arena={arena} height={arenas.length > 1 ? 120 : 190} selected={selected} onPick={pickValue} />
+            <Plan
+              key={arena}
+              memory={memory}
+              arena={arena}
+              height={arenas.length > 1 ? 120 : 190}
+              selected={selected}
+              onPick={pickValue}
+            />
           ))}
         </div>
-        <div class="memory-facts"><h3>{visible(memory.summary.title)}</h3><SimpleTable table={memory.summary} testId="memory-summary" />{table.notes.map((note) => <p class="muted" key={note}>{visible(note)}</p>)}</div>
+        <div class="memory-facts">
+          <h3>{visible(memory.summary.title)}</h3>
+          <SimpleTable table={memory.summary} testId="memory-summary" />
+          {table.notes.map((note) => (
+            <p class="muted" key={note}>
+              {visible(note)}
+            </p>
+          ))}
+        </div>
       </div>
       <div class="fill" ref={place}>
-        {width > 0 && <DataTable grid={grid} formats={formats} rows={rows} selected={selected} onSelect={pickValue} label="Planned values" testId="memory-table" empty="No value matches the filter." />}
+        {width > 0 && (
+          <DataTable
+            grid={grid}
+            formats={formats}
+            rows={rows}
+            selected={selected}
+            onSelect={pickValue}
+            label="Planned values"
+            testId="memory-table"
+            empty="No value matches the filter."
+          />
+        )}
       </div>
     </div>
   );
@@ -105,34 +145,74 @@ function useSelectedInstructions(memory: MemoryDoc): ReadonlySet<number> {
 }
 
 /** The value chosen, or those that begin at a selected instruction. */
-function valuesOf(memory: MemoryDoc, instructions: ReadonlySet<number>, one: number | null): ReadonlySet<number> {
+function valuesOf(
+  memory: MemoryDoc,
+  instructions: ReadonlySet<number>,
+  one: number | null,
+): ReadonlySet<number> {
   const first = memory.values.values["first"] ?? [];
   if (one !== null && (!instructions.size || instructions.has(Number(first[one])))) return new Set([one]);
   return new Set(first.flatMap((at, index) => (instructions.has(Number(at)) ? [index] : [])));
 }
 
-function LiveChart({ memory, instructions, onPick }: { memory: MemoryDoc; instructions: ReadonlySet<number>; onPick(at: number): void }) {
-  const chart = useMemo(() => ({
-    data: [range(0, memory.live.length + 1), [...memory.live, memory.live.at(-1) ?? null]] as uPlot.AlignedData,
-    options: options(memory, instructions),
-  }), [memory, instructions]);
+function LiveChart({
+  memory,
+  instructions,
+  onPick,
+}: {
+  memory: MemoryDoc;
+  instructions: ReadonlySet<number>;
+  onPick(at: number): void;
+}) {
+  const chart = useMemo(
+    () => ({
+      data: [
+        range(0, memory.live.length + 1),
+        [...memory.live, memory.live.at(-1) ?? null],
+      ] as uPlot.AlignedData,
+      options: options(memory, instructions),
+    }),
+    [memory, instructions],
+  );
   if (memory.live.length < 2) return null;
-  return <Chart {...chart} height={150} label="Planned bytes alive at each instruction" testId="live-chart" onPick={(at) => onPick(Math.min(at, memory.live.length - 1))} />;
+  return (
+    <Chart
+      {...chart}
+      height={150}
+      label="Planned bytes alive at each instruction"
+      testId="live-chart"
+      onPick={(at) => onPick(Math.min(at, memory.live.length - 1))}
+    />
+  );
 }
 
 const BYTE_STEPS = range(0, 50).map((power) => 2 ** power);
 
-function options(memory: MemoryDoc, instructions: ReadonlySet<number>): Omit<uPlot.Options, "width" | "height"> {
+function options(
+  memory: MemoryDoc,
+  instructions: ReadonlySet<number>,
+): Omit<uPlot.Options, "width" | "height"> {
   return {
-    scales: { x: { time: false, range: (_, min, max) => [min, max] }, y: { range: (_, __, max) => [0, max * 1.05] } },
+    scales: {
+      x: { time: false, range: (_, min, max) => [min, max] },
+      y: { range: (_, __, max) => [0, max * 1.05] },
+    },
     cursor: { y: false, points: { size: 6 } },
     padding: [8, 8, 0, 0],
     axes: [
       { size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
-      { size: 64, incrs: BYTE_STEPS, values: (_, splits) => splits.map((one) => formatBytes(one)), space: 34 },
+      {
+        size: 64,
+        incrs: BYTE_STEPS,
+        values: (_, splits) => splits.map((one) => formatBytes(one)),
+        space: 34,
+      },
     ],
     series: [
-      { label: "instruction", value: (_, at) => (at === null ? "–" : `${at} ${visible(memory.labels[at] ?? "")}`) },
+      {
+        label: "instruction",
+        value: (_, at) => (at === null ? "–" : `${at} ${visible(memory.labels[at] ?? "")}`),
+      },
       {
         label: "alive",
         stroke: () => colour("accent"),
@@ -151,7 +231,12 @@ function options(memory: MemoryDoc, instructions: ReadonlySet<number>): Omit<uPl
           for (const at of instructions) {
             const left = plot.valToPos(at, "x", true);
             plot.ctx.globalAlpha = 0.35;
-            plot.ctx.fillRect(left, plot.bbox.top, Math.max(2, plot.valToPos(at + 1, "x", true) - left), plot.bbox.height);
+            plot.ctx.fillRect(
+              left,
+              plot.bbox.top,
+              Math.max(2, plot.valToPos(at + 1, "x", true) - left),
+              plot.bbox.height,
+            );
           }
           plot.ctx.restore();
         },

@@ -46,28 +46,51 @@ function Shown({ now, numerics }: { now: Run; numerics: NumericsDoc }) {
   return (
     <div class="view">
       <div class="toolbar">
-        <span class={numerics.fine ? "badge good" : "badge bad"} data-testid="numerics-verdict">{numerics.fine ? "fine" : "not fine"}</span>
+        <span class={numerics.fine ? "badge good" : "badge bad"} data-testid="numerics-verdict">
+          {numerics.fine ? "fine" : "not fine"}
+        </span>
         <Segments
           label="Order"
           value={grid.sorting.length === 0 ? "run" : sameOrder(grid.sorting, worst) ? "worst" : ""}
-          options={[["run", "In order"], ["worst", "Worst first"]]}
+          options={[
+            ["run", "In order"],
+            ["worst", "Worst first"],
+          ]}
           onChange={(key) => grid.sort(key === "worst" ? worst : [])}
           testId="numerics-order"
         />
         <FilterBox text={filter.value} onText={(text) => (filter.value = text)} problem={problem} />
-        <span class="muted">{visible(numerics.metric)}: {numerics.largerIsWorse ? "larger is worse" : "smaller is worse"}</span>
+        <span class="muted">
+          {visible(numerics.metric)}: {numerics.largerIsWorse ? "larger is worse" : "smaller is worse"}
+        </span>
         <span class="spacer" />
-        <Popover label="What was compared" button="Coverage" testId="coverage"><SimpleTable table={numerics.coverage} /></Popover>
+        <Popover label="What was compared" button="Coverage" testId="coverage">
+          <SimpleTable table={numerics.coverage} />
+        </Popover>
         <ColumnChooser grid={grid} />
         <CsvButton table={table} rows={rows} grid={grid} name={`${now.name}-numerics`} />
       </div>
       {numerics.notes.length > 0 && (
-        <div class={numerics.fine ? "notes" : "notes warning"}>{numerics.notes.map((note) => <p key={note}>{visible(note)}</p>)}</div>
+        <div class={numerics.fine ? "notes" : "notes warning"}>
+          {numerics.notes.map((note) => (
+            <p key={note}>{visible(note)}</p>
+          ))}
+        </div>
       )}
       <ErrorChart numerics={numerics} selected={selected} onPick={pick} />
       <div class="fill" ref={place}>
         {width > 0 && (
-          <DataTable grid={grid} formats={formats} rows={rows} selected={selected} onSelect={pick} label="Numeric errors" testId="numerics-table" empty="No row matches the filter." cells={{ verdict: (value, _, text) => <span class={verdictClass(value)}>{text}</span> }} />
+          <DataTable
+            grid={grid}
+            formats={formats}
+            rows={rows}
+            selected={selected}
+            onSelect={pick}
+            label="Numeric errors"
+            testId="numerics-table"
+            empty="No row matches the filter."
+            cells={{ verdict: (value, _, text) => <span class={verdictClass(value)}>{text}</span> }}
+          />
         )}
       </div>
     </div>
@@ -80,22 +103,32 @@ function worstFirst({ table, largerIsWorse, metric }: NumericsDoc): Sorting[] {
   return name === undefined ? [] : [{ column: name, descending: name === "excess" || largerIsWorse }];
 }
 
-const sameOrder = (one: readonly Sorting[], other: readonly Sorting[]): boolean => sortKey(one) === sortKey(other);
+const sameOrder = (one: readonly Sorting[], other: readonly Sorting[]): boolean =>
+  sortKey(one) === sortKey(other);
 
 const verdictClass = (value: unknown): string =>
-  value === null || value === "" || value === "ok" || value === "fine" ? "muted" : `verdict verdict-${String(value).replace(/\W+/g, "-")}`;
+  value === null || value === "" || value === "ok" || value === "fine"
+    ? "muted"
+    : `verdict verdict-${String(value).replace(/\W+/g, "-")}`;
 
 function selectedRows(now: Run, numerics: NumericsDoc, sel: Selection): ReadonlySet<number> {
   const found = new Set<number>();
   if (sel === null) return found;
   const index = now.methods.findIndex((one) => one.name === numerics.method);
-  const rows = new Set([...rowsOf(now, sel)].map(parseRowKey).filter(([at]) => at === index).map(([, row]) => row));
+  const rows = new Set(
+    [...rowsOf(now, sel)]
+      .map(parseRowKey)
+      .filter(([at]) => at === index)
+      .map(([, row]) => row),
+  );
   numerics.rows.forEach((row, at) => {
     if (row !== null && rows.has(row)) found.add(at);
   });
   if (sel.kind === "node" || sel.kind === "group") {
     const nodes = nodesOf(now, sel, sel.graph);
-    const exact = (numerics.nodes[sel.graph] ?? []).flatMap((node, at) => (node !== null && nodes.has(node) ? [at] : []));
+    const exact = (numerics.nodes[sel.graph] ?? []).flatMap((node, at) =>
+      node !== null && nodes.has(node) ? [at] : [],
+    );
     if (exact.length) return new Set(exact);
   }
   if (!found.size) {
@@ -138,13 +171,21 @@ function ErrorChart({ numerics, selected, onPick }: ErrorChartProps) {
     const { values } = numerics.table;
     const named = SERIES.filter(([name]) => values[name]?.some((value) => typeof value === "number"));
     const found = named.length
-      ? named.map(([name, tone]) => ({ name, tone, values: values[name]!.map((value) => (typeof value === "number" ? value : null)) }))
+      ? named.map(([name, tone]) => ({
+          name,
+          tone,
+          values: values[name]!.map((value) => (typeof value === "number" ? value : null)),
+        }))
       : [{ name: numerics.metric, tone: "accent" as const, values: errorsOf(numerics) }];
-    const numbers = found.flatMap((one) => one.values).filter((one): one is number => one !== null && Number.isFinite(one));
+    const numbers = found
+      .flatMap((one) => one.values)
+      .filter((one): one is number => one !== null && Number.isFinite(one));
     const positive = numbers.filter((one) => one > 0);
     // Errors span magnitudes; a ratio in dB is a logarithm already.
-    const log = numerics.largerIsWorse && positive.length > 1 && Math.max(...positive) / Math.min(...positive) > 100;
-    const drawn = (value: number | null): number | null => (value === null || !Number.isFinite(value) || (log && value <= 0) ? null : value);
+    const log =
+      numerics.largerIsWorse && positive.length > 1 && Math.max(...positive) / Math.min(...positive) > 100;
+    const drawn = (value: number | null): number | null =>
+      value === null || !Number.isFinite(value) || (log && value <= 0) ? null : value;
     const count = rowsIn(numerics.table);
     const data: uPlot.AlignedData = [range(0, count), ...found.map((one) => one.values.map(drawn))];
     return { data, options: options(numerics, found, log, count) };
@@ -158,7 +199,8 @@ function ErrorChart({ numerics, selected, onPick }: ErrorChartProps) {
           (plot: uPlot) => {
             plot.ctx.save();
             plot.ctx.fillStyle = colour("chosen-line");
-            for (const row of rows) plot.ctx.fillRect(plot.valToPos(row, "x", true) - 1, plot.bbox.top, 2, plot.bbox.height);
+            for (const row of rows)
+              plot.ctx.fillRect(plot.valToPos(row, "x", true) - 1, plot.bbox.top, 2, plot.bbox.height);
             plot.ctx.restore();
           },
         ],
@@ -166,12 +208,22 @@ function ErrorChart({ numerics, selected, onPick }: ErrorChartProps) {
     };
   }, [chart, selected]);
   if (rowsIn(numerics.table) < 2) return null;
-  return <Chart data={chart.data} options={marked} height={180} label={`${numerics.metric} in order of execution`} testId="error-chart" onPick={onPick} />;
+  return (
+    <Chart
+      data={chart.data}
+      options={marked}
+      height={180}
+      label={`${numerics.metric} in order of execution`}
+      testId="error-chart"
+      onPick={onPick}
+    />
+  );
 }
 
 // Powers of ten alone are lines.
 const LOG_AXIS: uPlot.Axis = {
-  filter: (_, splits) => splits.map((one) => (Math.abs(Math.log10(one) - Math.round(Math.log10(one))) < 1e-9 ? one : null)),
+  filter: (_, splits) =>
+    splits.map((one) => (Math.abs(Math.log10(one) - Math.round(Math.log10(one))) < 1e-9 ? one : null)),
 };
 
 function options(
@@ -186,18 +238,27 @@ function options(
     cursor: { y: false, points: { size: 7 } },
     axes: [
       { size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
-      { size: 64, ...(log ? LOG_AXIS : {}), values: (_, splits) => splits.map((one) => (one === null ? "" : log ? one.toExponential(0) : String(Number(one.toPrecision(6))))) },
+      {
+        size: 64,
+        ...(log ? LOG_AXIS : {}),
+        values: (_, splits) =>
+          splits.map((one) =>
+            one === null ? "" : log ? one.toExponential(0) : String(Number(one.toPrecision(6))),
+          ),
+      },
     ],
     series: [
       { label: "value", value: (_, at) => (at === null ? "–" : `${at} ${visible(String(names[at] ?? ""))}`) },
-      ...series.map(({ name, tone }): uPlot.Series => ({
-        label: name,
-        stroke: () => colour(tone),
-        width: name === "noise" ? 1 : 1.5,
-        ...(name === "noise" ? { dash: [4, 4] } : {}),
-        points: { show: count <= 300 && name !== "noise", size: 5 },
-        value: (_, value) => (value === null ? "–" : formatFloat(value)),
-      })),
+      ...series.map(
+        ({ name, tone }): uPlot.Series => ({
+          label: name,
+          stroke: () => colour(tone),
+          width: name === "noise" ? 1 : 1.5,
+          ...(name === "noise" ? { dash: [4, 4] } : {}),
+          points: { show: count <= 300 && name !== "noise", size: 5 },
+          value: (_, value) => (value === null ? "–" : formatFloat(value)),
+        }),
+      ),
     ],
   };
 }

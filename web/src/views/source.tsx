@@ -29,10 +29,15 @@ export function Source() {
   useEffect(() => {
     if (first === undefined) return;
     chosenFile.value = now.source.lines[first]?.file ?? null;
-    requestAnimationFrame(() => document.getElementById(`line-${first}`)?.scrollIntoView({ block: "nearest" }));
+    requestAnimationFrame(() =>
+      document.getElementById(`line-${first}`)?.scrollIntoView({ block: "nearest" }),
+    );
   }, [now, first]);
 
-  const fileDecimals = durationDecimals(files.map((one) => one.self), now.unit);
+  const fileDecimals = durationDecimals(
+    files.map((one) => one.self),
+    now.unit,
+  );
   const file = files.find((one) => one.file === chosenFile.value) ?? files[0];
   const shown = useMemo(() => file && matching(now, file, words.value), [now, file, words.value]);
   useEffect(() =>
@@ -45,21 +50,41 @@ export function Source() {
       },
     }),
   );
-  if (!file || !shown) return <Nothing>No stack trace names a line of Python: neither the record nor the dump holds any.</Nothing>;
+  if (!file || !shown)
+    return (
+      <Nothing>No stack trace names a line of Python: neither the record nor the dump holds any.</Nothing>
+    );
   return (
     <div class="view columns" data-testid="source">
       <nav class="files" aria-label="Files">
         {files.map((one) => (
-          <button key={one.file} class="file" aria-pressed={one === file} title={visible(one.path)} onClick={() => (chosenFile.value = one.file)}>
+          <button
+            key={one.file}
+            class="file"
+            aria-pressed={one === file}
+            title={visible(one.path)}
+            onClick={() => (chosenFile.value = one.file)}
+          >
             <Text text={baseName(one.path)} />
-            <span class="figure" data-value={one.self}>{one.self ? fixed(one.self, fileDecimals) : ""}</span>
-            <span class="file-path muted"><Text text={one.path} end /></span>
+            <span class="figure" data-value={one.self}>
+              {one.self ? fixed(one.self, fileDecimals) : ""}
+            </span>
+            <span class="file-path muted">
+              <Text text={one.path} end />
+            </span>
           </button>
         ))}
       </nav>
       <div class="view">
         <div class="toolbar">
-          <input type="search" aria-label="Find in the lines" placeholder="Find in the lines" title="Find in the lines (/)" value={words.value} onInput={(event) => (words.value = event.currentTarget.value)} />
+          <input
+            type="search"
+            aria-label="Find in the lines"
+            placeholder="Find in the lines"
+            title="Find in the lines (/)"
+            value={words.value}
+            onInput={(event) => (words.value = event.currentTarget.value)}
+          />
           <span class="spacer" />
           <span class="muted">the lines that stack traces name{of && `; ${now.unit} a run`}</span>
         </div>
@@ -75,7 +100,9 @@ function matching(now: Run, file: FileLines, text: string): FileLines {
   const functions = file.functions
     .map((one) => ({
       ...one,
-      lines: one.lines.filter((line) => `${one.name} ${now.source.lines[line]!.text}`.toLowerCase().includes(wanted)),
+      lines: one.lines.filter((line) =>
+        `${one.name} ${now.source.lines[line]!.text}`.toLowerCase().includes(wanted),
+      ),
     }))
     .filter((one) => one.lines.length > 0);
   return { ...file, functions };
@@ -96,22 +123,44 @@ function Listing({ now, file, times, lines, stack }: ListingProps) {
   const all = Math.max(most, Number.MIN_VALUE);
   const decimals = durationDecimals([most], now.unit);
   const timed = times.size > 0;
-  const errorText = cellFormat({ kind: "float", unit: null }, [...errors.values()].map((at) => values[at] ?? null));
+  const errorText = cellFormat(
+    { kind: "float", unit: null },
+    [...errors.values()].map((at) => values[at] ?? null),
+  );
   return (
     <div class="scroll listing">
       <table class="listing-table">
         <thead>
           <tr>
-            {timed && <th class="number" title="Time of all instructions with the line in their stack">total</th>}
-            {timed && <th class="number" title="Time of the instructions of which it is the one innermost line">self</th>}
-            {now.numerics && <th class="number" title={visible(`Worst ${now.numerics.metric} at the line`)}>{visible(now.numerics.metric)}</th>}
+            {timed && (
+              <th class="number" title="Time of all instructions with the line in their stack">
+                total
+              </th>
+            )}
+            {timed && (
+              <th class="number" title="Time of the instructions of which it is the one innermost line">
+                self
+              </th>
+            )}
+            {now.numerics && (
+              <th class="number" title={visible(`Worst ${now.numerics.metric} at the line`)}>
+                {visible(now.numerics.metric)}
+              </th>
+            )}
             <th class="number">line</th>
-            <th title={visible(file.path)}><Text text={file.path} end /></th>
+            <th title={visible(file.path)}>
+              <Text text={file.path} end />
+            </th>
           </tr>
         </thead>
         {file.functions.map((one) => (
           <tbody key={`${one.name}${one.lines[0]}`}>
-            <tr class="function"><td colSpan={1 + (timed ? 2 : 0) + (now.numerics ? 1 : 0)} /><td><span class="muted">def</span> <bdi dir="ltr">{visible(one.name)}</bdi></td></tr>
+            <tr class="function">
+              <td colSpan={1 + (timed ? 2 : 0) + (now.numerics ? 1 : 0)} />
+              <td>
+                <span class="muted">def</span> <bdi dir="ltr">{visible(one.name)}</bdi>
+              </td>
+            </tr>
             {one.lines.map((line) => {
               const found = now.source.lines[line]!;
               const time = times.get(line);
@@ -125,15 +174,38 @@ function Listing({ now, file, times, lines, stack }: ListingProps) {
                   data-line={found.line}
                   onClick={() => select({ kind: "line", line })}
                 >
-                  {timed && <td class="number" data-value={time?.total ?? ""} style={{ "--share": `${100 * share}%` }} title={time ? `${time.total} ${now.unit} in ${time.rows} rows` : undefined}>
-                    {time ? fixed(time.total, decimals) : ""}
-                  </td>}
-                  {timed && <td class="number" data-value={time?.self ?? ""} title={time ? `${time.self} ${now.unit}, ${formatShare(time.self / all)} of the longest line` : undefined}>
-                    {time?.self ? fixed(time.self, decimals) : ""}
-                  </td>}
-                  {now.numerics && <td class="number" title={error === undefined ? undefined : String(values[error])}>{error === undefined ? "" : errorText(values[error] ?? null)}</td>}
+                  {timed && (
+                    <td
+                      class="number"
+                      data-value={time?.total ?? ""}
+                      style={{ "--share": `${100 * share}%` }}
+                      title={time ? `${time.total} ${now.unit} in ${time.rows} rows` : undefined}
+                    >
+                      {time ? fixed(time.total, decimals) : ""}
+                    </td>
+                  )}
+                  {timed && (
+                    <td
+                      class="number"
+                      data-value={time?.self ?? ""}
+                      title={
+                        time
+                          ? `${time.self} ${now.unit}, ${formatShare(time.self / all)} of the longest line`
+                          : undefined
+                      }
+                    >
+                      {time?.self ? fixed(time.self, decimals) : ""}
+                    </td>
+                  )}
+                  {now.numerics && (
+                    <td class="number" title={error === undefined ? undefined : String(values[error])}>
+                      {error === undefined ? "" : errorText(values[error] ?? null)}
+                    </td>
+                  )}
                   <td class="number muted">{found.line}</td>
-                  <td><code title={visible(found.text)}>{visible(found.text)}</code></td>
+                  <td>
+                    <code title={visible(found.text)}>{visible(found.text)}</code>
+                  </td>
                 </tr>
               );
             })}

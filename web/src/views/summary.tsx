@@ -15,23 +15,39 @@ export function Summary() {
   const now = run.value;
   const of = method.value;
   const sections = useMemo(() => now.summary.map(shaped), [now]);
+  const narrow = sections.filter((one) => !one.wide);
   return (
     <div class="view scroll" data-testid="summary">
       {now.notes.length > 0 && (
         <div class="cards-wide">
           <div class="card warning" role="note">
-            <ul>{now.notes.map((note) => <li key={note}>{visible(note)}</li>)}</ul>
+            <ul>
+              {now.notes.map((note) => (
+                <li key={note}>{visible(note)}</li>
+              ))}
+            </ul>
           </div>
         </div>
       )}
       <div class="cards">
         {of && <RunTimes now={now} of={of} />}
+        {narrow.filter(isOfTimes).map((one) => (
+          <SectionCard key={one.name} {...one} />
+        ))}
         {of && <Longest now={now} of={of} />}
         <Files files={now.files} />
-        {sections.filter((one) => !one.wide).map((one) => <SectionCard key={one.name} {...one} />)}
+        {narrow
+          .filter((one) => !isOfTimes(one))
+          .map((one) => (
+            <SectionCard key={one.name} {...one} />
+          ))}
       </div>
       <div class="cards-wide">
-        {sections.filter((one) => one.wide).map((one) => <SectionCard key={one.name} {...one} />)}
+        {sections
+          .filter((one) => one.wide)
+          .map((one) => (
+            <SectionCard key={one.name} {...one} />
+          ))}
       </div>
       <footer class="muted">{visible(doc.value.generator)}</footer>
     </div>
@@ -43,11 +59,24 @@ function RunTimes({ now, of }: { now: Run; of: Method }) {
   const text = (value: number): string => `${formatDuration(value, now.unit)} ${now.unit}`;
   return (
     <section class="card" data-testid="run-times">
-      <h3>{visible(of.name)}: {totals.length === 1 ? "one run" : `${totals.length} runs`}</h3>
+      <h3>
+        {visible(of.name)}: {totals.length === 1 ? "one run" : `${totals.length} runs`}
+      </h3>
       {totals.length > 1 ? (
-        <SampleChart runIndex={of.runIndex} samples={totals} unit={now.unit} label="Time of each run" testId="totals-chart" height={170} />
+        <SampleChart
+          runIndex={of.runIndex}
+          samples={totals}
+          unit={now.unit}
+          label="Time of each run"
+          testId="totals-chart"
+          height={170}
+        />
       ) : (
-        totals.map((total) => <p class="headline" key={total}><Figure text={text(total)} value={total} /></p>)
+        totals.map((total) => (
+          <p class="headline" key={total}>
+            <Figure text={text(total)} value={total} />
+          </p>
+        ))
       )}
     </section>
   );
@@ -58,7 +87,9 @@ const SHOWN = 8;
 function Longest({ now, of }: { now: Run; of: Method }) {
   const rows = useMemo(() => {
     const heads = bodyAndTotals(of.rows).body.filter((row) => !of.rows.depth?.[row]);
-    return sortRows({ ...of.rows, depth: undefined } as typeof of.rows, heads, [{ column: "avg", descending: true }]).slice(0, SHOWN);
+    return sortRows({ ...of.rows, depth: undefined } as typeof of.rows, heads, [
+      { column: "avg", descending: true },
+    ]).slice(0, SHOWN);
   }, [of]);
   const share = of.rows.values["share"];
   return (
@@ -67,11 +98,13 @@ function Longest({ now, of }: { now: Run; of: Method }) {
       <div class="bars">
         {rows.map((row) => (
           <div class="bar" key={row} style={{ "--share": `${100 * Number(share?.[row] ?? 0)}%` }}>
-            <RowLink run={now} method={now.methods.indexOf(of)} row={row} />
+            <RowLink run={now} method={now.methods.indexOf(of)} row={row} place />
           </div>
         ))}
       </div>
-      <button class="link more" onClick={() => (tab.value = "events")}>all instructions</button>
+      <button class="link more" onClick={() => (tab.value = "events")}>
+        all instructions
+      </button>
     </section>
   );
 }
@@ -86,9 +119,15 @@ function Files({ files }: { files: FileFact[] }) {
           {files.map((file) => (
             <tr key={file.role + file.name}>
               <td class="muted">{visible(file.role)}</td>
-              <td><Text text={file.name} /></td>
-              <td class="number"><Figure text={formatBytes(file.bytes)} value={file.bytes} /></td>
-              <td class="mono muted" title={file.sha256 ? visible(`SHA-256 ${file.sha256}`) : undefined}>{file.sha256 ? visible(`${file.sha256.slice(0, 12)}…`) : ""}</td>
+              <td>
+                <Text text={file.name} />
+              </td>
+              <td class="number">
+                <Figure text={formatBytes(file.bytes)} value={file.bytes} />
+              </td>
+              <td class="mono muted" title={file.sha256 ? visible(`SHA-256 ${file.sha256}`) : undefined}>
+                {file.sha256 ? visible(`${file.sha256.slice(0, 12)}…`) : ""}
+              </td>
             </tr>
           ))}
         </tbody>
@@ -104,6 +143,9 @@ interface Shaped {
   wide: boolean;
 }
 
+/** How long it took comes before what the files hold. */
+const isOfTimes = ({ name }: Shaped): boolean => name === "profile" || name.startsWith("by_");
+
 function shaped(section: Section): Shaped {
   const table = withoutConstantMethod(section.table);
   const facts = section.facts || (rowsIn(table) === 1 && table.columns.length > 4);
@@ -115,7 +157,11 @@ function SectionCard({ name, table, facts }: Shaped) {
     <section class="card" data-testid={`section-${name}`}>
       <h3>{visible(table.title || name.replaceAll("_", " "))}</h3>
       {facts ? <Facts table={table} /> : <SimpleTable table={table} />}
-      {table.notes.map((note) => <p class="muted" key={note}>{visible(note)}</p>)}
+      {table.notes.map((note) => (
+        <p class="muted" key={note}>
+          {visible(note)}
+        </p>
+      ))}
     </section>
   );
 }
