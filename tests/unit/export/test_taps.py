@@ -265,3 +265,18 @@ def test_a_damaged_list_of_taps_is_refused(tmp_path: Path) -> None:
     record = read_etrecord(tmp_path / "record")
     with pytest.raises(FormatError, match="taps_constants"):
         _ = record.taps
+
+
+def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from etscope.cli import main
+    from tests.unit.export import factories
+
+    model = f"{factories.__file__}:pair"
+    folder = str(tmp_path / "out")
+    assert main(["export", model, "--tap", "op:linear", "--tap", "relu", "-o", folder]) == 0
+    taps = read_etrecord(tmp_path / "out" / "model.etrecord").taps["forward"]
+    assert [(tap.name, tap.output) for tap in taps.taps] == [("linear", 1), ("relu", 0)]
+    capfd.readouterr()
+    assert main(["export", model, "--tap", "linaer", "-o", folder]) == 4
+    assert "near it are: linear" in capfd.readouterr().err
+    assert main(["export", model, "--tap", "op:", "-o", folder]) == 2
