@@ -8,7 +8,9 @@ import { Nothing } from "../parts/nothing";
 import { Popover, Segments, Select } from "../parts/toolbar";
 import { selection } from "../store";
 import type { Selection } from "../store";
+import { nameOf } from "./graph/folding";
 import type { ColourBy } from "./graph/look";
+import { graphModel } from "./graph/model";
 import { GraphPane } from "./graph/pane";
 import type { PaneSettings } from "./graph/pane";
 import "./drawings.css";
@@ -69,7 +71,7 @@ export function GraphView({ run }: { run: Run }) {
       <div class={panes.length > 1 ? "graph-panes two" : "graph-panes"}>
         {panes.map((graph, index) => (
           <GraphPane
-            key={`${run.id}/${graph.key}/${index}`}
+            key={`${nameOf(graphModel(graph))}/${index}`}
             run={run}
             graph={graph}
             settings={now}

@@ -39,7 +39,9 @@ export function Icicle({ run }: { run: Run }) {
 
 function MethodIcicle({ run, method, index }: { run: Run; method: Method; index: number }) {
   const { modules } = method;
-  const [focus, setFocus] = useState<number | null>(null);
+  const [zoomed, setFocus] = useState<number | null>(null);
+  // A served report may change to one with fewer modules.
+  const focus = zoomed !== null && zoomed < modules.length ? zoomed : null;
   const [text, setText] = useState("");
   const [at, setAt] = useState(-1);
   const [stage, width] = useWidth<HTMLDivElement>();

@@ -12,7 +12,8 @@ const FIRST_ROOM = 45;
 /** Work that takes no longer than this is not announced, in milliseconds. */
 const UNNOTICED = 150;
 
-const keptOpen = new WeakMap<GraphModel, ReadonlySet<number>>();
+/** By graph key: the same boxes stay open in another run, and when a served report changes. */
+const keptOpen = new Map<string, { nodes: number; boxes: number; open: ReadonlySet<number> }>();
 const names = new WeakMap<GraphModel, string>();
 let count = 0;
 
@@ -29,7 +30,7 @@ export interface Folding {
 
 export function useFolding(model: GraphModel, weights: boolean): Folding {
   const [open, keep] = useState<ReadonlySet<number>>(
-    () => keptOpen.get(model) ?? firstOpen(model.tree, FIRST_ROOM),
+    () => openBefore(model) ?? firstOpen(model.tree, FIRST_ROOM),
   );
   const [drawing, setDrawing] = useState<Drawing | null>(null);
   const [busy, setBusy] = useState(false);
@@ -62,7 +63,8 @@ export function useFolding(model: GraphModel, weights: boolean): Folding {
   return useMemo(() => {
     const setOpen = (next: ReadonlySet<number>): void => {
       openNow.current = next;
-      keptOpen.set(model, next);
+      const { nodeCount: nodes, groupCount: boxes } = model.shape;
+      keptOpen.set(model.doc.key, { nodes, boxes, open: next });
       keep(next);
     };
     return {
@@ -87,7 +89,13 @@ export function useFolding(model: GraphModel, weights: boolean): Folding {
   }, [model, open, drawing, busy, failure]);
 }
 
-function nameOf(model: GraphModel): string {
+function openBefore(model: GraphModel): ReadonlySet<number> | null {
+  const kept = keptOpen.get(model.doc.key);
+  const same = kept?.nodes === model.shape.nodeCount && kept.boxes === model.shape.groupCount;
+  return same ? kept.open : null;
+}
+
+export function nameOf(model: GraphModel): string {
   let name = names.get(model);
   if (name === undefined) names.set(model, (name = `graph ${++count}`));
   return name;
