@@ -1,0 +1,67 @@
+"""`Inspector.report`: the file it writes, and that its numbers are the Inspector's own."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etscope import Inspector
+from etscope.errors import MissingDataError, UsageError
+from tests.artifacts import artifacts
+
+
+def data_of(path: Path) -> dict[str, Any]:
+    found = re.search(r'id="etscope-data">(.*?)</script>', path.read_text(), re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "report.html"
+
+
+def test_times_are_in_the_inspectors_scale_and_by_its_converter(path: Path) -> None:
+    files = artifacts("cnn_xnnpack")
+    inspector = Inspector(
+        files.etdump_timing,
+        etrecord=files.etrecord,
+        target_time_scale="us",
+        delegate_time_scale_converter=lambda name, time: 7 * time,
+    )
+    inspector.report(path, title="mine")
+
+    data = data_of(path)
+    (run,) = data["runs"]
+    assert (data["title"], run["unit"]) == ("mine", "us")
+    frame = inspector.to_dataframe(include_units=False)
+    events = run["methods"][0]["events"]["values"]
+    assert events["avg"] == frame["avg"].tolist()
+    assert {file["role"] for file in run["files"]} == {"dump", "record"}
+
+
+def test_a_dump_in_memory_has_a_report(path: Path) -> None:
+    content = artifacts("cnn_portable").etdump_timing.read_bytes()
+    Inspector(etdump_data=content).report(path)
+    (run,) = data_of(path)["runs"]
+    assert run["files"][0]["bytes"] == len(content)
+    assert any("No ETRecord" in note for note in run["notes"])
+
+
+def test_numerics_can_be_demanded(path: Path) -> None:
+    files = artifacts("cnn_portable")
+    inspector = Inspector(files.etdump_timing, etrecord=files.etrecord)
+    with pytest.raises(MissingDataError, match="no logged values"):
+        inspector.report(path, numerics=True)
+    assert not path.exists()
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    inspector = Inspector(artifacts("cnn_portable").etdump_timing)
+    with pytest.raises(UsageError, match="cannot write"):
+        inspector.report(tmp_path / "none" / "report.html")
