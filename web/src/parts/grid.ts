@@ -200,7 +200,7 @@ function fitting(
   const shown: Record<string, boolean> = Object.fromEntries(doc.columns.map((c) => [c.name, false]));
   let room = available;
   for (const { column } of order) {
-    const width = isText(column) ? Math.min(widths[column.name]!, COMFORT) : widths[column.name]!;
+    const width = isText(column) ? Math.min(widths[column.name]!, comfortOf(column)) : widths[column.name]!;
     if (column.priority > 0 && width > room) continue;
     shown[column.name] = true;
     room -= width;
@@ -226,15 +226,18 @@ function fitted<T extends { column: Column; width: number }>(
     const each = Math.floor(room / texts.length);
     return columns.map((one) => (texts.includes(one) ? { ...one, width: one.width + each } : one));
   }
-  const spare = texts.reduce((sum, { width }) => sum + Math.max(0, width - COMFORT), 0);
+  const spareOf = ({ column, width }: T): number => Math.max(0, width - comfortOf(column));
+  const spare = texts.reduce((sum, one) => sum + spareOf(one), 0);
   const part = spare > 0 ? Math.min(1, -room / spare) : 0;
   return columns.map((one) =>
-    texts.includes(one)
-      ? { ...one, width: one.width - Math.ceil(part * Math.max(0, one.width - COMFORT)) }
-      : one,
+    texts.includes(one) ? { ...one, width: one.width - Math.ceil(part * spareOf(one)) } : one,
   );
 }
 
-const COMFORT = 150;
+/** Pixels at which a text still says something: names most, as they tell rows apart. */
+function comfortOf(column: Column): number {
+  if (/^(event|event_name|tensor)$/.test(column.name)) return 230;
+  return column.kind === "path" ? 190 : 150;
+}
 
 const isText = (column: Column): boolean => !isNumeric(column.kind) && column.kind !== "bool";
