@@ -5,7 +5,7 @@ is in it, so nodes are laid out one after the other, box by box: then a box's ti
 nodes'. Where a box is to show the largest of its nodes, they all start together.
 
 Times are integers of what the tab takes for microseconds. Nanoseconds are written there, and the
-tag says so, since operators often take less than a microsecond.
+tag says so, since operators often take less than a microsecond; for long runs tens of them, or more.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from etscope.views.tensorboard_names import NodeNames, device, word
 
 # The tab asks for attributes of at most 1024 bytes, and shows none of a larger one.
 LONGEST_ATTRIBUTE = 1000
+_LONGEST_SHOWN = 60e6  # the tab shows more microseconds as minutes
 _FEWEST_DECIBELS = -200.0  # of the error that is shown as nothing
 _LISTED = 12
 
@@ -68,23 +69,34 @@ def named(view: GraphView) -> NamedView:
 # -- profiles
 
 
-def time_tag(statistic: str, source: TimeScale) -> str:
-    """The name of a tag of times, which says how the tab's unit is to be read."""
+def time_tag(statistic: str, source: TimeScale, shift: int = 0) -> str:
+    """The name of a tag of times, which says how the tab's unit is to be read; `shift` as given by
+    `time_shift`."""
     title = _TITLES.get(statistic, statistic)
-    reading = "1 µs shown = 1 cycle" if source is TimeScale.CYCLES else "1 s shown = 1 ms"
-    return f"time {title} [{reading}]"
+    if source is TimeScale.CYCLES:
+        return f"time {title} [1 µs shown = 1 cycle]"
+    return f"time {title} [1 s shown = {('1 ms', '10 ms', '100 ms', '1 s')[shift]}]"
+
+
+def time_shift(view: GraphView, source: TimeScale) -> int:
+    """How many decimals of the nanoseconds are left out, 0 to 3: so many that the tab shows no run
+    of the method in minutes."""
+    if view.profile is None or source is TimeScale.CYCLES:
+        return 0
+    longest = float(Scale(source, TimeScale.NS)(view.profile.total).max())
+    return next((shift for shift in range(3) if longest < _LONGEST_SHOWN * 10**shift), 3)
 
 
 def profiles(view: GraphView, source: TimeScale) -> Iterator[Profile]:
     """A profile for each statistic of the times, for memory, and for the errors that are known."""
     target = TimeScale.CYCLES if source is TimeScale.CYCLES else TimeScale.NS
-    scale = Scale(source, target)
+    scale, shift = Scale(source, target), time_shift(view, source)
     if view.times:
         for statistic in STATISTICS:
             values = own_times(view, statistic)
             yield Profile(
-                time_tag(statistic, source),
-                {key: float(scale(value)) for key, value in values.items()},
+                time_tag(statistic, source, shift),
+                {key: float(scale(value)) / 10**shift for key, value in values.items()},
                 view.memory,
             )
     if view.memory:

@@ -112,6 +112,23 @@ def test_units_are_in_the_tag(tmp_path: Path) -> None:
     assert cycles.stats("time min [1 µs shown = 1 cycle]")[conv].all_end_rel_micros == 3000
 
 
+@pytest.mark.parametrize(
+    ("milliseconds", "reading"),
+    [(59, "1 ms"), (61, "10 ms"), (599, "10 ms"), (601, "100 ms"), (7000, "1 s"), (10**6, "1 s")],
+)
+def test_long_runs_are_not_shown_in_minutes(
+    tmp_path: Path, milliseconds: int, reading: str
+) -> None:
+    ticks = milliseconds * 10**6
+    made = linked(graph(call("a", "aten.add.Tensor", handle=0)), {0: 0})
+    view = view_of(made, "edge/forward", profile(row("kernel", "a", 0, ticks), total=[ticks]))
+    run = run_of(tmp_path, view)
+    (stats,) = run.stats(f"time avg [1 s shown = {reading}]").values()
+    factor = {"1 ms": 1, "10 ms": 10, "100 ms": 100, "1 s": 1000}[reading]
+    assert stats.all_end_rel_micros * factor == ticks
+    assert stats.all_end_rel_micros < 60e6 or factor == 1000
+
+
 def test_memory_and_errors(tmp_path: Path) -> None:
     run = run_of(tmp_path, timed())
     (conv,) = (name for name in run.nodes if name.endswith("/conv_"))
