@@ -233,7 +233,7 @@ def test_tables_are_in_the_text_tab(page: Any, address: str, trace: Trace) -> No
     page.wait_for_selector("text=Runs of forward")
     (profile,) = trace.profiles()
     table = profile_table(profile, Scale(TimeScale.NS, TimeScale.MS))
-    shown = page.locator("table:has-text('unaccounted'):has-text('share')").first
+    shown = page.locator("table:has-text('p50'):has-text('share')").first
     shown.wait_for()
     rows = [row.split("\t") for row in shown.inner_text().splitlines()]
     text = next(row for row in rows if "Method::execute" in row)

@@ -5,7 +5,8 @@ is in it, so nodes are laid out one after the other, box by box: then a box's ti
 nodes'. Where a box is to show the largest of its nodes, they all start together.
 
 Times are integers of what the tab takes for microseconds. Nanoseconds are written there, and the
-tag says so, since operators often take less than a microsecond; for long runs tens of them, or more.
+tag says so, since operators often take less than a microsecond; for long runs tens
+of them, or more.
 """
 
 from __future__ import annotations
