@@ -234,7 +234,13 @@ def diagnosis(
     except EtscopeError as error:
         if options.numerics or options.inputs is not None:
             raise
-        return None, f"{error.message[:1].upper()}{error.message[1:]}."
+        return None, _sentences(error)
+
+
+def _sentences(error: EtscopeError) -> str:
+    """What an error says, and what to do, for a page."""
+    parts = [error.message] if error.hint is None else [error.message, error.hint]
+    return " ".join(f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in parts)
 
 
 def _missing(trace: Trace) -> str | None:
