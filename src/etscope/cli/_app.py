@@ -49,6 +49,7 @@ COMMANDS: dict[str, CommandSpec] = {
     ),
     "run": CommandSpec("etscope.cli.run", "Run a program on the runtime: times, outputs, values."),
     "inspect": CommandSpec("etscope.cli.inspect", "Show what ran and how long it took."),
+    "diff": CommandSpec("etscope.cli.diff", "Tell what got slower between two dumps."),
     "numerics": CommandSpec(
         "etscope.cli.numerics", "Find the operator whose numbers go wrong, and its line."
     ),
