@@ -2,8 +2,8 @@
 
 `chromium` is one browser for the whole test run, `page` a new profile for each test; its
 `failures` are what went wrong on it (exceptions, and errors on its console). Nothing but this
-machine can be reached from it. `screenshot` keeps a picture where `$ETSCOPE_SCREENSHOTS` says: those
-of the documentation are made so, and a person can look at what a test saw.
+machine can be reached from it. `screenshot` keeps a picture where `$ETSCOPE_SCREENSHOTS` says:
+those of the documentation are made so; a person can look at what a test saw.
 """
 
 from __future__ import annotations
