@@ -108,9 +108,7 @@ def flat_inputs(inputs: Any) -> list[Any]:
 class _Run:
     """A run that stands at the value that it computed last."""
 
-    def __init__(
-        self, run: Generator[tuple[str, Any], Any, Any], names: Mapping[str, str]
-    ) -> None:
+    def __init__(self, run: Generator[tuple[str, Any], Any, Any], names: Mapping[str, str]) -> None:
         self._run, self._names = run, names
         self._passes: dict[str, int] = {}
         self.current: tuple[str, int, Any] | None = None
