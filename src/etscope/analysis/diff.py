@@ -22,10 +22,11 @@ from etscope.analysis.comparable import check_comparable, paired_profiles
 from etscope.analysis.compare_samples import (
     TRIMMED,
     Comparison,
+    Noise,
     Policy,
     Verdict,
     compare_all,
-    noise_floors,
+    noise_between,
     overall,
 )
 from etscope.analysis.profile import EXECUTE, MethodProfile, Row, Ticks
@@ -133,9 +134,9 @@ def diff_traces(
 ) -> Diff:
     """The changes between two dumps.
 
-    noise: further dumps of what `before` ran, on the same device: how these differ is the noise
-    floor of each operator. method: this one only. keep: which rows to judge. warmup: so many runs
-    are left out at the start of each dump. forced: go on though they are not comparable.
+    noise: further dumps of what `before` ran, on the same device: how much these differ is no
+    change. method: this one only. keep: which rows to judge. warmup: so many runs are left out at
+    the start of each dump. forced: go on though they are not comparable.
 
     Raises `MismatchError` for dumps of different methods or backends, or without an operator in
     common, unless `forced`; `MissingDataError` when a dump has no times, or nothing is kept. Warns
@@ -236,20 +237,20 @@ def _totals(sides: Sequence[_Sides], policy: Policy) -> list[Comparison]:
         [one.samples(one.before.total) for one in sides],
         [one.samples(one.after.total) for one in sides],
         policy,
-        noise_floors=[
-            _floor(one, one.before.total, [repeat.total for repeat in one.noise]) for one in sides
+        noise=[
+            _noise(one, one.before.total, [repeat.total for repeat in one.noise]) for one in sides
         ],
     )
 
 
-def _floor(sides: _Sides, mine: Ticks, repeats: Sequence[Ticks | None]) -> float:
-    """The noise floor of one row; NaN when a repeat has no such row."""
+def _noise(sides: _Sides, mine: Ticks, repeats: Sequence[Ticks | None]) -> Noise | None:
+    """The noise of one row between dumps; one that a dump does not have is not known."""
     if not repeats:
-        return 0.0
+        return None
     if any(one is None for one in repeats):
-        return float("nan")
-    runs = [mine, *(one for one in repeats if one is not None)]
-    return float(noise_floors([[sides.samples(one)] for one in runs])[0])
+        return Noise(float("nan"), len(repeats) + 1)
+    dumps = [mine, *(one for one in repeats if one is not None)]
+    return noise_between([[sides.samples(one)] for one in dumps])[0]
 
 
 def _method_diff(sides: _Sides, total: Comparison, policy: Policy, keep: Keep | None) -> MethodDiff:
@@ -347,12 +348,12 @@ def _judged(sides: _Sides, changes: Sequence[Change], policy: Policy) -> list[Ch
         and change.pair.after is not None
     ]
     steps = sides.step(0), sides.step(1)
-    floors = _row_floors(sides, [before for _, before, _ in both])
+    noise = _row_noise(sides, [before for _, before, _ in both])
     comparisons = compare_all(
         [sides.samples(before.ticks, before.ran) for _, before, _ in both],
         [sides.samples(after.ticks, after.ran) for _, _, after in both],
         policy,
-        noise_floors=floors,
+        noise=noise,
         steps=[steps[before.depth] for _, before, _ in both],
     )
     judged = list(changes)
@@ -368,7 +369,7 @@ def _judged(sides: _Sides, changes: Sequence[Change], policy: Policy) -> list[Ch
     return judged
 
 
-def _row_floors(sides: _Sides, rows: Sequence[Row]) -> list[float]:
+def _row_noise(sides: _Sides, rows: Sequence[Row]) -> list[Noise | None]:
     partners: list[dict[int, Ticks]] = []
     for repeat in sides.noise:
         pairs = align(sides.before, repeat).pairs
@@ -380,7 +381,7 @@ def _row_floors(sides: _Sides, rows: Sequence[Row]) -> list[float]:
                 if pair.before is not None and pair.after is not None
             }
         )
-    return [_floor(sides, row.ticks, [found.get(id(row)) for found in partners]) for row in rows]
+    return [_noise(sides, row.ticks, [found.get(id(row)) for found in partners]) for row in rows]
 
 
 def _notes(sides: _Sides) -> Iterator[str]:
@@ -406,9 +407,11 @@ def _notes(sides: _Sides) -> Iterator[str]:
     if any(row.own_clock for side in (sides.before, sides.after) for row in side.rows):
         yield "Events of delegates on a clock of their own are compared, but not added up."
     if sides.noise:
+        yield (f"How much {len(sides.noise) + 1} dumps of one program differ is taken for noise.")
+    else:
         yield (
-            f"The noise floor is from {len(sides.noise) + 1} dumps of the same program: a change "
-            "below it is never told as one."
+            "One dump a side: what differs from process to process cannot be seen in it. Further "
+            "dumps of the same program (--baseline-noise) tell how much that is."
         )
 
 

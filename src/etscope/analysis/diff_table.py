@@ -48,7 +48,10 @@ def columns(unit: str) -> tuple[Column, ...]:
         Column("interval", priority=4),
         Column("verdict"),
         Column("reason", priority=9),
-        *(Column(name, Kind.FLOAT, priority=9) for name in ("ratio", "low", "high", "p")),
+        *(
+            Column(name, Kind.FLOAT, priority=9)
+            for name in ("ratio", "low", "high", "fastest", "p")
+        ),
         Column("noise_floor", Kind.SHARE, title="noise floor", priority=9),
         *(
             Column(name, Kind.DURATION, unit, priority=9)
@@ -202,6 +205,7 @@ def _cells(change: Change, diff: MethodDiff, scale: Scale) -> dict[str, Any]:
         "ratio": None if judged is None else 1 + (judged.relative or 0.0),
         "low": None if judged is None else 1 + (judged.low or 0.0),
         "high": None if judged is None else 1 + (judged.high or 0.0),
+        "fastest": None if judged is None else 1 + (judged.fastest or 0.0),
         "p": None if judged is None else judged.p,
         "noise_floor": (judged.noise_floor or None) if judged is not None else None,
         "runs_before": None if comparison is None else comparison.samples[0],

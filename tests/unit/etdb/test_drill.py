@@ -92,11 +92,12 @@ def test_a_dump_is_compared_with_another() -> None:
     artifact = artifacts("cnn_portable")
     one = session("cnn_portable")
     text = said(one, f"diff {artifact.etdump_timing}")
-    assert "total" in text
+    assert "Method::execute" in text
     rows = one.execute(f"diff {artifact.etdump}").data[0]["rows"]
-    assert {row["verdict"] for row in rows} == {"noise"}
+    # Five runs, of which the first is left out, are too few: never a pass.
+    assert {row["verdict"] for row in rows} == {"cannot tell", None}
     other = one.execute(f"diff {artifacts('transformer_portable').etdump}").data[0]
-    assert "different instructions" in other["notes"][0]
+    assert any("different instructions" in note for note in other["notes"])
     assert "is no ETDump" in refused(one, f"diff {artifact.pte}")
     assert "not found" in refused(one, "diff nothing.etdp")
 

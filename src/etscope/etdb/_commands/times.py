@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from etscope.analysis.diff import diff_profiles
+from etscope.analysis.diff_table import shown_columns
 from etscope.analysis.profile import MethodProfile, Row
 from etscope.analysis.profile_table import profile_table
 from etscope.analysis.trace import Trace
-from etscope.errors import MissingDataError, UsageError
+from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._commands._common import whole
 from etscope.etdb._debugger import Debugger
@@ -128,8 +130,8 @@ def _measure(name: str) -> Any:
 def diff(debugger: Debugger, rest: str) -> Answer:
     """Compare the times with those of another dump, operator by operator: what got slower.
 
-    Runs of the same instructions are compared by instruction; of others, by operator. A difference
-    within the spread of both is marked as noise.
+    Runs of the same instructions are compared by instruction; of others, by module or by name. The
+    verdict is regressed, improved, no difference or cannot tell: the other dump is the later one.
     """
     try:
         paths = shlex.split(rest)
@@ -138,13 +140,21 @@ def diff(debugger: Debugger, rest: str) -> Answer:
     if not paths:
         raise UsageError("diff with which dump?")
     mine = profile_of(debugger)
-    files = Files(record=debugger.files.record, program=debugger.files.program, forced=True).opened(
-        *paths
-    )
-    if files.trace is None:
-        raise UsageError(f"{rest} is no ETDump")
-    theirs = _same_method(files.trace, mine)
-    return Answer().table(_difference(debugger, mine, theirs))
+    theirs = _same_method(_opened(debugger, paths, rest), mine)
+    table = diff_profiles(mine, theirs).table(debugger.scale)
+    return Answer().table(table, shown_columns([table]))
+
+
+def _opened(debugger: Debugger, paths: list[str], given: str) -> Trace:
+    """The other dump, explained by the debugger's files if it is of their program."""
+    mine = debugger.files
+    try:
+        trace = Files(record=mine.record, program=mine.program).opened(*paths).trace
+    except MismatchError:
+        trace = Files(forced=True).opened(*paths).trace
+    if trace is None:
+        raise UsageError(f"{given} is no ETDump")
+    return trace
 
 
 def _same_method(trace: Trace, mine: MethodProfile) -> MethodProfile:
@@ -153,81 +163,3 @@ def _same_method(trace: Trace, mine: MethodProfile) -> MethodProfile:
     if found is None and not profiles:
         raise MissingDataError("the other dump has no times")
     return found or profiles[0]
-
-
-def _difference(debugger: Debugger, mine: MethodProfile, theirs: MethodProfile) -> Table:
-    same = _labels(mine) == _labels(theirs)
-    ours, others = _by_key(mine, same), _by_key(theirs, same)
-    scale = debugger.scale
-    rows = []
-    for key in dict.fromkeys((*ours, *others)):
-        a, b = ours.get(key), others.get(key)
-        before = None if a is None else float(scale(a).mean())
-        after = None if b is None else float(scale(b).mean())
-        change = (after or 0.0) - (before or 0.0)
-        noise = None if a is None or b is None else _noise(scale(a), scale(b))
-        rows.append((key, before, after, change, noise))
-    rows.sort(key=lambda row: -abs(row[3]))
-    total = (float(scale(mine.total).mean()), float(scale(theirs.total).mean()))
-    rows.append(
-        ("total", *total, total[1] - total[0], _noise(scale(mine.total), scale(theirs.total)))
-    )
-    unit = scale.unit
-    return Table(
-        columns=(
-            Column("operator"),
-            Column("this", Kind.DURATION, unit),
-            Column("other", Kind.DURATION, unit),
-            Column("change", Kind.DURATION, unit),
-            Column("relative", Kind.SHARE, title="change of this"),
-            Column("verdict"),
-        ),
-        values={
-            "operator": [row[0] for row in rows],
-            "this": [row[1] for row in rows],
-            "other": [row[2] for row in rows],
-            "change": [row[3] for row in rows],
-            "relative": [row[3] / row[1] if row[1] else None for row in rows],
-            "verdict": [_verdict(row) for row in rows],
-        },
-        title=f"{len(mine.runs)} runs here, {len(theirs.runs)} in the other dump",
-        breaks=frozenset({len(rows) - 1}),
-        notes=(
-            ()
-            if same
-            else ("The dumps ran different instructions: operators of one name are summed.",)
-        ),
-    )
-
-
-def _verdict(row: tuple[str, float | None, float | None, float, float | None]) -> str:
-    _, before, after, change, noise = row
-    if before is None or after is None:
-        return "only there" if before is None else "only here"
-    if noise is None:
-        return "one run: unknown"
-    if abs(change) <= noise:
-        return "noise"
-    return "slower" if change > 0 else "faster"
-
-
-def _noise(mine: Any, theirs: Any) -> float | None:
-    """Twice the standard error of the difference of the means; None for single runs."""
-    if len(mine) < 2 or len(theirs) < 2:
-        return None
-    spread = mine.var(ddof=1) / len(mine) + theirs.var(ddof=1) / len(theirs)
-    return 2 * float(np.sqrt(spread))
-
-
-def _labels(profile: MethodProfile) -> list[tuple[int | None, str]]:
-    return [(row.instruction_id, row.name) for row in profile.rows if row.depth == 0]
-
-
-def _by_key(profile: MethodProfile, by_instruction: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for row in profile.rows:
-        if row.depth or row.own_clock:
-            continue
-        key = f"{row.instruction_id} {row.name}" if by_instruction else row.name
-        found[key] = found[key] + row.ticks if key in found else row.ticks
-    return found
