@@ -9,6 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+# Matrix products add up in another order where memory is aligned otherwise. numpy and torch give at
+# least this much.
+_ALIGNMENT = 16
+
 # numpy has no such types, and torch reads none of ml_dtypes': the bits go through integers.
 _AS_BITS = {
     "bfloat16": (np.int16, torch.bfloat16),
@@ -41,12 +45,13 @@ class _Writable:
 
 
 def tensor_sharing(array: npt.NDArray[Any]) -> torch.Tensor:
-    """As `tensor_from_numpy`, but over the array's own memory if torch can take that: whatever is
-    written to the tensor is written there, and ends the process if it is a read-only file."""
+    """As `tensor_from_numpy`, but over the array's own memory if torch can take that and computes the
+    same from it: whatever is written to the tensor is written there, and ends the process if it is
+    a read-only file."""
     bits = _AS_BITS.get(array.dtype.name)
     if bits is not None:
         return tensor_sharing(array.view(bits[0])).view(bits[1])
-    if array.size == 0 or not array.flags.aligned:
+    if array.size == 0 or array.ctypes.data % _ALIGNMENT:
         return tensor_from_numpy(array)
     return torch.from_numpy(np.asarray(_Writable(array)))
 
