@@ -45,9 +45,9 @@ class _Writable:
 
 
 def tensor_sharing(array: npt.NDArray[Any]) -> torch.Tensor:
-    """As `tensor_from_numpy`, but over the array's own memory if torch can take that and computes the
-    same from it: whatever is written to the tensor is written there, and ends the process if it is
-    a read-only file."""
+    """As `tensor_from_numpy`, but over the array's own memory if torch can take that and computes
+    the same from it: whatever is written to the tensor is written there, and ends the process if it
+    is a read-only file."""
     bits = _AS_BITS.get(array.dtype.name)
     if bits is not None:
         return tensor_sharing(array.view(bits[0])).view(bits[1])
