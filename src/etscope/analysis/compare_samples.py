@@ -147,8 +147,8 @@ class Locations:
     """Trimmed means and how well they are known: arrays of one element a set of samples.
 
     error, freedom: the standard error in the samples' unit and its degrees of freedom, NaN for
-    fewer than two samples. fastest: the mean of the fastest fifth. drifts: the difference of the
-    halves is more than error explains.
+    fewer than two samples. fastest: the mean of the fastest fifth. unsteady: they drift, or
+    hang together so much that they count for less than a third of their number.
     """
 
     count: npt.NDArray[np.int64]
@@ -156,7 +156,7 @@ class Locations:
     error: Floats
     freedom: Floats
     fastest: Floats
-    drifts: npt.NDArray[np.bool_]
+    unsteady: npt.NDArray[np.bool_]
 
 
 def compare_samples(
@@ -213,13 +213,13 @@ def locations(samples: Sequence[npt.ArrayLike], steps: Sequence[float] | None = 
     clocks = np.zeros(len(arrays)) if steps is None else np.asarray(steps, dtype=np.float64)
     count = np.array([len(one) for one in arrays], dtype=np.int64)
     centre, error, freedom, fastest = (np.full(len(arrays), np.nan) for _ in range(4))
-    drifts = np.zeros(len(arrays), dtype=bool)
+    unsteady = np.zeros(len(arrays), dtype=bool)
     for length in np.unique(count[count > 0]).tolist():
         rows = np.flatnonzero(count == length)
         matrix = np.stack([arrays[row] for row in rows])
         fastest[rows] = np.sort(matrix, axis=1)[:, : -(-length // _FASTEST)].mean(axis=1)
-        centre[rows], error[rows], freedom[rows], drifts[rows] = _located(matrix, clocks[rows])
-    return Locations(count, centre, error, freedom, fastest, drifts)
+        centre[rows], error[rows], freedom[rows], unsteady[rows] = _located(matrix, clocks[rows])
+    return Locations(count, centre, error, freedom, fastest, unsteady)
 
 
 def _checked(samples: npt.ArrayLike) -> Floats:
@@ -232,7 +232,7 @@ def _checked(samples: npt.ArrayLike) -> Floats:
 
 
 def _located(matrix: Floats, steps: Floats) -> tuple[Floats, Floats, Floats, npt.NDArray[np.bool_]]:
-    """Centre, error, degrees of freedom and drift of each row of [sets, samples]."""
+    """Centre, error, degrees of freedom and steadiness of each row of [sets, samples]."""
     length = matrix.shape[1]
     ordered = np.sort(matrix, axis=1)
     cut = int(TRIMMED * length)
@@ -255,7 +255,7 @@ def _located(matrix: Floats, steps: Floats) -> tuple[Floats, Floats, Floats, npt
     error = np.where(drifts, np.maximum(error, drift), error)
     within_a_step = (high - low)[:, 0] <= steps
     error = np.where(within_a_step, np.maximum(error, steps / np.sqrt(12)), error)
-    return centre, error, np.maximum((left - 1) / together, 1.0), drifts
+    return centre, error, np.maximum((left - 1) / together, 1.0), drifts | (together > 3)
 
 
 def _trimmed_means(ordered: Floats) -> Floats:
@@ -307,7 +307,7 @@ def _compared(
         half[judged] = quantile(policy.alpha, freedom[judged]) * np.sqrt(variance[judged])
     found = []
     for i in range(len(difference)):
-        drifts = bool(before.drifts[i] or after.drifts[i])
+        unsteady = bool(before.unsteady[i] or after.unsteady[i])
         counts = (int(before.count[i]), int(after.count[i]))
         places = (float(before.centre[i]), float(after.centre[i]))
         between = noise[i]
@@ -316,7 +316,9 @@ def _compared(
             found.append(Comparison(Verdict.CANNOT_TELL, *places, counts, reason=reason))
             continue
         ratio, low, high = np.exp(difference[i] + half[i] * np.array([0.0, -1.0, 1.0])).tolist()
-        verdict, reason = _verdict((ratio, low, high), float(fast[i]), float(p[i]), policy, drifts)
+        verdict, reason = _verdict(
+            (ratio, low, high), float(fast[i]), float(p[i]), policy, unsteady
+        )
         found.append(
             Comparison(
                 verdict,
@@ -335,12 +337,12 @@ def _compared(
 
 
 def _verdict(
-    ratios: Sequence[float], fast: float, p: float, policy: Policy, drifts: bool
+    ratios: Sequence[float], fast: float, p: float, policy: Policy, unsteady: bool
 ) -> tuple[Verdict, str]:
     """The verdict for a ratio and the ends of its interval, and why there is none."""
     ratio, low, high = ratios
     least = policy.min_effect
-    why = "; the times drift within a dump" if drifts else ""
+    why = "; the times are not steady within a dump" if unsteady else ""
     if p <= policy.alpha and policy.beyond(ratio, least):
         if not (policy.beyond(fast, least) and (fast > 1) == (ratio > 1)):
             return Verdict.CANNOT_TELL, (

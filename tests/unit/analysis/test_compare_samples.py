@@ -1,0 +1,186 @@
+"""Verdicts on samples: the formulas against scipy's, and what each verdict takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from etscope.analysis.compare_samples import (
+    Noise,
+    Policy,
+    Verdict,
+    compare_all,
+    compare_samples,
+    locations,
+    noise_between,
+    overall,
+)
+from etscope.analysis.student import quantile, two_sided_p
+from etscope.errors import UsageError
+
+
+def times(seed: int, runs: int = 100, factor: float = 1.0, sigma: float = 0.02) -> np.ndarray:
+    return 1e6 * factor * np.random.default_rng(seed).lognormal(0, sigma, runs)
+
+
+@pytest.mark.parametrize("freedom", [1.0, 2.0, 3.7, 30.0, 1e3, 1e5])
+def test_student_is_scipys(freedom: float) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    t = np.array([0.0, 0.1, 1.0, 2.5, 10.0, 50.0, 1e3, np.inf])
+    np.testing.assert_allclose(two_sided_p(t, freedom), 2 * stats.t.sf(t, freedom), rtol=1e-8)
+    for p in (0.5, 0.01, 1e-6):
+        assert quantile(p, freedom)[0] == pytest.approx(stats.t.isf(p / 2, freedom), rel=1e-9)
+
+
+def test_student_without_a_library() -> None:
+    """From the tables of Abramowitz & Stegun, 26.10."""
+    assert quantile(0.01, [1, 10, 30]).tolist() == pytest.approx([63.657, 3.169, 2.750], abs=1e-3)
+    assert np.isnan(two_sided_p(np.nan, 5.0))
+
+
+def test_the_error_is_yuens_for_steady_samples() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    # Interleaved by size, so that nothing hangs together and nothing drifts.
+    ordered = np.sort(times(0, 40))
+    samples = np.concatenate([ordered[0::2], ordered[1::2]])
+    samples = samples.reshape(2, 20).T.ravel()
+    samples = np.random.default_rng(5).permutation(samples)
+    found = locations([samples])
+    assert found.centre[0] == pytest.approx(stats.trim_mean(samples, 0.2))
+    winsorized = np.asarray(stats.mstats.winsorize(samples, (0.2, 0.2)))
+    squares = ((winsorized - winsorized.mean()) ** 2).sum()
+    left = 40 - 2 * 8
+    assert found.error[0] >= np.sqrt(squares / (left * (left - 1))) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"),
+    [
+        (1.0, Verdict.NO_DIFFERENCE),
+        (1.10, Verdict.REGRESSED),
+        (1 / 1.10, Verdict.IMPROVED),
+    ],
+)
+def test_verdicts(factor: float, verdict: Verdict) -> None:
+    found = compare_samples(times(1), times(2, factor=factor))
+    assert found.verdict is verdict
+    assert found.relative is not None and found.low is not None and found.high is not None
+    assert found.low < found.relative < found.high
+    assert found.relative == pytest.approx(factor - 1, abs=0.02)
+    assert found == compare_samples(times(1), times(2, factor=factor))  # nothing is random
+
+
+def test_too_few_samples_are_never_a_pass() -> None:
+    same = times(1, 9)
+    found = compare_samples(same, same)
+    assert found.verdict is Verdict.CANNOT_TELL
+    assert "9 runs to compare: at least 10" in found.reason
+    assert compare_samples([], times(1)).verdict is Verdict.CANNOT_TELL
+
+
+def test_noise_wider_than_the_effect_is_no_pass() -> None:
+    found = compare_samples(times(1, 20, sigma=0.3), times(2, 20, sigma=0.3))
+    assert found.verdict is Verdict.CANNOT_TELL
+    assert "not inside ±3.0%" in found.reason
+
+
+def test_a_real_change_below_the_minimum_effect_is_none() -> None:
+    found = compare_samples(times(1, 400), times(2, 400, factor=1.01))
+    assert found.verdict is Verdict.NO_DIFFERENCE
+    assert found.p is not None and found.p < 0.01
+
+
+def test_a_change_of_the_slow_runs_alone_is_not_told() -> None:
+    before, after = times(1), times(2)
+    after[np.random.default_rng(3).random(100) < 0.75] *= 4  # preempted
+    found = compare_samples(before, after)
+    assert found.verdict is Verdict.CANNOT_TELL
+    assert "something else may have run" in found.reason
+    assert found.fastest == pytest.approx(0, abs=0.03)
+
+
+def test_outliers_move_nothing() -> None:
+    before, after = times(1), times(2)
+    after[[3, 30, 31, 77]] *= 50
+    assert compare_samples(before, after).verdict is Verdict.NO_DIFFERENCE
+
+
+def test_drift_widens_the_interval() -> None:
+    before, after = times(1), times(2)
+    steady = compare_samples(before, after)
+    drifting = compare_samples(before, after * np.linspace(1, 1.2, 100))
+    assert drifting.verdict is Verdict.CANNOT_TELL
+    assert "not steady" in drifting.reason
+    assert drifting.high is not None and steady.high is not None
+    assert drifting.high - drifting.low > 3 * (steady.high - steady.low)  # type: ignore[operator]
+
+
+def test_samples_that_hang_together_count_less() -> None:
+    random = np.random.default_rng(0)
+    steps = random.normal(0, 0.02, (2, 200))
+    hanging = steps.copy()
+    for i in range(1, 200):
+        hanging[:, i] = 0.9 * hanging[:, i - 1] + np.sqrt(1 - 0.81) * steps[:, i]
+    loose, tied = (compare_samples(*(1e6 * np.exp(x))) for x in (steps, hanging))
+    assert tied.high - tied.low > 2 * (loose.high - loose.low)  # type: ignore[operator]
+
+
+def test_a_step_of_the_clock_is_no_change() -> None:
+    before, after = np.full(50, 20.0), np.full(50, 21.0)
+    assert compare_samples(before, after).verdict is Verdict.REGRESSED
+    assert compare_samples(before, after, step=1.0).verdict is Verdict.CANNOT_TELL
+    assert compare_samples(before, after + 2, step=1.0).verdict is Verdict.REGRESSED
+    nothing = compare_samples(np.zeros(50), np.zeros(50))
+    assert nothing.verdict is Verdict.CANNOT_TELL and "less than a tick" in nothing.reason
+
+
+def test_noise_between_dumps() -> None:
+    dumps = [[times(seed, factor=factor)] for seed, factor in enumerate((1.0, 1.1, 0.95, 1.05))]
+    noise = noise_between(dumps)[0]
+    assert noise.dumps == 4
+    assert noise.spread == pytest.approx(np.log([1.0, 1.1, 0.95, 1.05]).std(ddof=1), abs=0.01)
+    assert compare_samples(times(1), times(2, factor=1.1)).verdict is Verdict.REGRESSED
+    noisy = compare_samples(times(1), times(2, factor=1.1), noise=noise)
+    assert noisy.verdict is Verdict.CANNOT_TELL
+    # 5.841 is Student's t of 3 degrees at 99 %.
+    assert noisy.noise_floor == pytest.approx(np.expm1(5.841 * np.sqrt(2) * noise.spread), rel=1e-3)
+    unknown = compare_samples(times(1), times(2), noise=Noise(float("nan"), 4))
+    assert unknown.verdict is Verdict.CANNOT_TELL and "dump of noise" in unknown.reason
+
+
+def test_a_family_is_corrected_by_holms_method() -> None:
+    before = [times(i) for i in range(3)]
+    after = [times(i + 10, factor=f) for i, f in enumerate((1.0, 1.02, 1.2))]
+    alone = [compare_samples(a, b).p for a, b in zip(before, after, strict=True)]
+    together = [found.p for found in compare_all(before, after)]
+    order = np.argsort(alone)
+    expected = np.minimum(np.maximum.accumulate(np.array(alone)[order] * [3, 2, 1]), 1)
+    np.testing.assert_allclose(np.array(together)[order], expected)
+
+
+@pytest.mark.parametrize("samples", [[-1.0] * 20, [float("inf")] * 20, [[1.0] * 20]])
+def test_what_is_no_set_of_times_is_refused(samples: list[object]) -> None:
+    with pytest.raises(UsageError):
+        compare_samples(samples, times(1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "policy", [{"min_effect": 0}, {"confidence": 1.0}, {"min_samples": 3}, {"min_effect": 1.5}]
+)
+def test_a_policy_without_sense_is_refused(policy: dict[str, float]) -> None:
+    with pytest.raises(UsageError):
+        Policy(**policy)  # type: ignore[arg-type]
+
+
+def test_other_mistakes() -> None:
+    with pytest.raises(UsageError, match="cannot be compared"):
+        compare_all([times(1)], [])
+    with pytest.raises(UsageError, match="two dumps"):
+        noise_between([[times(1)]])
+
+
+def test_what_stands_for_several() -> None:
+    assert overall([]) is Verdict.CANNOT_TELL
+    assert overall([Verdict.CANNOT_TELL, Verdict.REGRESSED]) is Verdict.REGRESSED
+    assert overall([Verdict.NO_DIFFERENCE, Verdict.CANNOT_TELL]) is Verdict.CANNOT_TELL
+    assert overall([Verdict.IMPROVED, Verdict.NO_DIFFERENCE]) is Verdict.IMPROVED

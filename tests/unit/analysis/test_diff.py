@@ -1,0 +1,194 @@
+"""What got slower between two dumps: it is named, it adds up, and equal dumps differ in nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from etscope.analysis.compare_samples import Policy, Verdict
+from etscope.analysis.diff import MethodDiff, diff_profiles, diff_traces
+from etscope.analysis.scale import Scale
+from etscope.analysis.select import fields_of_row
+from etscope.analysis.trace import Trace
+from etscope.errors import EtscopeWarning, MismatchError, MissingDataError, UsageError
+from etscope.formats.etdump import read_etdump
+from etscope.formats.etrecord import read_etrecord
+from etscope.model.selector import Selector
+from etscope.units import TimeScale
+from tests.artifacts import artifacts
+from tests.timed_dumps import timed_dump
+
+MS = Scale(TimeScale.NS, TimeScale.MS)
+SLOW = 3  # an instruction
+
+
+def dump(name: str, folder: Path, seed: int, *, record: bool = True, **options: object) -> Trace:
+    files = artifacts(name)
+    path = timed_dump(files.etdump_timing, folder / f"{seed}.etdp", seed=seed, **options)  # type: ignore[arg-type]
+    return Trace(read_etdump(path), record=read_etrecord(files.etrecord) if record else None)
+
+
+def adds_up(diff: MethodDiff) -> None:
+    parts = [change.change for change in diff.changes if change.adds]
+    assert sum(parts) + diff.unaccounted.change == pytest.approx(diff.total.change, abs=1e-3)
+    for side in ("before", "after"):
+        times = [getattr(change, side) or 0.0 for change in diff.changes if change.adds]
+        total = sum(times) + getattr(diff.unaccounted, side)
+        assert total == pytest.approx(getattr(diff.total, side), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["cnn_portable", "cnn_xnnpack"])
+def test_a_dump_differs_in_nothing_from_itself(name: str, tmp_path: Path) -> None:
+    trace = dump(name, tmp_path, 1, runs=200)
+    diff = diff_traces(trace, trace).methods[0]
+    assert diff.verdict is Verdict.NO_DIFFERENCE
+    assert diff.total.change == 0
+    assert {change.verdict for change in diff.operators} <= {
+        Verdict.NO_DIFFERENCE,
+        Verdict.CANNOT_TELL,  # less than the clock's step, inside the delegate
+    }
+    assert {change.change for change in diff.changes} == {0.0}
+    adds_up(diff)
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_the_one_kernel_that_is_slower_is_named(record: bool, tmp_path: Path) -> None:
+    before = dump("cnn_portable", tmp_path, 1, record=record)
+    after = dump("cnn_portable", tmp_path, 2, record=record, slower={SLOW: 1.25})
+    diff = diff_traces(before, after).methods[0]
+    regressed = [change for change in diff.operators if change.verdict is Verdict.REGRESSED]
+    assert [change.pair.shown.instruction_id for change in regressed if change.pair] == [SLOW]
+    assert Verdict.IMPROVED not in {change.verdict for change in diff.operators}
+    assert regressed[0].comparison is not None
+    assert regressed[0].comparison.relative == pytest.approx(0.25, abs=0.03)
+    adds_up(diff)
+
+
+@pytest.mark.parametrize("name", ["cnn_portable", "cnn_xnnpack", "transformer", "while_loop"])
+def test_changes_of_real_runs_add_up(name: str) -> None:
+    files = artifacts(name)
+    record = read_etrecord(files.etrecord)
+    one, other = (Trace(read_etdump(p), record=record) for p in (files.etdump, files.etdump_timing))
+    with pytest.warns(EtscopeWarning, match=r"logged in the first dump only"):
+        found = diff_traces(one, other)
+    for diff in found.methods:
+        adds_up(diff)
+        assert diff.verdict is Verdict.CANNOT_TELL  # five runs
+        assert any("hold the cost" in note for note in diff.notes)
+
+
+def test_added_and_removed_operators_add_up(tmp_path: Path) -> None:
+    before = dump("cnn_portable", tmp_path, 1).profiles()[0]
+    after = dump("cnn_portable", tmp_path, 2).profiles()[0]
+    fewer = replace(after, rows=after.rows[:2] + after.rows[3:])
+    diff = diff_profiles(before, fewer)
+    assert [change.status for change in diff.changes].count("removed") == 1
+    gone = next(change for change in diff.changes if change.status == "removed")
+    assert gone.after is None and gone.comparison is None
+    adds_up(diff)
+    adds_up(diff_profiles(fewer, before))
+
+
+def test_the_table_adds_up_however_little_of_it_is_shown(tmp_path: Path) -> None:
+    before = dump("cnn_xnnpack", tmp_path, 1)
+    diff = diff_traces(before, dump("cnn_xnnpack", tmp_path, 2, slower={0: 1.2})).methods[0]
+    assert diff.verdict is Verdict.REGRESSED
+    for options in ({}, {"limit": 0}, {"sort": "run"}, {"sort": "time", "limit": 1}):
+        table = diff.table(MS, **options)  # type: ignore[arg-type]
+        rows = list(zip(table.values["change"], table.depth or (), strict=True))
+        changes = [change for change, depth in rows if depth == 0]
+        assert sum(changes[:-1]) == pytest.approx(changes[-1])
+        assert table.title.startswith("forward: regressed, +")
+    with pytest.raises(UsageError, match="cannot sort"):
+        diff.table(MS, sort="name")
+
+
+def test_first_runs_are_left_out_and_told(tmp_path: Path) -> None:
+    before = dump("cnn_portable", tmp_path, 1)
+    profile = before.profiles()[0]
+    slow = replace(profile, total=profile.total.copy())
+    slow.total[0] *= 100
+    diff = diff_profiles(profile, slow)
+    assert diff.total.change == 0 and diff.runs == (60, 60)
+    assert diff.total.firsts == (profile.total[0], slow.total[0])
+    assert diff_profiles(profile, slow, warmup=0).total.comparison != diff.total.comparison
+    assert diff.table(MS).notes[0].startswith("First runs, which are left out")
+
+
+def test_only_what_is_selected_is_judged(tmp_path: Path) -> None:
+    before = dump("cnn_portable", tmp_path, 1)
+    after = dump("cnn_portable", tmp_path, 2, slower={SLOW: 1.25})
+    selector = Selector("op:relu*")
+    diff = diff_traces(before, after, keep=lambda row: selector.matches(fields_of_row(row)))
+    names = {change.name for change in diff.methods[0].operators}
+    assert names == {"relu.out"}
+    adds_up(diff.methods[0])
+    with pytest.raises(MissingDataError, match="nothing was selected"):
+        diff_traces(before, after, keep=lambda row: False)
+
+
+def test_dumps_of_one_program_tell_what_is_noise(tmp_path: Path) -> None:
+    every = dict.fromkeys(range(24), 1.0)
+    speeds = [1.0, 1.08, 0.94, 1.05]
+    traces = [
+        dump("cnn_portable", tmp_path, seed, slower=dict.fromkeys(every, speed))
+        for seed, speed in enumerate(speeds)
+    ]
+    after = dump("cnn_portable", tmp_path, 9, slower=dict.fromkeys(every, 1.07))
+    assert diff_traces(traces[0], after).verdict() is Verdict.REGRESSED
+    found = diff_traces(traces[0], after, noise=traces[1:])
+    assert found.verdict() is Verdict.CANNOT_TELL
+    assert any("4 dumps of one program" in note for note in found.methods[0].notes)
+    total = found.methods[0].total.comparison
+    assert total is not None and total.noise_floor > 0.07
+    other = dump("two_methods", tmp_path, 20)
+    with pytest.raises(MissingDataError, match="none of the methods"):
+        diff_traces(traces[0], after, noise=[other])
+
+
+def test_what_is_not_comparable_is_refused(tmp_path: Path) -> None:
+    portable = dump("cnn_portable", tmp_path, 1)
+    xnnpack = dump("cnn_xnnpack", tmp_path, 2)
+    with pytest.raises(MismatchError, match="different backends: none in the first"):
+        diff_traces(portable, xnnpack)
+    forced = diff_traces(portable, xnnpack, forced=True).methods[0]
+    assert forced.verdict is Verdict.IMPROVED
+    assert "added" in {change.status for change in forced.changes}
+    adds_up(forced)
+    with pytest.raises(MismatchError, match="no method in common"):
+        diff_traces(portable, dump("two_methods", tmp_path, 3))
+    with pytest.raises(MissingDataError, match="no run of a method 'backward'"):
+        diff_traces(portable, portable, method="backward")
+
+
+def test_dumps_of_other_models_have_nothing_in_common(tmp_path: Path) -> None:
+    one = dump("cnn_portable", tmp_path, 1, record=False)
+    profile = one.profiles()[0]
+    from etscope.analysis.align import align
+    from etscope.analysis.comparable import check_comparable
+
+    renamed = replace(profile, rows=tuple(replace(r, name=f"x_{r.name}") for r in profile.rows))
+    with pytest.raises(MismatchError, match="no operator in common"):
+        check_comparable(profile, renamed, align(profile, renamed))
+
+
+def test_operators_that_do_not_always_run_are_told_so(tmp_path: Path) -> None:
+    profile = dump("cnn_portable", tmp_path, 1).profiles()[0]
+    row = profile.rows[0]
+    half = np.arange(len(row.ticks)) % 2
+    sometimes = replace(row, ticks=row.ticks * half, calls=row.calls * half)
+    other = replace(profile, rows=(sometimes, *profile.rows[1:]))
+    comparison = diff_profiles(profile, other).changes[0].comparison
+    assert comparison is not None and comparison.verdict is Verdict.CANNOT_TELL
+    assert "times a run before" in comparison.reason
+
+
+def test_the_policy_decides(tmp_path: Path) -> None:
+    before = dump("cnn_portable", tmp_path, 1, runs=100)
+    after = dump("cnn_portable", tmp_path, 2, runs=100, slower=dict.fromkeys(range(24), 1.05))
+    assert diff_traces(before, after).verdict() is Verdict.REGRESSED
+    assert diff_traces(before, after, Policy(min_effect=0.2)).verdict() is Verdict.NO_DIFFERENCE
+    assert diff_traces(before, before).verdict(per_op=True) in set(Verdict)
