@@ -33,7 +33,7 @@ class LiveRun:
         self._values: list[tuple[str, Any]] = []
         self._patches: dict[int, Any] = {}
         self._bytes = 0
-        self._ended = False
+        self._ended = self._broken = False
         self._run = self._started()
         self._next: Any = None  # what takes the place of the last value
 
@@ -137,20 +137,29 @@ class LiveRun:
             self._next = new
             return
         # Later nodes have seen the old value, so the run starts again: with the patches so far.
+        self._again(position + 1)
+
+    def _again(self, count: int) -> None:
+        """Run anew, with the patches so far, until `count` nodes have run."""
         self._values.clear()
-        self._bytes, self._ended = 0, False
+        self._bytes, self._ended, self._broken = 0, False, False
         self._run, self._next = self._started(), None
-        while len(self._values) <= position:
+        while len(self._values) < count:
             self.advance()
 
     def _started(self) -> Generator[tuple[str, Any], Any, None]:
         return run_reference(self._program, self._inputs)
 
     def _resume(self) -> tuple[str, Any]:
+        if self._broken:
+            self._again(len(self._values))
         sent, self._next = self._next, None
         try:
             name, value = self._run.send(sent)
-        except EtscopeError:
+        except (EtscopeError, StopIteration):
+            raise
+        except KeyboardInterrupt:
+            self._broken = True  # what was interrupted cannot go on
             raise
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
             self._ended = True

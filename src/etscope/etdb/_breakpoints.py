@@ -98,6 +98,15 @@ class Breakpoints:
         """One whose condition had no value wherever it was looked at: it could not be hit."""
         return next((one for one in self if one.looked and one.unknown == one.looked), None)
 
+    def unseen(self) -> Breakpoint | None:
+        """One whose condition was looked at nowhere in the run: nothing is known of it."""
+        conditional = (one for one in self if one.enabled and (one.condition or one.watch))
+        return next((one for one in conditional if not one.looked), None)
+
+    def partly_decided(self) -> list[Breakpoint]:
+        """Those whose condition had no value at some of the operators that it was looked at."""
+        return [one for one in self if one.enabled and 0 < one.unknown < one.looked]
+
     def _find(self, number: int) -> Breakpoint:
         if number not in self._all:
             known = ", ".join(map(str, self._all)) or "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -30,11 +31,13 @@ class Completer:
         head, _, _ = line.partition(" ")
         if " " not in line:
             return line, sorted(name for name in COMMANDS if name.startswith(line))
-        word = _last_word(line)
         try:
             one = find_command(head.partition("/")[0])
         except EtscopeError:
-            return word, []
+            return _last_word(line), []
+        # Names of files have the marks of expressions in them.
+        is_file = "file" in one.words
+        word = line.rpartition(" ")[2] if is_file else _last_word(line)
         found: dict[str, None] = {}
         for what in one.words:
             found.update(dict.fromkeys(self._of(what, word)))
@@ -123,7 +126,8 @@ def _last_word(line: str) -> str:
 
 def _paths(word: str) -> list[str]:
     folder, _, name = word.rpartition("/")
-    place = Path(folder or ("/" if word.startswith("/") else ".")).expanduser()
+    # Of somebody who has no home, `Path.expanduser` makes an error.
+    place = Path(os.path.expanduser(folder or ("/" if word.startswith("/") else ".")))  # noqa: PTH111
     head = f"{folder}/" if "/" in word else ""
     try:
         return sorted(
@@ -131,5 +135,5 @@ def _paths(word: str) -> list[str]:
             for entry in place.iterdir()
             if entry.name.startswith(name) and (name or not entry.name.startswith("."))
         )[:_MOST]
-    except OSError:
+    except (OSError, ValueError):
         return []

@@ -59,8 +59,9 @@ class LiveTarget:
     def reach(self, position: int) -> None:
         """Run up to a stop."""
         while len(self._stops) <= position and not self._complete:
-            self._line = None
             self._complete = not self._step()
+            if self._complete or not self._as_foreseen():
+                self._line = None
         if position >= len(self._stops):
             raise UsageError("the run ends before that")
 
@@ -110,6 +111,11 @@ class LiveTarget:
                 self._positions.append(at)
                 return True
         return False
+
+    def _as_foreseen(self) -> bool:
+        """Whether the last stop is the one that was to come, so that those after it are, too."""
+        last = len(self._stops) - 1
+        return self._line is not None and self._line[last : last + 1] == [self._stops[last]]
 
     def _ahead(self) -> Iterator[Stop]:
         """The operators of the graph itself that have not run."""

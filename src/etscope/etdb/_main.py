@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 import warnings
@@ -91,9 +92,8 @@ def command(
             break
     if batch or ended:
         return code
-    if as_json:
-        return code or session.run_script(sys.stdin, say)
-    return interact(session)
+    rest = session.run_script(sys.stdin, say) if as_json else interact(session)
+    return code or rest
 
 
 def _full_screen(session: Any, commands: Sequence[str]) -> int:
@@ -104,9 +104,15 @@ def _full_screen(session: Any, commands: Sequence[str]) -> int:
 
         return run_tui(session, commands)
     print("no terminal: plain lines instead of --tui", file=sys.stderr)
+    code = 0
     for line in commands:
-        show(session.execute(line))
-    return interact(session)
+        result = session.execute(line)
+        show(result)
+        code = code or result.exit_code
+        if result.answer.ends:
+            return code
+    rest = interact(session)
+    return code or rest
 
 
 def _write_json(result: Any, debugger: Any) -> None:
@@ -141,6 +147,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `etdb`; the exit code."""
     args = list(sys.argv[1:] if arguments is None else arguments)
     warnings.showwarning = _say  # type: ignore[assignment]
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # no character is worth the end of a session
+            stream.reconfigure(errors="backslashreplace")
     try:
         with command.make_context("etdb", _without_single_dash(args)) as context:
             result: Any = command.invoke(context)
@@ -156,7 +165,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return _USAGE
     except EtscopeError as error:
-        print(f"error: {error}\n  see: docs/errors.md#{error.slug}", file=sys.stderr)
+        from etscope.etdb._show import error_text
+
+        print(f"{error_text(error)}\n  see: docs/errors.md#{error.slug}", file=sys.stderr)
         return error.exit_code
     except Exception:
         traceback.print_exc()

@@ -12,8 +12,9 @@ from typing import Any
 from etscope.etdb._answer import Answer
 from etscope.etdb._complete import Completer
 from etscope.etdb._session import Result, Session
-from etscope.etdb._show import write_answer
+from etscope.etdb._show import error_text, write_answer
 from etscope.optional import available
+from etscope.views.people import visible
 
 PROMPT = "(etdb) "
 
@@ -21,11 +22,11 @@ PROMPT = "(etdb) "
 def show(result: Result, *, echo: bool = False, color: bool | None = None) -> None:
     """Write what came of a line: the answer to standard output, an error to standard error."""
     if echo:
-        print(f"{PROMPT}{result.line}")
+        print(f"{PROMPT}{visible(result.line)}")
     _write(result.answer, color)
     if result.error is not None:
         sys.stdout.flush()
-        print(f"error: {result.error}", file=sys.stderr)
+        print(error_text(result.error), file=sys.stderr)
 
 
 def _write(answer: Answer, color: bool | None) -> None:
@@ -45,7 +46,11 @@ def interact(session: Session, color: bool | None = None) -> int:
         # A script on standard input.
         return session.run_script(sys.stdin, lambda result: show(result, color=color))
     for line in lines:
-        result = session.execute(line)
+        try:
+            result = session.execute(line)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            continue
         show(result, color=color)
         if result.answer.ends:
             break

@@ -150,6 +150,14 @@ class RecordedRuns:
         self._check()
         return self._matching
 
+    def pairs_at(self, position: int) -> Mapping[int, Pair]:
+        """Of which nodes the values of a stop are, by their place among `device_values`."""
+        stop = self.stops[position]
+        if stop.instruction is None or not self._has_values:
+            return {}
+        found = self._matching.by_instruction.get(stop.instruction, ())
+        return {pair.output: pair for pair in found if pair.delegate_id == stop.delegate_id}
+
     @property
     def chosen(self) -> MethodRun:
         """The run that is walked, as analyses take it."""

@@ -16,11 +16,19 @@ from etscope.etdb._commands import load
 from etscope.etdb._debugger import Debugger
 from etscope.etdb._files import Files
 from etscope.etdb._registry import COMMANDS, Command, find_command
-from etscope.etdb._show import json_of, text_of
+from etscope.etdb._show import error_text, json_of, text_of
 
 _DEEPEST_SCRIPT = 10
 
 load()
+
+
+class InternalError(EtscopeError):
+    """A bug of the debugger: the command ends, and the session goes on. Its cause has the
+    traceback."""
+
+    exit_code = 70
+    slug = "bug"
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ class Result:
     def text(self) -> str:
         """The answer as text, and the error below it."""
         shown = text_of(self.answer)
-        return shown if self.error is None else f"{shown}error: {self.error}\n"
+        return shown if self.error is None else f"{shown}{error_text(self.error)}\n"
 
     @property
     def data(self) -> list[dict[str, Any]]:
@@ -129,6 +137,8 @@ class Session:
             return Result(line, answer, error)
         except RecursionError:
             return Result(line, answer, UsageError("this is nested too deeply"))
+        except Exception as error:
+            return Result(line, answer, _internal(error))
         return Result(line, answer)
 
     def _sourced(self, line: str, path: str) -> Result:
@@ -141,13 +151,13 @@ class Session:
         if self._scripts >= _DEEPEST_SCRIPT:
             raise UsageError("scripts that run each other are nested too deeply")
         with reading("script", path):
-            lines = Path(path).read_text().splitlines()
+            lines = Path(path).read_text(encoding="utf-8").splitlines()
         self._scripts += 1
 
         def keep(result: Result) -> None:
             answer.add(result.answer)
             if result.error is not None:
-                answer.say(f"error: {result.error}")
+                answer.say(error_text(result.error))
 
         try:
             answer.code = self.run_script(lines, keep)
@@ -157,9 +167,14 @@ class Session:
 
     def _log(self, line: str, result: Result) -> None:
         path = self.debugger.logging
-        if path is not None and not self._scripts:
-            with Path(path).open("a") as file:
+        if path is None or self._scripts:
+            return
+        try:
+            with Path(path).open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(f"(etdb) {line}\n{result.text}")
+        except OSError as error:
+            self.debugger.logging = None
+            result.answer.say(f"logging ended: cannot write to {path}: {error.strerror}")
 
     def __getattr__(self, name: str) -> Callable[..., Result]:
         word = name.rstrip("_").replace("_", "-")
@@ -180,6 +195,16 @@ class Session:
         names = [name.replace("-", "_") for name in COMMANDS]
         own = [f"{name}_" if keyword.iskeyword(name) else name for name in names]
         return [*super().__dir__(), *own]
+
+
+def _internal(error: Exception) -> InternalError:
+    reason = str(error).splitlines()[0] if str(error) else ""
+    told = InternalError(
+        f"{type(error).__name__}: {reason}".removesuffix(": "),
+        hint="this is a bug in etscope; please report it",
+    )
+    told.__cause__ = error
+    return told
 
 
 def session_of_trace(trace: Trace, *, inputs: Any, source_unit: str) -> Session:

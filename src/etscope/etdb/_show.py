@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import Any, TextIO
 
+from etscope.errors import EtscopeError
 from etscope.etdb._answer import Answer, Item
 from etscope.model.report import Section, filled_columns
 from etscope.model.table import Table
@@ -30,6 +31,11 @@ def write_answer(
         else:
             write_table(_shaped(item), "table", out, width=width or PLAIN_WIDTH, color=color)
         before = item
+
+
+def error_text(error: EtscopeError) -> str:
+    """An error as text, one line or several. Messages and hints hold names from files."""
+    return "\n".join(visible(line) for line in f"error: {error}".split("\n"))
 
 
 def text_of(answer: Answer, width: int = PLAIN_WIDTH) -> str:

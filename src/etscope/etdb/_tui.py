@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
+from rich.text import Text
+
 from etscope.analysis.correlate import is_operator
 from etscope.analysis.places import module_path
 from etscope.errors import EtscopeError
 from etscope.etdb._complete import Completer
 from etscope.etdb._describe import stop_lines, value_lines
 from etscope.etdb._session import Result, Session
-from etscope.etdb._show import text_of
+from etscope.etdb._show import error_text, text_of
 from etscope.etdb._target import Stop
 from etscope.optional import require
 from etscope.views.people import visible
@@ -30,7 +32,6 @@ def run_tui(session: Session, commands: Sequence[str] = ()) -> int:
 def face(session: Session, commands: Sequence[str] = ()) -> Any:
     """The application; tests drive it without a terminal."""
     require("textual", wanted_by="etdb --tui")
-    from rich.text import Text
     from textual.app import App, ComposeResult
     from textual.binding import Binding
     from textual.containers import Horizontal, Vertical
@@ -143,7 +144,7 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
             groups: dict[str, Any] = {"": tree.root}
             for path, name in _operators(session):
                 place = _group(groups, path)
-                self._leaves[name] = place.add_leaf(visible(name), data=name)
+                self._leaves[name] = place.add_leaf(Text(visible(name)), data=name)
 
         def on_tree_node_selected(self, event: Any) -> None:
             if event.node.data is not None:
@@ -154,7 +155,8 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
             source = self.query_one("#source", Static)
             shown = _around_mark(_source(session, stop), source.size.height)
             source.update(Text(shown, no_wrap=True, overflow="ellipsis"))
-            values = Text(_values(session, stop), no_wrap=True, overflow="ellipsis")
+            told = _told(lambda: _values(session, stop))
+            values = Text(told, no_wrap=True, overflow="ellipsis")
             self.query_one("#values", Static).update(values)
             leaf = None if stop is None else self._leaves.get(stop.node or stop.name)
             if leaf is not None:
@@ -173,7 +175,7 @@ def _group(groups: dict[str, Any], path: str) -> Any:
     """The tree's branch of a module, with those around it."""
     if path not in groups:
         above, _, name = path.rpartition(".")
-        groups[path] = _group(groups, above).add(visible(name))
+        groups[path] = _group(groups, above).add(Text(visible(name)))
     return groups[path]
 
 
@@ -195,7 +197,7 @@ def _operators(session: Session) -> Iterator[tuple[str, str]]:
 
 def _lines_of(result: Result, width: int) -> list[str]:
     lines = text_of(result.answer, width).rstrip("\n").split("\n") if result.answer.items else []
-    return lines if result.error is None else [*lines, f"error: {result.error}"]
+    return lines if result.error is None else [*lines, *error_text(result.error).split("\n")]
 
 
 def _source(session: Session, stop: Stop | None) -> str:
@@ -221,14 +223,14 @@ def _values(session: Session, stop: Stop | None) -> str:
     from etscope.etdb._commands._common import displayed
 
     debugger = session.debugger
-    lines = [visible(line) for line in stop_lines(debugger, stop)]
+    lines = stop_lines(debugger, stop)
     target = debugger.some_target()
     for number, value in enumerate(target.device_values(stop.position)):
         lines += [f"${number} = {line}" for line in value_lines(value)[:1]]
         lines += value_lines(value)[1:]
     for number, expression in debugger.displays.items():
         lines += displayed(debugger, number, expression)
-    return "\n".join(lines)
+    return "\n".join(map(visible, lines))
 
 
 def _told(make: Callable[[], str]) -> str:
@@ -236,4 +238,4 @@ def _told(make: Callable[[], str]) -> str:
     try:
         return make()
     except EtscopeError as error:
-        return str(error.message)
+        return visible(error.message)

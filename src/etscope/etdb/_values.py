@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from etscope.analysis.matching import Pair
 from etscope.analysis.metrics import Metric, find_metric, measure
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb._debugger import Debugger
@@ -55,8 +56,24 @@ class Values:
 
     def reference(self, name: Any = None) -> Any:
         """ref(NAME): what the reference has, of the current operator without a name."""
+        if name is None and (outputs := self.outputs_here()):
+            return [None if one is None else self._reference_of(one) for one in outputs]
         node, loop_pass = self._node_of(name)
         return only(self._debugger.reference.value(node, loop_pass))
+
+    def outputs_here(self) -> list[Pair | None]:
+        """What each output of a delegate's call is, if it has several: None of one that has no
+        partner in the graph. Of all other stops nothing."""
+        stop, target = self._debugger.here(), self._debugger.target
+        if stop.kind != "delegate" or not isinstance(target, RecordedRuns):
+            return []
+        count = len(target.device_values(stop.position))
+        pairs = target.pairs_at(stop.position)
+        return [pairs.get(index) for index in range(count)] if count > 1 else []
+
+    def _reference_of(self, pair: Pair) -> Any:
+        value = self._debugger.reference.value(pair.node, self._debugger.here().loop_pass)
+        return value if pair.element is None else value[pair.element]
 
     def gap(self, metric: Any = "sqnr", name: Any = None) -> Any:
         """gap(METRIC, NAME): how far the run's value is from the reference's."""
@@ -117,7 +134,7 @@ class Values:
             return only(self._of_instruction(int(rest)))
         if rest == "":
             return self._current()
-        if rest.isdigit():
+        if rest.isdecimal():
             values = debugger.some_target().device_values(debugger.here().position)
             if int(rest) >= len(values):
                 raise UsageError(f"the operator gave {len(values)} values: $0 is the first")
@@ -202,10 +219,12 @@ def gap_between(metric: Metric, reference: Any, value: Any) -> float | None:
     """How far two values are apart: of lists the worst of their elements; None where there are no
     numbers to compare."""
     reference, value = only(reference), only(value)
-    if isinstance(value, (list, tuple)) and isinstance(reference, (list, tuple)):
+    if isinstance(value, (list, tuple)) or isinstance(reference, (list, tuple)):
+        if not (isinstance(value, (list, tuple)) and isinstance(reference, (list, tuple))):
+            return None  # several numbers, and one
         numbers = [gap_between(metric, r, v) for r, v in zip(reference, value, strict=False)]
         return max((n for n in numbers if n is not None), key=metric.badness, default=None)
-    if np.size(value) == 0 and np.size(reference) == 0:
+    if value is None or reference is None or (np.size(value) == 0 and np.size(reference) == 0):
         return None
     return measure(metric, reference, value)
 
@@ -215,5 +234,9 @@ def only(value: Any) -> Any:
     that are always empty."""
     if not isinstance(value, (list, tuple)):
         return value
-    full = [one for one in value if one is not None and np.size(one)] or list(value)
+    full = [one for one in value if _is_full(one)] or list(value)
     return full[0] if len(full) == 1 else list(value)
+
+
+def _is_full(value: Any) -> bool:
+    return value is not None and (isinstance(value, (list, tuple)) or np.size(value) > 0)

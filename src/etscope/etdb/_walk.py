@@ -58,7 +58,8 @@ def outside_of(module: str | None, depth: int) -> Reason:
     def reason(stop: Stop) -> str | None:
         if depth and stop.depth >= depth:
             return None
-        if not depth and _levels(stop.module)[: len(level)] == level:
+        # Of what no module is known nothing tells that it is outside.
+        if not depth and (stop.module is None or _levels(stop.module)[: len(level)] == level):
             return None
         return ""
 

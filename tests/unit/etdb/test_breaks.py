@@ -104,3 +104,17 @@ def test_mistakes_are_told() -> None:
     assert "watch what" in refused(one, "watch")
     assert "which breakpoints" in refused(one, "disable")
     assert len(one.debugger.breakpoints) == 0
+
+
+def test_a_condition_that_was_looked_at_nowhere_is_no_pass() -> None:
+    one = session("cnn_portable")
+    said(one, "start", "step 3", "break id:1 if $.max() > -1e9")
+    assert "was looked at nowhere" in refused(one, "continue")
+    assert one.execute("continue").exit_code != 0
+    assert one.execute("run").exit_code == 1
+
+
+def test_operators_without_a_value_are_counted() -> None:
+    one = session("cnn_xnnpack")
+    said(one, "watch $.max() > 1e9")
+    assert "had no value at" in said(one, "run")

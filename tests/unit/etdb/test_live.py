@@ -116,3 +116,34 @@ def test_a_watch_finds_the_first_nan() -> None:
     result = one.execute("run")
     assert result.exit_code == 1
     assert where(one) == "aten_sqrt_default"
+
+
+def test_an_interrupted_run_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = live("cnn_portable")
+    said(one, "start", "until op:add", "set $ = $ * 2")
+    patched = said(one, "print $.sum()")
+    target = one.debugger.some_target()
+    generator = target._run._run  # type: ignore[attr-defined]
+
+    class Interrupted:
+        def send(self, value: object) -> None:
+            generator.close()
+            raise KeyboardInterrupt
+
+    target._run._run = Interrupted()  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        one.execute("step")
+    assert said(one, "print $.sum()") == patched
+    said(one, "step")
+    after = said(one, "print $.sum()")
+    again = live("cnn_portable")
+    said(again, "start", "until op:add", "set $ = $ * 2", "step")
+    assert said(again, "print $.sum()") == after
+
+
+def test_a_step_of_a_live_run_does_not_build_the_line_anew() -> None:
+    one = live("cnn_portable")
+    said(one, "start")
+    line = one.debugger.some_target().stops
+    said(one, "step 5")
+    assert one.debugger.some_target().stops is line

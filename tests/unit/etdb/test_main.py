@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -145,3 +146,24 @@ def test_bad_input_to_every_command_is_a_message(begin: str) -> None:
         assert result.ok or str(result.error), line
         assert "\x1b" not in result.text.replace(line, "")
         assert one.execute("info runs").ok
+
+
+def test_what_options_ask_for_and_what_comes_in_are_both_done() -> None:
+    for json_option in ([], ["--json"]):
+        done = etdb(*files("cnn_portable"), *json_option, "-ex", "nope", input="start\n")
+        assert done.returncode == 2
+        assert "aten_convolution_default" in done.stdout
+
+
+def test_characters_that_a_stream_has_not_are_escaped() -> None:
+    artifact = artifacts("cnn_portable")
+    done = subprocess.run(
+        [sys.executable, "-m", "etscope.etdb", str(artifact.etrecord), str(artifact.etdump)],
+        input=b"start\n\xff\xfe\n",
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 2
+    assert rb"\xb7 instruction 0" in done.stdout
+    assert b"Traceback" not in done.stderr

@@ -122,3 +122,35 @@ def test_passes_of_loops_are_compared_with_their_own() -> None:
     for _ in range(4):
         assert float(said(one, "print gap(max_abs)")) < 1e-6
         said(one, "continue")
+
+
+def test_each_output_of_a_delegate_is_named_and_compared() -> None:
+    one = session("attention_xnnpack")
+    said(one, "start")
+    stops = one.debugger.some_target().stops
+    several = [
+        stop.position
+        for stop in stops
+        if stop.kind == "delegate"
+        and len(one.debugger.some_target().device_values(stop.position)) > 1
+    ]
+    assert several
+    said(one, f"step {several[0]}")
+    text = said(one, "print $")
+    names = re.findall(r"^\[\d+\] is (\S+)$", text, re.MULTILINE)
+    assert len(set(names)) > 1
+    assert text.count("gap: SQNR") == len(names)
+    assert "[0] " in said(one, "print ref()")
+    assert all(
+        name in {row["node"] for row in one.info("tensors").data[0]["rows"]} for name in names
+    )
+
+
+def test_one_value_and_several_have_no_gap() -> None:
+    from etscope.analysis.metrics import find_metric
+    from etscope.etdb._values import gap_between, only
+
+    metric = find_metric("sqnr")
+    several = [np.ones(3), np.ones((2, 2))]
+    assert gap_between(metric, several, np.ones(3)) is None
+    assert only([several, np.ones(2)]) == [several, pytest.approx(np.ones(2))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.etdb.sessions import refused, said, session, where
@@ -130,3 +132,14 @@ def test_a_dump_alone_can_be_walked() -> None:
     assert "native_call_convolution.out" in said(one, "start")
     assert "there is no ETRecord" in refused(one, "crosswalk")
     assert "native_call_relu" in said(one, "info ops op:relu")
+
+
+def test_operators_of_no_known_module_are_not_outside() -> None:
+    from etscope.etdb._target import Stop
+    from etscope.etdb._walk import outside_of
+
+    leaves = outside_of("cell", 0)
+    stop = Stop(position=0, instruction=0, name="x", op="x", kind="kernel", module="cell.new")
+    assert leaves(stop) is None
+    assert leaves(replace(stop, module=None)) is None
+    assert leaves(replace(stop, module="")) is not None

@@ -120,7 +120,7 @@ def _again(debugger: Debugger, by: int) -> Answer:
 def _selected(debugger: Debugger, name: str) -> Answer:
     linked, times = debugger.linked(), _times(debugger)
     calls = _calls(linked)
-    if name.startswith("%") and name[1:].isdigit():
+    if name.startswith("%") and name[1:].isdecimal():
         nodes = [n for n in calls if n.debug_handle == int(name[1:])]
         if not nodes:
             raise UsageError(f"no node has the debug handle {name[1:]}")

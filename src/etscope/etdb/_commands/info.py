@@ -17,6 +17,7 @@ from etscope.etdb._commands.source import known_lines
 from etscope.etdb._debugger import Debugger
 from etscope.etdb._describe import stop_lines, value_lines
 from etscope.etdb._files import NO_RECORD, NO_RECORD_HINT
+from etscope.etdb._recorded import RecordedRuns
 from etscope.etdb._registry import command
 from etscope.model.report import filled_columns
 from etscope.model.selector import Selector
@@ -221,8 +222,11 @@ def _tensors(debugger: Debugger, rest: str) -> Answer:
     for stop in target.stops[: last + 1]:
         if target.kind == "live" and debugger.position is None:
             break
+        pairs = target.pairs_at(stop.position) if isinstance(target, RecordedRuns) else {}
         for number, value in enumerate(target.device_values(stop.position)):
-            rows.append((stop.position, stop.instruction, stop.node or stop.name, number, value))
+            # Of a delegate's call each output is another node's.
+            name = pairs[number].node if number in pairs else stop.node or stop.name
+            rows.append((stop.position, stop.instruction, name, number, value))
     if not rows:
         raise MissingDataError(
             "no values were recorded", hint="run with a debug level, and give the debug buffer"

@@ -29,7 +29,7 @@ def gap(debugger: Debugger, rest: str) -> Answer:
     """
     metric, count, sort = "sqnr", 15, "error"
     for word in rest.split():
-        if word.isdigit():
+        if word.isdecimal():
             count = whole(word)
         elif word == "run":
             sort = "run"
@@ -53,7 +53,9 @@ def gap(debugger: Debugger, rest: str) -> Answer:
     table = found.table(sort)
     table = table.take(range(min(count, len(table))))
     answer = Answer(finding=not found.is_fine)
-    return answer.table(table, _COLUMNS)
+    has_passes = any(table.values["pass"])
+    columns = (_COLUMNS[0], "pass", *_COLUMNS[1:]) if has_passes else _COLUMNS
+    return answer.table(table, columns)
 
 
 def _live_gap(debugger: Debugger, metric: str, count: int) -> Answer:

@@ -109,7 +109,7 @@ def _meant(debugger: Debugger, edge: LinkedGraph, rest: str) -> tuple[Node, ...]
             raise MissingDataError("no node is known for this operator", hint="load the ETRecord")
         return nodes
     word = rest.removeprefix("%")
-    if word.isdigit():
+    if word.isdecimal():
         nodes = tuple(n for n in edge.graph.walk() if n.debug_handle == int(word))
         if not nodes:
             raise UsageError(f"no node has the debug handle {word}", hint="info ops lists them")

@@ -99,18 +99,18 @@ def _place(debugger: Debugger, rest: str, lines: dict[str, dict[int, str]]) -> t
             lines[line.file] = {line.line: line.text}
         return line.file, line.line
     name, colon, number = rest.rpartition(":")
-    if not colon and rest.isdigit():
+    if not colon and rest.isdecimal():
         line = selected_line(debugger, debugger.here())
         if line is None:
             raise MissingDataError("no line of Python is known of this operator")
         return line.file, int(rest)
-    wanted = name if colon and number.isdigit() else rest
+    wanted = name if colon and number.isdecimal() else rest
     files = [file for file in lines if file == wanted or file.endswith(f"/{wanted}")]
     if not files:
         known = ", ".join(sorted(PurePath(file).name for file in lines))
         raise UsageError(f"no line of {wanted!r} is known", hint=f"files are: {known}")
     file = files[0]
-    return file, whole(number) if colon and number.isdigit() else min(lines[file])
+    return file, whole(number) if colon and number.isdecimal() else min(lines[file])
 
 
 def _texts(file: str, known: dict[int, str]) -> dict[int, str]:

@@ -40,7 +40,6 @@ def print_(debugger: Debugger, rest: str) -> Answer:
     expression = parse(rest or "$")
     scope = Values(debugger)
     value = evaluate(expression, scope)
-    debugger.variables[""] = value
     answer = Answer().say(*value_lines(value, full=full))
     return answer.say(*_beside(debugger, expression, scope, value))
 
@@ -60,7 +59,23 @@ def _beside(debugger: Debugger, expression: Expression, scope: Values, value: An
         other = scope.reference(name) if is_recorded else scope.device(name)
     except EtscopeError as error:
         return [f"{what}: ({error.message})"]
-    reference, own = (other, value) if is_recorded else (value, other)
+    outputs = scope.outputs_here() if text == "$" else []
+    if outputs:
+        return [
+            line
+            for number, pair in enumerate(outputs)
+            if pair is not None
+            for line in (
+                f"[{number}] is {pair.node}",
+                *_both(what, other[number], value[number], own_first=not is_recorded),
+            )
+        ]
+    return _both(what, other, value, own_first=not is_recorded)
+
+
+def _both(what: str, other: Any, value: Any, *, own_first: bool) -> list[str]:
+    """The other value, and the gap between the two."""
+    reference, own = (value, other) if own_first else (other, value)
     gaps = []
     for metric in ("sqnr", "max_abs"):
         found = find_metric(metric)
@@ -165,7 +180,7 @@ def set_(debugger: Debugger, rest: str) -> Answer:
     name, text = match[1], match[2]
     value = evaluate(parse(text), Values(debugger))
     if name.startswith("$") and name != "$here":
-        if name[1:].isdigit():
+        if name[1:].isdecimal():
             raise UsageError("a name begins with a letter: set $x = EXPR")
         debugger.variables[name[1:]] = value
         return Answer()
@@ -206,7 +221,7 @@ def call(debugger: Debugger, rest: str) -> Answer:
     name = rest.strip()
     if name in ("", "$"):
         name = debugger.here().path or ""
-    elif name.startswith("%") and name[1:].isdigit():
+    elif name.startswith("%") and name[1:].isdecimal():
         name = Values(debugger).node_of_handle(int(name[1:]))
     elif not re.fullmatch(r"[A-Za-z_][\w/]*", name) or name.startswith(HANDLE):
         return print_(debugger, rest)

@@ -155,7 +155,7 @@ def _times(debugger: Debugger, rest: str, direction: int) -> Answer:
     for _ in range(max(whole(rest, 1), 1)):
         target = debugger.some_target()
         answer = _go(debugger, target, _start_of(debugger, direction), direction)
-        if debugger.stop is None:
+        if debugger.stop is None or (direction == BACKWARD and debugger.position == 0):
             break
     return answer
 
@@ -191,19 +191,6 @@ def _moved(debugger: Debugger, times: int, direction: int, own: Reason | None) -
     return answer
 
 
-def _first_of(debugger: Debugger, wanted: Reason, found: list[tuple[str, bool]]) -> Reason:
-    """What is wanted, or a breakpoint on the way, which goes into `found`."""
-
-    def reason(stop: Stop) -> str | None:
-        hit = reason_to_stop(debugger, stop)
-        if hit is None:
-            return wanted(stop)
-        found.append(hit)
-        return hit[0]
-
-    return reason
-
-
 def _left(debugger: Debugger, direction: int) -> Answer:
     stop = debugger.here()
     module = stop.module
@@ -229,6 +216,12 @@ def _at_an_end(debugger: Debugger, direction: int) -> Answer:
             f"the run is over, and nothing tells whether {undecided.what!r} "
             f"(number {undecided.number}) held anywhere: {undecided.why}"
         )
+    unseen = debugger.breakpoints.unseen()
+    if unseen is not None:
+        raise MissingDataError(
+            f"the run is over, and {unseen.what!r} (number {unseen.number}) was looked at nowhere",
+            hint="it picks nothing of what ran since run or start: info ops, info breakpoints",
+        )
     info = next((run for run in target.runs if run.number == target.run), None)
     text = f"run {target.run} is over, after {len(target.stops):,} operators"
     if info is not None and info.total is not None and debugger.shows_times:
@@ -236,4 +229,10 @@ def _at_an_end(debugger: Debugger, direction: int) -> Answer:
         from etscope.units import format_duration
 
         text += f" · {format_duration(float(scale(info.total)), scale.unit)} {scale.unit}"
-    return Answer().say(text)
+    answer = Answer().say(text)
+    for one in debugger.breakpoints.partly_decided():
+        answer.say(
+            f"{one.what!r} (number {one.number}) had no value at {one.unknown:,} of "
+            f"{one.looked:,} operators: {one.why}"
+        )
+    return answer
