@@ -1,0 +1,250 @@
+"""`etscope diff`, as a person, a pull request or a CI job calls it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from etscope.analysis.diff import Diff, diff_profiles
+from etscope.analysis.scale import Scale
+from etscope.analysis.trace import Trace
+from etscope.cli import main
+from etscope.formats.etdump import read_etdump
+from etscope.units import TimeScale
+from etscope.views import junit
+from tests.artifacts import artifacts
+from tests.golden import check_golden
+from tests.timed_dumps import timed_dump
+
+CNN = artifacts("cnn_portable")
+MS = Scale(TimeScale.NS, TimeScale.MS)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main(["diff", *(str(argument) for argument in arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Before; the same again; one kernel slower; all of them slower; seven runs only."""
+    folder = tmp_path_factory.mktemp("dumps")
+    source = CNN.etdump_timing
+    assert source is not None
+    return {
+        "before": timed_dump(source, folder / "a.etdp", seed=1, runs=100),
+        "same": timed_dump(source, folder / "b.etdp", seed=2, runs=100),
+        "kernel": timed_dump(source, folder / "c.etdp", seed=3, runs=100, slower={7: 1.25}),
+        "all": timed_dump(
+            source, folder / "d.etdp", seed=4, runs=100, slower=dict.fromkeys(range(24), 1.1)
+        ),
+        "few": timed_dump(source, folder / "e.etdp", seed=5, runs=7),
+    }
+
+
+@pytest.mark.parametrize(
+    ("after", "options", "code"),
+    [
+        ("same", (), 0),
+        ("all", (), 1),
+        ("kernel", ("--per-op",), 1),
+        ("all", ("--min-effect", "20%"), 0),
+        ("few", (), 0),
+        ("few", ("--strict",), 4),
+        ("same", ("--strict",), 0),
+    ],
+)
+def test_exit_codes(
+    capsys: pytest.CaptureFixture[str],
+    dumps: dict[str, Path],
+    after: str,
+    options: tuple[str, ...],
+    code: int,
+) -> None:
+    found, out, err = run(capsys, dumps["before"], dumps[after], *options)
+    assert (found, err) == (code, "")
+    words = {("same", 0): "no difference", ("all", 1): "regressed", ("few", 4): "cannot tell"}
+    assert words.get((after, code), "") in out.splitlines()[0]
+
+
+def test_mistakes(capsys: pytest.CaptureFixture[str], dumps: dict[str, Path]) -> None:
+    before = dumps["before"]
+    xnnpack = artifacts("cnn_xnnpack")
+    assert run(capsys, before, "nothing.etdp")[0] == 2
+    assert run(capsys, before, before, "--min-effect", "much")[0] == 2
+    assert run(capsys, before, before, "--confidence", "1")[0] == 2
+    assert run(capsys, before, CNN.pte)[0] == 3
+    code, _, err = run(capsys, before, xnnpack.etdump_timing)
+    assert code == 3 and "different backends" in err
+    assert run(capsys, before, xnnpack.etdump_timing, "--force")[0] == 0
+    code, _, err = run(capsys, before, before, "-s", "op:nothing")
+    assert code == 4 and "nothing was selected" in err
+    assert run(capsys, before, before, "-m", "nothing")[0] == 4
+
+
+def test_the_slower_kernel_stands_first_with_its_line(
+    capsys: pytest.CaptureFixture[str], dumps: dict[str, Path]
+) -> None:
+    code, out, _ = run(
+        capsys, dumps["before"], dumps["kernel"], "-r", CNN.etrecord, "-f", "json", "--per-op"
+    )
+    document = json.loads(out)
+    regressed = [row for row in document["rows"] if row["verdict"] == "regressed"]
+    assert code == 1
+    operators = [row for row in regressed if row["kind"] == "kernel"]
+    assert [row["instruction"] for row in operators] == [7]
+    assert operators[0]["module"] and "cnn.py:" in operators[0]["source"]
+    assert operators[0]["ratio"] == pytest.approx(1.25, abs=0.05)
+    rows = [row for row in document["rows"] if row["kind"] != "total"]
+    assert sum(row["change"] for row in rows) == pytest.approx(document["rows"][-1]["change"])
+
+
+def test_a_record_of_another_export_needs_its_own(
+    capsys: pytest.CaptureFixture[str], dumps: dict[str, Path]
+) -> None:
+    other = artifacts("transformer_portable")
+    code, _, err = run(
+        capsys, dumps["before"], other.etdump_timing, "-r", CNN.etrecord, "--force", "--limit", "1"
+    )
+    assert code == 0 and "--etrecord-b" in err
+    code, _, err = run(
+        capsys, dumps["before"], other.etdump_timing, "-r", CNN.etrecord,
+        "--etrecord-b", other.etrecord, "--force", "--limit", "1",
+    )  # fmt: skip
+    assert code == 0 and "--etrecord-b" not in err
+
+
+@pytest.mark.filterwarnings("always::etscope.errors.EtscopeWarning")
+def test_logged_values_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, CNN.etdump, CNN.etdump_timing, "-f", "csv")
+    assert code == 0 and out.startswith("method,event,")
+    assert "logged in the first dump only" in err
+
+
+def test_noise_dumps(capsys: pytest.CaptureFixture[str], dumps: dict[str, Path]) -> None:
+    noise = ("--baseline-noise", dumps["same"], "--baseline-noise", dumps["all"])
+    code, out, _ = run(capsys, dumps["before"], dumps["all"], *noise, "-f", "md", "-n", "3")
+    assert code == 0
+    assert "3 dumps of one program" in out
+
+
+def test_a_comment_for_a_pull_request(dumps: dict[str, Path], tmp_path: Path) -> None:
+    target = tmp_path / "comment.md"
+    arguments = ["diff", str(dumps["before"]), str(dumps["kernel"]), "-n", "3", "-o", str(target)]
+    assert main([*arguments, "--min-effect", "0.05"]) == 0
+    text = target.read_text()
+    assert text.startswith("**method: ")
+    assert "| convolution.out |" in text and "(21 rows not shown)" in text
+
+
+def test_a_terminal_of_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, dumps: dict[str, Path]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run(capsys, dumps["before"], dumps["all"], "-r", CNN.etrecord)
+    assert max(map(len, out.splitlines())) <= 80
+    assert "verdict" in out and "regressed" in out
+
+
+CHILDREN = {
+    "testsuites": {"testsuite"},
+    "testsuite": {"properties", "testcase"},
+    "properties": {"property"},
+    "testcase": {"failure", "error", "skipped", "system-out"},
+}
+REQUIRED = {
+    "testsuites": {"name", "tests", "failures", "errors"},
+    "testsuite": {"name", "tests", "failures", "errors", "skipped"},
+    "property": {"name", "value"},
+    "testcase": {"name", "classname", "time"},
+    "failure": {"message", "type"},
+    "error": {"message", "type"},
+    "skipped": {"message"},
+}
+
+
+def checked(text: str) -> ElementTree.Element:
+    """The document, held against the form that Jenkins, GitLab and GitHub read."""
+    root = ElementTree.fromstring(text.encode())
+    for element in root.iter():
+        assert {child.tag for child in element} <= CHILDREN.get(element.tag, set())
+        assert REQUIRED.get(element.tag, set()) <= set(element.attrib)
+    for suite in root.iter("testsuite"):
+        cases = suite.findall("testcase")
+        assert suite[0].tag == "properties"  # before the cases
+        assert int(suite.attrib["tests"]) == len(cases)
+        for kind, attribute in (("failure", "failures"), ("error", "errors")):
+            assert int(suite.attrib[attribute]) == sum(c.find(kind) is not None for c in cases)
+        assert len({case.attrib["name"] for case in cases}) == len(cases)
+        assert all(float(case.attrib["time"]) >= 0 for case in cases)
+    return root
+
+
+def test_junit_fails_when_the_command_does(
+    capsys: pytest.CaptureFixture[str], dumps: dict[str, Path]
+) -> None:
+    for after, options, failures in (
+        ("same", (), 0),
+        ("all", (), 1),
+        ("kernel", ("--per-op", "-r", CNN.etrecord), None),
+        ("few", ("--strict",), 0),
+    ):
+        code, out, _ = run(capsys, dumps["before"], dumps[after], *options, "-f", "junit")
+        root = checked(out)
+        assert len(root.findall(".//testcase")) == 25  # the method and 24 operators
+        assert (code == 1) == (int(root.attrib["failures"]) > 0)
+        assert failures in (None, int(root.attrib["failures"]))
+        if after == "few":
+            assert code == 4 and root.attrib["errors"] == "1"
+
+
+def test_junit_takes_any_name(tmp_path: Path, dumps: dict[str, Path]) -> None:
+    profile = Trace(read_etdump(dumps["before"])).profiles()[0]
+    hostile = "a]]><b>&\"'\x00\x1b[31m\ud800\u202e\n</testcase>"
+    rows = tuple(replace(row, name=hostile) for row in profile.rows)
+    profile = replace(profile, rows=rows, method=hostile)
+    out = StringIO()
+    junit.write(Diff((diff_profiles(profile, profile),)), out, MS)
+    root = checked(out.getvalue())
+    assert re.fullmatch(r"[\t\n\x20-\ud7ff]*", out.getvalue())
+    case = root.findall(".//testcase")[1]
+    assert case.attrib["name"] == "#0 a]]><b>&\"'\\x00\\x1b[31m\\ud800\\u202e\\n</testcase>"
+
+
+def test_junit_golden(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Times made of nothing but seeds, and so the whole document."""
+    profile = Trace(read_etdump(_made(tmp_path / "a.etdp", 1.0))).profiles()[0]
+    other = Trace(read_etdump(_made(tmp_path / "b.etdp", 1.2))).profiles()[0]
+    diff = Diff((diff_profiles(profile, other),))
+    out = StringIO()
+    junit.write(diff, out, MS, per_op=True)
+    check_golden("diff/one_slower.xml", out.getvalue())
+    code, text, _ = run(capsys, tmp_path / "a.etdp", tmp_path / "b.etdp", "-f", "md")
+    assert code == 1
+    check_golden("diff/one_slower.md", text)
+
+
+def _made(path: Path, factor: float) -> Path:
+    """Two kernels of 1 and 3 ms whose times walk in a fixed pattern; the second takes longer."""
+    from etscope.formats.etdump_writer import ETDumpWriter
+
+    writer = ETDumpWriter()
+    for run in range(40):
+        writer.create_event_block("Execute")
+        jitter = (run * 7919) % 40 * 500 + (200_000 if run == 0 else 0)
+        middle = 1_000_000 + jitter
+        end = middle + int(3_000_000 * factor) + (run * 104_729) % 40 * 700
+        writer.log_profiling("native_call_add.out", 0, middle, chain_index=0, instruction_id=0)
+        writer.log_profiling("OPERATOR_CALL", 0, middle, chain_index=0, instruction_id=0)
+        writer.log_profiling("native_call_mm.out", middle, end, chain_index=0, instruction_id=1)
+        writer.log_profiling("OPERATOR_CALL", middle, end, chain_index=0, instruction_id=1)
+        writer.log_profiling("Method::execute", 0, end + 1000)
+    writer.save(path)
+    return path
