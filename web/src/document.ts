@@ -31,7 +31,10 @@ export interface Run {
   methods: Method[];
   graphs: GraphDoc[];
   source: SourceDoc;
-  /** null: no logged values, no reference, or no torch; `numericsNote` says which. */
+  /**
+   * null: no logged values, no reference, or no torch; `numericsNote` says which. With numerics it
+   * says what they leave out.
+   */
   numerics: Numerics | null;
   numericsNote: string | null;
   memory: Memory[];

@@ -11,6 +11,7 @@ import { useWidth } from "../parts/size";
 import { Segments } from "../parts/toolbar";
 import { methodIndex, select, selection } from "../store";
 import { theme } from "../theme";
+import { NO_MODULE } from "../words";
 import { inkOn, nameColours, shareRamp } from "./scale";
 import { childrenOf, frames, pathTo, searchModules, wholeTime } from "./modules/frames";
 import type { Frame } from "./modules/frames";
@@ -244,6 +245,7 @@ function ModuleBar({ modules, module, whole, unit, words }: ModuleBarProps) {
       {one === undefined ? (
         <span class="muted">
           A click zooms in; arrow keys go from module to module, Backspace zooms out. {words(whole)} in all.
+          {modules.some((one) => one.path === "(no module)") && ` (no module): ${NO_MODULE}`}
         </span>
       ) : (
         <>

@@ -2,8 +2,8 @@
 
 import { useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
-import type { Method, Run } from "../document";
-import { formatDuration, plainText, visible } from "../format";
+import type { Measure, Method, Run } from "../document";
+import { formatDuration, formatWithUnit, plainText, visible } from "../format";
 import { linesOf, moduleOf, nodesOf, parseRowKey, rowsOf, stackOf } from "../links";
 import { method, run, select, selection, tab, type Selection, type TabName } from "../store";
 import { hasValues } from "../tables";
@@ -11,6 +11,7 @@ import { Facts } from "./facts";
 import { LineLink, NodeLink, RowLink, SelectLink } from "./links";
 import { Series } from "./series";
 import { Text } from "./text";
+import { BOX_TIME, MODULE_TIME, NO_MODULE } from "../words";
 
 export function Details() {
   const sel = selection.value;
@@ -140,11 +141,11 @@ function AboutNode({ run: now, graph, node }: { run: Run; graph: string; node: n
     ["weight", found.weight ?? ""],
     ["backend", found.backend ?? ""],
     ["instructions", found.instructions.join(", ")],
-    ...dialect.measures.map((measure): [string, string] => [measure.title, measured(measure, node)]),
   ];
   return (
     <>
       <TextFacts facts={facts} />
+      <Measures measures={dialect.measures} valueOf={(measure) => measure.nodes[node]} node={node} />
       {found.args.length > 0 && (
         <Block title="Arguments">
           <TextFacts facts={found.args} />
@@ -154,14 +155,40 @@ function AboutNode({ run: now, graph, node }: { run: Run; graph: string; node: n
   );
 }
 
-function measured(measure: Run["graphs"][number]["measures"][number], node: number): string {
-  const value = measure.nodes[node] ?? null;
-  if (value === null) return "";
-  const text =
-    measure.kind === "duration" && typeof value === "number"
-      ? `${formatDuration(value, measure.unit ?? "ns")} ${measure.unit ?? ""}`
-      : String(value);
-  return measure.shared.includes(node) ? `${text} (of several nodes together)` : text;
+interface MeasuresProps {
+  measures: readonly Measure[];
+  valueOf(measure: Measure): number | string | null | undefined;
+  /** The node that the values are of; a box has none. */
+  node?: number;
+}
+
+/** What was measured of a node or a box of a graph; the exact numbers are in the titles. */
+function Measures({ measures, valueOf, node }: MeasuresProps) {
+  const shown = measures.flatMap((measure) => {
+    const value = valueOf(measure) ?? null;
+    return value === null ? [] : [{ measure, value }];
+  });
+  const isShared = shown.some(({ measure }) => node !== undefined && measure.shared.includes(node));
+  if (!shown.length) return null;
+  return (
+    <div data-testid="measures">
+      <dl class="facts">
+        {shown.map(({ measure, value }) => (
+          <div class="fact" key={measure.key} data-fact={measure.key}>
+            <dt>{visible(measure.title)}</dt>
+            <dd data-value={value} title={visible(String(value))}>
+              <bdi dir="ltr">{formatWithUnit(value, measure)}</bdi>
+            </dd>
+          </div>
+        ))}
+      </dl>
+      {isShared && (
+        <p class="muted" data-testid="shared-note">
+          The time is of several nodes together, and stands at this one, the first of them.
+        </p>
+      )}
+    </div>
+  );
 }
 
 function TextFacts({ facts }: { facts: [string, string][] }) {
@@ -186,13 +213,18 @@ function AboutModule({ run: now, method: at, module }: { run: Run; method: numbe
   if (!found) return null;
   const time = (value: number): string => `${formatDuration(value, now.unit)} ${now.unit}`;
   return (
-    <TextFacts
-      facts={[
-        ["type", found.type ?? ""],
-        ["total", time(found.total)],
-        ["without the modules below", time(found.self)],
-      ]}
-    />
+    <>
+      <TextFacts
+        facts={[
+          ["type", found.type ?? ""],
+          ["total", time(found.total)],
+          ["without the modules below", time(found.self)],
+        ]}
+      />
+      <p class="muted" data-testid="module-note">
+        {found.path === "(no module)" ? `Here are ${NO_MODULE}` : MODULE_TIME}
+      </p>
+    </>
   );
 }
 
@@ -200,16 +232,25 @@ function AboutGroup({ run: now, graph, group }: { run: Run; graph: string; group
   const dialect = graphOf(now, graph);
   const found = dialect?.groups[group];
   if (!dialect || !found) return null;
+  const isTimed = dialect.measures.some((one) => one.kind === "duration" && one.groups[group] != null);
   return (
-    <TextFacts
-      facts={[
-        ["graph", dialect.title],
-        ["name", found.name],
-        ["type", found.type ?? ""],
-        ["backend", found.backend ?? ""],
-        ["nodes", String(nodesOf(now, { kind: "group", graph, group }, graph).size)],
-      ]}
-    />
+    <>
+      <TextFacts
+        facts={[
+          ["graph", dialect.title],
+          ["name", found.name],
+          ["type", found.type ?? ""],
+          ["backend", found.backend ?? ""],
+          ["nodes", String(nodesOf(now, { kind: "group", graph, group }, graph).size)],
+        ]}
+      />
+      <Measures measures={dialect.measures} valueOf={(measure) => measure.groups[group]} />
+      {isTimed && found.kind === "module" && (
+        <p class="muted" data-testid="box-note">
+          {BOX_TIME}
+        </p>
+      )}
+    </>
   );
 }
 

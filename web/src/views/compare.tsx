@@ -37,8 +37,8 @@ export function Compare() {
   if (sides.length < 2) {
     return (
       <Nothing>
-        There is one profile in this report. Give a second dump to compare them: etscope report A.etdp -d
-        B.etdp …
+        There is one profile in this report. Give a second dump to compare them: etscope report A.etdp B.etdp
+        …
       </Nothing>
     );
   }

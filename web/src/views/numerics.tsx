@@ -40,6 +40,7 @@ function Shown({ now, numerics }: { now: Run; numerics: NumericsDoc }) {
     [table, test, sortKey(grid.sorting)],
   );
   const worst = worstFirst(numerics);
+  const notes = now.numericsNote === null ? numerics.notes : [...numerics.notes, now.numericsNote];
   const sel = selection.value;
   const selected = useMemo(() => selectedRows(now, numerics, sel), [now, numerics, sel]);
   const pick = (row: number): void => select(selectionOf(now, numerics, row));
@@ -70,9 +71,9 @@ function Shown({ now, numerics }: { now: Run; numerics: NumericsDoc }) {
         <ColumnChooser grid={grid} />
         <CsvButton table={table} rows={rows} grid={grid} name={`${now.name}-numerics`} />
       </div>
-      {numerics.notes.length > 0 && (
-        <div class={numerics.fine ? "notes" : "notes warning"}>
-          {numerics.notes.map((note) => (
+      {notes.length > 0 && (
+        <div class={numerics.fine ? "notes" : "notes warning"} data-testid="numerics-notes">
+          {notes.map((note) => (
             <p key={note}>{visible(note)}</p>
           ))}
         </div>
@@ -165,18 +166,28 @@ const SERIES = [
   ["noise", "muted"],
 ] as const;
 
+const WRONG = "wrong";
+
+/** The errors of the values that are wrong by themselves. */
+function wrongValues({ table }: NumericsDoc, shown: { values: (number | null)[] }): (number | null)[] {
+  const verdicts = table.values["verdict"] ?? [];
+  return shown.values.map((value, at) => (verdicts[at] === WRONG ? value : null));
+}
+
 /** The error in order of execution, of the whole run and of each operator alone. */
 function ErrorChart({ numerics, selected, onPick }: ErrorChartProps) {
   const chart = useMemo(() => {
     const { values } = numerics.table;
     const named = SERIES.filter(([name]) => values[name]?.some((value) => typeof value === "number"));
-    const found = named.length
+    const found: { name: string; tone: string; values: (number | null)[] }[] = named.length
       ? named.map(([name, tone]) => ({
           name,
           tone,
           values: values[name]!.map((value) => (typeof value === "number" ? value : null)),
         }))
       : [{ name: numerics.metric, tone: "accent" as const, values: errorsOf(numerics) }];
+    const wrong = wrongValues(numerics, found.find((one) => one.name === "local") ?? found[0]!);
+    if (wrong.some((value) => value !== null)) found.push({ name: WRONG, tone: "bad", values: wrong });
     const numbers = found
       .flatMap((one) => one.values)
       .filter((one): one is number => one !== null && Number.isFinite(one));
@@ -255,7 +266,11 @@ function options(
           stroke: () => colour(tone),
           width: name === "noise" ? 1 : 1.5,
           ...(name === "noise" ? { dash: [4, 4] } : {}),
-          points: { show: count <= 300 && name !== "noise", size: 5 },
+          ...(name === WRONG ? { paths: () => null } : {}),
+          points:
+            name === WRONG
+              ? { show: true, size: 10, width: 2, fill: () => colour(tone) }
+              : { show: count <= 300 && name !== "noise", size: 5 },
           value: (_, value) => (value === null ? "–" : formatFloat(value)),
         }),
       ),

@@ -70,7 +70,7 @@ function MeasureFact({ model, measure, item }: { model: GraphModel; measure: Mea
       <span class="figure" data-testid={`graph-card-${measure.key}`} data-value={value} title={String(value)}>
         {formatWithUnit(value, measure)}
       </span>
-      {measure.shared.includes(item) && <span class="muted"> of several nodes together</span>}
+      {measure.shared.includes(item) && <span class="muted"> of several nodes, at the first of them</span>}
     </span>
   );
 }

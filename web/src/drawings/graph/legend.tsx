@@ -1,6 +1,7 @@
 // What the colours mean.
 
 import { visible } from "../../format";
+import { BOX_TIME, SHARED_TIME } from "../../words";
 import type { MeasureScale } from "../scale";
 import { NO_BACKEND } from "./look";
 import type { Legend } from "./look";
@@ -40,7 +41,9 @@ export function LegendView({ legend, missing }: { legend: Legend; missing: strin
             ))}
           </div>
           {scale.measure.shared.length > 0 && (
-            <div class="graph-legend-note">Σ: of several nodes together</div>
+            <div class="graph-legend-note" title={BOX_TIME}>
+              {SHARED_TIME}
+            </div>
           )}
         </>
       )}
