@@ -42,7 +42,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a report of two runs, the first with values that were compared."""
     files = artifacts(MODEL)
     ran = [np.load(files.inputs)["forward/0/0"]]
-    options = ReportOptions(inputs=lambda _: ran)
+    options = ReportOptions(inputs=lambda *_: ran)
     (values,) = report_inputs(
         runs_of_files([files.etdump, files.etrecord, files.pte, files.debug_buffer]), options
     )

@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 )
 @click.option("--inputs", type=FILE, metavar="FILE", help="The inputs that ran: .pt, .npz, …")
 @click.option(
+    "--method",
+    "-m",
+    metavar="NAME",
+    help="Whose values are compared. Default: forward, the one that ran, the one that the inputs "
+    "fit.",
+)
+@click.option(
     "--source-unit",
     type=click.Choice(SOURCE_UNITS),
     default="ns",
@@ -53,6 +60,7 @@ def command(
     title: str | None,
     numerics: bool | None,
     inputs: str | None,
+    method: str | None,
     source_unit: str,
     unit: str | None,
     force: bool,
@@ -81,7 +89,7 @@ def command(
     if not as_data:
         built_page()  # missing, it is better missing now
     given = None if inputs is None else _inputs(inputs)
-    options = ReportOptions(force, source_unit, unit, numerics, given)
+    options = ReportOptions(force, source_unit, unit, numerics, given, method)
     runs = runs_of_files(files, etrecord, debug_buffer, program)
     with progress(f"reporting on {runs[0].name}"), quiet():
         document = document_of(list(report_inputs(runs, options)), title)
@@ -95,9 +103,7 @@ def command(
 def _inputs(path: str) -> Any:
     """What reads the inputs of a run from a file."""
 
-    def read(trace: Trace) -> Any:
-        from etscope.inspector._numeric_gap import method_that_ran
-
-        return read_inputs(trace, method_that_ran(trace, None), path)
+    def read(trace: Trace, method: str) -> Any:
+        return read_inputs(trace, method, path)
 
     return read

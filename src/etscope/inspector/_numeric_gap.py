@@ -95,7 +95,7 @@ def method_that_ran(trace: Trace, method: str | None) -> str:
     """The method that is meant: `method`, or "forward", or the only one that ran."""
     if method is not None:
         return method
-    ran = [name for name in trace.methods if runs_of(trace, name)]
+    ran = methods_that_ran(trace)
     if len(ran) == 1:
         return ran[0]
     if "forward" in ran:
@@ -106,6 +106,11 @@ def method_that_ran(trace: Trace, method: str | None) -> str:
             hint="methods of the record: " + (", ".join(trace.methods) or "none"),
         )
     raise UsageError(f"several methods ran: {', '.join(ran)}", hint="choose one with method=")
+
+
+def methods_that_ran(trace: Trace) -> list[str]:
+    """The methods of the record, or the program, that the dump has runs of."""
+    return [name for name in trace.methods if runs_of(trace, name)]
 
 
 def calculate(

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.scale import Scale
-from etscope.errors import EtscopeError, EtscopeWarning, MissingDataError
+from etscope.errors import (
+    EtscopeError,
+    EtscopeWarning,
+    MismatchError,
+    MissingDataError,
+    NumericGapError,
+    UsageError,
+)
 from etscope.formats.debug_buffer import DebugBuffer
 from etscope.formats.etrecord import RecordFile, RecordView, read_etrecord
 from etscope.formats.program_file import read_program_file
@@ -49,15 +56,18 @@ class ReportOptions:
 
     force: go on though they do not belong together. source_unit: of the dumps' clock. unit: of the
     times shown; None for ms, or cycles of cycles. numerics: whether to compare logged values with a
-    reference; None for where that is possible. inputs: what gives the inputs that ran, from the
-    trace that has the values.
+    reference; None for where that is possible. inputs: what gives the inputs of a method's run,
+    from the trace that has the values; raises `MismatchError` or `UsageError` for a method that
+    takes others. method: whose values are compared; None for "forward", the only one that ran, or
+    the one that the inputs fit.
     """
 
     force: bool = False
     source_unit: str = "ns"
     unit: str | None = None
     numerics: bool | None = None
-    inputs: Callable[[Trace], Any] | None = None
+    inputs: Callable[[Trace, str], Any] | None = None
+    method: str | None = None
 
     @property
     def scale(self) -> Scale:
@@ -226,15 +236,68 @@ def diagnosis(
         if options.numerics:
             raise MissingDataError(missing.rstrip("."))
         return None, missing
-    from etscope.inspector._numerics import numerics_of
-
-    inputs = None if options.inputs is None else options.inputs(trace)
     try:
-        return numerics_of(trace, inputs=inputs, bundle=bundle), None
+        found = _of_one_method(trace, options, bundle)
     except EtscopeError as error:
-        if options.numerics or options.inputs is not None:
+        unclear = isinstance(error, _SeveralMethodsError)
+        if options.numerics or (options.inputs is not None and not unclear):
             raise
         return None, _sentences(error)
+    return found, _left_out(trace, found.method)
+
+
+class _SeveralMethodsError(UsageError):
+    """Nothing says which of several methods is meant."""
+
+
+def _of_one_method(trace: Trace, options: ReportOptions, bundle: BundledFile | None) -> Numerics:
+    """The diagnosis of the method that is meant: the one that is named, "forward", the only one
+    that ran, or the only one that takes the inputs."""
+    from etscope.inspector._numeric_gap import method_that_ran, methods_that_ran
+    from etscope.inspector._numerics import numerics_of
+
+    def numerics(method: str) -> Numerics:
+        inputs = None if options.inputs is None else options.inputs(trace, method)
+        return numerics_of(trace, method=method, inputs=inputs, bundle=bundle)
+
+    ran = methods_that_ran(trace)
+    several = options.method is None and len(ran) > 1
+    if not several or (options.inputs is None and "forward" in ran):
+        return numerics(method_that_ran(trace, options.method))
+    if options.inputs is None:
+        raise _several("several methods ran", ran)
+    found: list[Numerics] = []
+    problems: list[EtscopeError] = []
+    for method in sorted(ran, key=lambda name: name != "forward"):
+        try:
+            found.append(numerics(method))
+        except (MismatchError, NumericGapError, UsageError) as error:
+            problems.append(error)
+        if found and found[0].method == "forward":
+            return found[0]
+    if not found:
+        raise problems[0]
+    if len(found) > 1:
+        raise _several("the inputs fit several methods", [one.method for one in found])
+    return found[0]
+
+
+def _several(what: str, methods: Sequence[str]) -> _SeveralMethodsError:
+    hint = "choose whose values are compared (method=, --method)"
+    return _SeveralMethodsError(f"{what}: {', '.join(methods)}", hint=hint)
+
+
+def _left_out(trace: Trace, method: str) -> str | None:
+    """Which methods' values were not compared."""
+    from etscope.inspector._numeric_gap import methods_that_ran
+
+    others = [name for name in methods_that_ran(trace) if name != method]
+    if not others:
+        return None
+    return (
+        f"Only the values of {method} are compared here, not those of {', '.join(others)}: choose "
+        "with method=, --method."
+    )
 
 
 def _sentences(error: EtscopeError) -> str:
@@ -271,10 +334,10 @@ def input_of_trace(
     bundle: BundledFile | None = None,
 ) -> ReportInput:
     """The input of a report on what is open already; `blocks` are the events of an `Inspector`."""
-    numerics, note = None, "They were not asked for."
+    numerics: Numerics | None = None
+    note: str | None = "They were not asked for."
     if options.numerics is not False:
-        numerics, found = diagnosis(trace, options, bundle)
-        note = found or note
+        numerics, note = diagnosis(trace, options, bundle)
     return ReportInput(
         Path(trace.dump.path).name if trace.dump.path else "a dump in memory",
         trace=trace,
@@ -282,7 +345,7 @@ def input_of_trace(
         scale=scale,
         files=list(_facts(trace)),
         numerics=numerics,
-        numerics_note=None if numerics is not None else note,
+        numerics_note=note,
     )
 
 

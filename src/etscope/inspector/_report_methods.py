@@ -29,12 +29,14 @@ class Reports:
         title: str | None = None,
         numerics: bool | None = None,
         inputs: Any = None,
+        method: str | None = None,
     ) -> None:
         """Write the report, one HTML file that opens anywhere without network: the times by
         operator, module, line and graph node, memory, numerics. "-" is standard output.
 
         numerics: whether to compare logged values with a reference; None for where values and
-        reference are there. inputs: those that ran, as for `diagnose_numerics`.
+        reference are there. inputs: those that ran, as for `diagnose_numerics`. method: whose
+        values are compared; None for "forward" or the only one that ran.
 
         Raises `UsageError` for a place that cannot be written, `MissingDependencyError` when the
         page was not built with this installation, and with `numerics=True` what
@@ -46,7 +48,9 @@ class Reports:
         from etscope.views.page import document_of, page_html
 
         options = ReportOptions(
-            numerics=numerics, inputs=None if inputs is None else lambda _: inputs
+            numerics=numerics,
+            inputs=None if inputs is None else lambda *_: inputs,
+            method=method,
         )
         scale = Scale(self._source_time_scale, self._target_time_scale)
         found = input_of_trace(self.trace, self.event_blocks, scale, options, self._bundle)

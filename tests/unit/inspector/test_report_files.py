@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
-from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError
+from etscope.errors import (
+    FormatError,
+    MismatchError,
+    MissingFileError,
+    NumericGapError,
+    UsageError,
+)
 from etscope.inspector._report import ReportOptions, report_inputs, runs_of_files
 from tests.artifacts import artifacts
 
@@ -159,7 +165,7 @@ def test_values_of_the_saved_run_are_diagnosed(saved: Path) -> None:
     pytest.importorskip("executorch")
     files = artifacts("cnn_xnnpack")
     ran = [np.load(files.inputs)["forward/0/0"]]
-    options = ReportOptions(numerics=True, inputs=lambda _: ran)
+    options = ReportOptions(numerics=True, inputs=lambda *_: ran)
 
     (found,) = report_inputs(runs_of_files([saved]), options)
 
@@ -173,6 +179,36 @@ def test_values_of_the_saved_run_are_diagnosed(saved: Path) -> None:
     assert found.numerics is not None
     assert found.numerics.table().values["total"] == expected.table().values["total"]
     assert found.numerics.rows
+
+
+@pytest.mark.parametrize("method", ["encode", "decode"])
+def test_inputs_tell_which_of_two_methods_is_compared(method: str) -> None:
+    pytest.importorskip("executorch")
+    files = artifacts("two_methods")
+    paths = [files.etdump, files.etrecord, files.debug_buffer]
+    ran = [np.load(files.inputs)[f"{method}/0/0"]]
+    other = {"encode": "decode", "decode": "encode"}[method]
+
+    (found,) = report_inputs(runs_of_files(paths), ReportOptions(inputs=lambda *_: ran))
+
+    assert found.numerics is not None and found.numerics.method == method
+    assert f"not those of {other}" in (found.numerics_note or "")
+    named = ReportOptions(inputs=lambda *_: ran, method=other)
+    with pytest.raises(NumericGapError, match="takes"):  # they are of the other one
+        list(report_inputs(runs_of_files(paths), named))
+
+
+def test_two_methods_without_inputs_are_no_failure() -> None:
+    pytest.importorskip("executorch")
+    files = artifacts("two_methods")
+    paths = [files.etdump, files.etrecord, files.debug_buffer]
+
+    (found,) = report_inputs(runs_of_files(paths))
+
+    assert found.numerics is None
+    assert "Several methods ran: encode, decode" in (found.numerics_note or "")
+    with pytest.raises(UsageError, match="several methods ran"):
+        list(report_inputs(runs_of_files(paths), ReportOptions(numerics=True)))
 
 
 @pytest.mark.parametrize(

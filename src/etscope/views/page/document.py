@@ -82,7 +82,7 @@ def _run(found: ReportInput, identifier: str) -> Json:
         "methods": _methods(found, methods, graphs, lines),
         "graphs": [graph_document(shown, found.scale, lines, metric) for shown in graphs],
         "numerics": None if numerics is None else numerics.document(methods, lines),
-        "numericsNote": None if numerics is not None else found.numerics_note,
+        "numericsNote": found.numerics_note,
         "memory": memory_documents(plans, methods),
         "timeline": None
         if found.trace is None

@@ -37,8 +37,8 @@ class ReportInput:
     blocks: the events as an `Inspector` has them, parallel to the trace's blocks. scale: from the
     dump's ticks to the report's times. sections: what the summary says first, of the run's
     environment. notes: sentences that a reader must know. numerics: the diagnosis of the run's
-    values; numerics_note: why there is none. views: the graphs, where they are at hand, with the
-    errors of `numerics`.
+    values; numerics_note: why there is none, or what they leave out. views: the graphs, where they
+    are at hand, with the errors of `numerics`.
     """
 
     name: str

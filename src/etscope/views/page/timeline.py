@@ -14,6 +14,7 @@ from etscope.views.page.method import ShownMethod
 from etscope.views.page.tables import Json
 
 MOST_SPANS = 20_000
+_CALLS = ("OPERATOR_CALL", "DELEGATE_CALL")  # names of the runtime that stand around all of them
 
 
 def timeline_document(trace: Trace, methods: Sequence[ShownMethod], scale: Scale) -> Json | None:
@@ -53,7 +54,8 @@ class _Builder:
         for name, note in spans.tracks:
             self._tracks.append({"name": name, "parent": parent, "note": note})
         rows = [_row(key, method) for _, key in spans.events]
-        names = [self._names.setdefault(key.name, len(self._names)) for _, key in spans.events]
+        named = [_name(key, row, method) for (_, key), row in zip(spans.events, rows, strict=True)]
+        names = [self._names.setdefault(name, len(self._names)) for name in named]
         events = spans.event.tolist()
         columns = self._columns
         columns["track"] += (spans.track + parent + 1).tolist()
@@ -77,6 +79,13 @@ def _row(key: EventKey, method: ShownMethod | None) -> list[int] | None:
     else:
         row = method.row_named(key.name.removeprefix(KERNEL_PREFIX))
     return None if row is None else [method.index, row]
+
+
+def _name(key: EventKey, row: list[int] | None, method: ShownMethod | None) -> str:
+    """What a span is called: a call of an operator or a delegate by what it calls."""
+    if row is None or method is None or key.name not in _CALLS:
+        return key.name
+    return method.rows[row[1]].name
 
 
 def _note(methods: Sequence[ShownMethod], left_out: int) -> str | None:

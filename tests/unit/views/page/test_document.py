@@ -230,6 +230,8 @@ def test_the_timeline_holds_the_runs_side_by_side() -> None:
     assert {level for _, _, level in spans} == {0}
     parents = {track["parent"] for track in timeline["tracks"]} - {None}
     assert all(timeline["tracks"][parent]["parent"] is None for parent in parents)
+    named = {timeline["names"][name] for name in timeline["name"]}
+    assert "XnnpackBackend" in named and not named & {"OPERATOR_CALL", "DELEGATE_CALL"}
 
 
 # -- large and hostile files
