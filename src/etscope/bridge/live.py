@@ -103,7 +103,10 @@ class LiveRun:
             (n for n in self._program.graph.nodes if n.name == theirs.get(name, name)), None
         )
         if node is None or node.op != "call_function":
-            raise UsageError(f"{name} is no operator of the graph itself: it cannot be called")
+            raise UsageError(
+                f"{name} is no operator of the graph itself: it cannot be called",
+                hint="gap has the local error of operators in branches and loops",
+            )
         if any(used.op == "get_attr" for used in node.all_input_nodes):
             raise UsageError(f"{name} runs a graph: it cannot be called")
 

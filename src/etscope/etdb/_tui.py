@@ -154,10 +154,10 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
             stop = session.debugger.stop
             source = self.query_one("#source", Static)
             shown = _around_mark(_source(session, stop), source.size.height)
-            source.update(Text(shown, no_wrap=True, overflow="ellipsis"))
+            source.update(_cut(shown, source.content_size.width))
+            values = self.query_one("#values", Static)
             told = _told(lambda: _values(session, stop))
-            values = Text(told, no_wrap=True, overflow="ellipsis")
-            self.query_one("#values", Static).update(values)
+            values.update(_cut(told, values.content_size.width))
             leaf = None if stop is None else self._leaves.get(stop.node or stop.name)
             if leaf is not None:
                 above = leaf.parent
@@ -231,6 +231,14 @@ def _values(session: Session, stop: Stop | None) -> str:
     for number, expression in debugger.displays.items():
         lines += displayed(debugger, number, expression)
     return "\n".join(map(visible, lines))
+
+
+def _cut(text: str, width: int) -> Text:
+    """Lines of a pane, cut to its width: wrapped ones would push the last out of it."""
+    lines = [Text(line) for line in text.split("\n")]
+    for line in lines:
+        line.truncate(max(width, 1), overflow="ellipsis")
+    return Text("\n").join(lines)
 
 
 def _told(make: Callable[[], str]) -> str:

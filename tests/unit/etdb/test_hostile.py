@@ -86,6 +86,25 @@ def test_the_full_screen_shows_names_as_they_are(tmp_path: Path) -> None:
     assert "\x1b" not in shown
 
 
+def test_lines_of_panes_are_cut_to_their_width() -> None:
+    pytest.importorskip("textual")
+    from etscope.etdb._tui import face
+
+    async def look() -> list[str]:
+        app = face(session("cnn_portable"), ["start", "until op:add"])
+        async with app.run_test(size=(60, 40)) as pilot:
+            await pilot.pause()
+            source = app.query_one("#source")
+            shown = str(source.render()).split("\n")
+            assert len(shown) == source.size.height
+            assert max(map(len, shown)) <= source.content_size.width
+            return shown
+
+    shown = asyncio.run(look())
+    assert any(line.startswith(">") for line in shown)
+    assert any(line.endswith("…") for line in shown)
+
+
 ARGUMENTS = """
 $|$0|$9|%1|%²|#3|ref()|gap(sqnr)|gap(1)|ref(1, 2)|device(ref)|value()|weight(1)|1|-1|²|٣
 9**9**9|1e308*10|'a'|[1, 2]|[[1],[2, 3]]|None|True.mean()|$.T|$.sum(axis=(0, 1))
