@@ -140,9 +140,15 @@ class RecordedRuns:
     def value_in_pass(self, node: str, loop_pass: int) -> Any:
         """What the device logged for a node in a pass of its loop, wherever the run stands."""
         self._check()
-        passes = [stop.position for stop in self.stops if stop.path == node]
-        inside = 0 <= loop_pass < len(passes)
-        return self.value_of(node, passes[loop_pass] if inside else len(self.stops) - 1)
+        # A node inside of a delegate has a stop of its own, before the call that gives its value.
+        pairs = self._matching.by_node.get(node, ())
+        giving = {(pair.instruction, pair.delegate_id) for pair in pairs}
+        passes = [
+            stop.position
+            for stop in self.stops
+            if stop.loop_pass == loop_pass and (stop.instruction, stop.delegate_id) in giving
+        ]
+        return self.value_of(node, passes[-1] if passes else len(self.stops) - 1)
 
     def matched(self) -> Matching:
         """Which logged values are values of which nodes. Raises `MissingDataError` without

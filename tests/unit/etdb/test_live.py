@@ -147,3 +147,14 @@ def test_a_step_of_a_live_run_does_not_build_the_line_anew() -> None:
     line = one.debugger.some_target().stops
     said(one, "step 5")
     assert one.debugger.some_target().stops is line
+
+
+def test_what_a_delegate_gave_is_the_value_of_its_last_node() -> None:
+    recorded = session("cnn_xnnpack_int8")
+    said(recorded, "start", "step 99999")
+    node = recorded.debugger.some_target().stops[-1].node
+    assert recorded.debugger.some_target().stops[-1].kind == "delegate"
+    one = live("cnn_xnnpack_int8")
+    said(one, "start", f"until {node}")
+    assert "float32" in said(one, "print device()")
+    assert "gap: SQNR" in said(one, "print $")
