@@ -42,9 +42,9 @@ const WORDS: Record<string, string> = {
 // A module's time in the module tree and that of its box in a graph are not the same where a time is
 // of several nodes: it counts once in both, but at different places.
 export const MODULE_TIME =
-  "A module's time is of the rows whose nodes are all in it. In a graph, a time of several nodes " +
+  "A module's time is of the rows whose nodes are all in it, of a delegate's call event by event. In a graph, a time of several nodes " +
   "stands at the first of them, so that the module's box may have another sum.";
-export const NO_MODULE = "rows that no module has alone, as the rest of a delegate's call.";
+export const NO_MODULE = "rows without a node of any module.";
 export const BOX_TIME =
   "A box's time is that of the nodes in it. A time of several nodes stands at the first of them: " +
   "the module tree counts it for the module that holds all of them, so that its sum may be another.";

@@ -2,7 +2,8 @@
 
 A time counts for the innermost module that holds all nodes behind it. A delegate call whose events
 were logged counts by these and by what is left of it; one without, or whose events are on a clock
-of their own, as a whole: it is never split by guess.
+of their own, as a whole: it is never split by guess. What is left of a call, and those of its
+events that no node is known of, count where the call as a whole does.
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ def module_times(profile: MethodProfile) -> list[ModuleTime]:
     """The modules of the profile in pre-order, those side by side in order of first use. The totals
     of those without a parent add up to what the profile's instructions took."""
     tree = _Tree()
+    heads = _heads(profile.rows)
     for number in _undivided(profile.rows):
         row = profile.rows[number]
-        for node in row.attribution.nodes:
+        nodes = row.attribution.nodes or profile.rows[heads[number]].attribution.nodes
+        for node in nodes:
             for frame in node.modules:
                 tree.types.setdefault(frame.path, frame.type.rpartition(".")[2])
-        tree.add(common_module(row.attribution.nodes), number, float(row.ticks.mean()))
+        tree.add(common_module(nodes), number, float(row.ticks.mean()))
     return tree.ordered()
 
 

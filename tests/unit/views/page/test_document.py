@@ -212,6 +212,15 @@ def test_files_have_their_fingerprints() -> None:
     assert found["program"]["bytes"] == files.pte.stat().st_size
 
 
+@pytest.mark.parametrize("name", ["transformer", "cnn_xnnpack", "many_delegates"])
+def test_rows_count_for_the_module_that_they_name(name: str) -> None:
+    method = document(name)["runs"][0]["methods"][0]
+    named = method["links"]["module"]
+    for index, module in enumerate(method["modules"]):
+        wanted = None if module["path"] == "(no module)" else index
+        assert [named[row] for row in module["rows"]] == [wanted] * len(module["rows"])
+
+
 def test_the_timeline_holds_the_runs_side_by_side() -> None:
     run = document("cnn_xnnpack")["runs"][0]
     timeline, method = run["timeline"], run["methods"][0]
