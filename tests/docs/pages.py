@@ -117,7 +117,8 @@ def _run_block(
 def _commands(folder: Path) -> Path:
     """A folder with this very Python and this very etscope as commands."""
     # Scripts, not links: a link would lose the virtual environment of the interpreter.
-    for name, arguments in {"etscope": " -m etscope", "python": "", "python3": ""}.items():
+    commands = {"etscope": " -m etscope", "etdb": " -m etscope.etdb", "python": "", "python3": ""}
+    for name, arguments in commands.items():
         script = folder / name
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n')
         script.chmod(0o755)
