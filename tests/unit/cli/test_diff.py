@@ -18,12 +18,15 @@ from etscope.cli import main
 from etscope.formats.etdump import read_etdump
 from etscope.units import TimeScale
 from etscope.views import junit
-from tests.artifacts import artifacts
+from tests.artifacts import Artifact, artifacts
 from tests.golden import check_golden
 from tests.timed_dumps import timed_dump
 
-CNN = artifacts("cnn_portable")
 MS = Scale(TimeScale.NS, TimeScale.MS)
+
+
+def cnn() -> Artifact:
+    return artifacts("cnn_portable")
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -36,7 +39,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Before; the same again; one kernel slower; all of them slower; seven runs only."""
     folder = tmp_path_factory.mktemp("dumps")
-    source = CNN.etdump_timing
+    source = cnn().etdump_timing
     assert source is not None
     return {
         "before": timed_dump(source, folder / "a.etdp", seed=1, runs=100),
@@ -80,7 +83,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], dumps: dict[str, Path]) ->
     assert run(capsys, before, "nothing.etdp")[0] == 2
     assert run(capsys, before, before, "--min-effect", "much")[0] == 2
     assert run(capsys, before, before, "--confidence", "1")[0] == 2
-    assert run(capsys, before, CNN.pte)[0] == 3
+    assert run(capsys, before, cnn().pte)[0] == 3
     code, _, err = run(capsys, before, xnnpack.etdump_timing)
     assert code == 3 and "different backends" in err
     assert run(capsys, before, xnnpack.etdump_timing, "--force")[0] == 0
@@ -93,7 +96,7 @@ def test_the_slower_kernel_stands_first_with_its_line(
     capsys: pytest.CaptureFixture[str], dumps: dict[str, Path]
 ) -> None:
     code, out, _ = run(
-        capsys, dumps["before"], dumps["kernel"], "-r", CNN.etrecord, "-f", "json", "--per-op"
+        capsys, dumps["before"], dumps["kernel"], "-r", cnn().etrecord, "-f", "json", "--per-op"
     )
     document = json.loads(out)
     regressed = [row for row in document["rows"] if row["verdict"] == "regressed"]
@@ -111,11 +114,18 @@ def test_a_record_of_another_export_needs_its_own(
 ) -> None:
     other = artifacts("transformer_portable")
     code, _, err = run(
-        capsys, dumps["before"], other.etdump_timing, "-r", CNN.etrecord, "--force", "--limit", "1"
+        capsys,
+        dumps["before"],
+        other.etdump_timing,
+        "-r",
+        cnn().etrecord,
+        "--force",
+        "--limit",
+        "1",
     )
     assert code == 0 and "--etrecord-b" in err
     code, _, err = run(
-        capsys, dumps["before"], other.etdump_timing, "-r", CNN.etrecord,
+        capsys, dumps["before"], other.etdump_timing, "-r", cnn().etrecord,
         "--etrecord-b", other.etrecord, "--force", "--limit", "1",
     )  # fmt: skip
     assert code == 0 and "--etrecord-b" not in err
@@ -123,7 +133,7 @@ def test_a_record_of_another_export_needs_its_own(
 
 @pytest.mark.filterwarnings("always::etscope.errors.EtscopeWarning")
 def test_logged_values_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, CNN.etdump, CNN.etdump_timing, "-f", "csv")
+    code, out, err = run(capsys, cnn().etdump, cnn().etdump_timing, "-f", "csv")
     assert code == 0 and out.startswith("method,event,")
     assert "logged in the first dump only" in err
 
@@ -148,7 +158,7 @@ def test_a_terminal_of_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, dumps: dict[str, Path]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = run(capsys, dumps["before"], dumps["all"], "-r", CNN.etrecord)
+    _, out, _ = run(capsys, dumps["before"], dumps["all"], "-r", cnn().etrecord)
     assert max(map(len, out.splitlines())) <= 80
     assert "verdict" in out and "regressed" in out
 
@@ -193,7 +203,7 @@ def test_junit_fails_when_the_command_does(
     for after, options, failures in (
         ("same", (), 0),
         ("all", (), 1),
-        ("kernel", ("--per-op", "-r", CNN.etrecord), None),
+        ("kernel", ("--per-op", "-r", cnn().etrecord), None),
         ("few", ("--strict",), 0),
     ):
         code, out, _ = run(capsys, dumps["before"], dumps[after], *options, "-f", "junit")
