@@ -99,6 +99,8 @@ def module_frames(nn_module_stack: str | None) -> tuple[ModuleFrame, ...]:
 
 def _frame(level: str) -> ModuleFrame:
     parts = level.split(",", 2) if "[" not in level and "(" not in level else _split(level)
+    if len(parts) < 3:  # a module's name may hold half a pair of brackets
+        parts = level.split(",", 2)
     if len(parts) < 3:
         raise FormatError(f"a module stack's level must be key,path,type: {level[:80]!r}")
     return ModuleFrame(parts[0].strip(), parts[1].strip(), ",".join(parts[2:]).strip())
