@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from etscope.analysis.metrics import find_metric
 from etscope.bisect import _repro_script
 from etscope.bisect._answer import GOOD, UNKNOWN, Answer
 from etscope.bisect._check import CommandCheck, MetricCheck, metric_check
@@ -165,8 +166,9 @@ def _check(
         if check is not None or tolerance is not None:
             raise UsageError("a command and a metric exclude each other", hint="give one of them")
         return CommandCheck(command)
-    if check not in (None, SNR) and tolerance is None:
-        raise UsageError(f"what {check!r} is good enough?", hint="give a tolerance")
+    if check is not None and check != SNR and tolerance is None:
+        find_metric(check)  # or it says that there is none
+        raise UsageError(f"what {check!r} is good enough?", hint="give a tolerance (--tolerance)")
     found = metric_check(check or SNR, DECIBELS if tolerance is None else tolerance)
     if found.metric.name not in _repro_script.METRICS:
         raise UsageError(

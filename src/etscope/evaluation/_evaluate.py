@@ -36,6 +36,7 @@ from etscope.formats.source import PathLike
 from etscope.inspector._numeric_gap import method_that_ran
 from etscope.inspector._numerics import PreparedNumerics
 from etscope.model.input_names import record_input_names
+from etscope.optional import require
 from etscope.run._inputs import method_inputs
 from etscope.run._program import open_program
 
@@ -108,6 +109,8 @@ def evaluate(
             hint="name that file: data=, --data",
         )
     name = opened.method_name(method)
+    for package in ("torch", "executorch"):  # before the first sample runs
+        require(package, wanted_by="the reference of an evaluation")
     device = Device(
         opened=opened,
         method=name,

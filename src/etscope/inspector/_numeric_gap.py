@@ -105,7 +105,9 @@ def method_that_ran(trace: Trace, method: str | None) -> str:
             "the ETDump has no run of a method of the record",
             hint="methods of the record: " + (", ".join(trace.methods) or "none"),
         )
-    raise UsageError(f"several methods ran: {', '.join(ran)}", hint="choose one with method=")
+    raise UsageError(
+        f"several methods ran: {', '.join(ran)}", hint="choose one (method=, --method)"
+    )
 
 
 def methods_that_ran(trace: Trace) -> list[str]:

@@ -39,8 +39,15 @@ _HOME = str(Path(errors.__file__).parents[1])
 
 def python_missing() -> str | None:
     """Why the Python runner cannot be had; None when it can."""
-    absent = [name for name in ("torch", "executorch") if find_spec(name) is None]
+    absent = [name for name in ("torch", "executorch") if not _is_installed(name)]
     return f"{' and '.join(absent)} is not installed" if absent else None
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):  # what finds modules refuses it; one without a spec is loaded
+        return False
 
 
 def run_in_child(job: Job, folder: Path, timeout: float | None) -> None:

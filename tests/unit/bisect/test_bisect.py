@@ -205,6 +205,7 @@ def test_options_that_make_no_sense(tmp_path: Path) -> None:
     for options, words in (
         ({"strategy": "random"}, "no strategy"),
         ({"check": "nonsense", "tolerance": 1.0}, "unknown metric"),
+        ({"check": "nonsense"}, "unknown metric"),
         ({"check": "mae"}, "give a tolerance"),
         ({"command": "x {program}", "check": "mae"}, "exclude each other"),
         ({"backend": "nonsense"}, "unknown backend"),

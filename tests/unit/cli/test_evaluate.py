@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +129,29 @@ def test_a_dump_with_its_dataset(capsys: Captured, files: Path, tmp_path: Path) 
     assert run(capsys, *arguments, "-d", files / "x.npy")[0] == 3
     assert run(capsys, *arguments, "--top", 1)[0] == 2
     assert run(capsys, *arguments, *data, "--coverage")[0] == 2
+
+
+@pytest.mark.parametrize("absent", ["torch", "executorch"])
+def test_without_torch_it_says_so(files: Path, absent: str) -> None:
+    """In a process where modules that find others refuse one, as sandboxes do."""
+    script = f"""
+import sys
+
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {absent!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Refusing())
+from etscope.cli import main
+from etscope.run._python import python_missing
+assert python_missing() == {absent!r} + " is not installed"
+sys.exit(main(sys.argv[1:]))
+"""
+    arguments = ["evaluate", files / "right.etrecord", "-d", files / "x.npy"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True
+    )
+    assert done.returncode == 5 and done.stdout == ""
+    assert f"{absent} is needed by the reference of an evaluation" in done.stderr
+    assert "etscope[torch]" in done.stderr and "Traceback" not in done.stderr
