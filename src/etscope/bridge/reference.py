@@ -23,8 +23,8 @@ from etscope.bridge.weights import StoredWeight, StoredWeights
 from etscope.errors import FormatError, NumericGapError
 
 INPUTS_HINT = (
-    "give inputs=, or put them into the record: record.update_representative_inputs([...]) before "
-    "it is saved, as `etscope export` does"
+    "give inputs= (--inputs), or put them into the record: "
+    "record.update_representative_inputs([...]) before it is saved, as `etscope export` does"
 )
 
 # What runs a graph: hands out (name, value) of its nodes, takes a value in its place or None, and
