@@ -52,6 +52,7 @@ RUNS = {
     "batched_linear": 1 + 1,
     "rewritten_state": 1 + 1,
     "bert_portable": 1 + 1,
+    "bert_rows_xnnpack": 1 + 1,
     "wide": 1 + 2,
     "large_20k": 1 + 1_000,
     "large": 1 + 10_000,

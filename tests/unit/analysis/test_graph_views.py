@@ -171,8 +171,8 @@ def test_graphs_without_a_dump_and_of_a_program_alone() -> None:
     made = artifacts("two_methods")
     assert made.etrecord is not None
     record = read_etrecord(made.etrecord)
-    keys = ("edge/encode", "edge/decode")
-    assert view_keys(record) == keys
+    keys = view_keys(record)
+    assert set(keys) == {"edge/encode", "edge/decode"}  # upstream writes them in any order
     assert tuple(view.key for view in graph_views(record)) == keys
     program = read_pte(made.pte)
     views: tuple[GraphView, ...] = graph_views(program=program)
