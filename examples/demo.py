@@ -20,12 +20,14 @@ def commands(folder: str) -> list[list[str]]:
     """What is run, in order."""
     inspect = ["inspect", f"{folder}/run.etdp", "--etrecord", f"{folder}/model.etrecord"]
     trace = ["convert", *inspect[1:], "--output", f"{folder}/trace.pftrace"]
+    report = ["report", f"{folder}/run.etdp", f"{folder}/model.etrecord"]
     return [
         ["profile", MODEL, "--backend", "xnnpack", "--iterations", "100", "--save", folder],
         [*inspect, "--by", "module"],
         [*inspect, "--output", f"{folder}/operators.csv"],
         [*inspect, "--output", f"{folder}/operators.md"],
         trace,
+        [*report, "--output", f"{folder}/report.html"],
     ]
 
 
@@ -40,7 +42,7 @@ def main() -> int:
     print(f"\nin {folder.name}/:")
     for path in sorted(folder.iterdir()):
         print(f"  {path.name:24} {path.stat().st_size:>12,} bytes")
-    print("open trace.pftrace in https://ui.perfetto.dev")
+    print("open report.html in a browser, trace.pftrace in https://ui.perfetto.dev")
     return 0
 
 

@@ -28,5 +28,5 @@ def test_the_demo(tmp_path: Path) -> None:
     assert all(line.startswith("wrote ") for line in done.stderr.splitlines())
     assert "keyword_spotter.py:" in done.stdout
     assert "Method::execute" in done.stdout
-    for name in ("model.pte", "model.etrecord", "run.etdp", "operators.csv", "trace.pftrace"):
+    for name in ("model.pte", "model.etrecord", "run.etdp", "report.html", "trace.pftrace"):
         assert (tmp_path / name).stat().st_size > 0
