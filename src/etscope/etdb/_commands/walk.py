@@ -21,8 +21,8 @@ def run(debugger: Debugger, rest: str) -> Answer:
     RUN is a run of the dump by its number (info runs); by default the one that was chosen last. A
     live run begins anew, without what was set.
     """
-    target = _begun(debugger, rest)
-    return _go(debugger, target, -1, FORWARD)
+    _begun(debugger, rest)
+    return _go(debugger, -1, FORWARD)
 
 
 @command("start [RUN]", group=GROUP)
@@ -132,29 +132,34 @@ def _start_of(debugger: Debugger, direction: int) -> int:
     return debugger.position
 
 
-def _go(debugger: Debugger, target: Target, start: int, direction: int) -> Answer:
-    findings: list[bool] = []
+def _walked(debugger: Debugger, start: int, direction: int, wanted: Reason) -> tuple[Answer, bool]:
+    """Go on to the next stop that is `wanted`, or to a breakpoint before; also whether the way
+    ends there: at a breakpoint, or with the run."""
+    hits: list[bool] = []
 
     def reason(stop: Stop) -> str | None:
-        found = reason_to_stop(debugger, stop)
-        if found is None:
-            return None
-        findings.append(found[1])
-        return found[0]
+        hit = reason_to_stop(debugger, stop)
+        if hit is None:
+            return wanted(stop)
+        hits.append(hit[1])
+        return hit[0]
 
-    position, why = walk(target, start, direction, reason)
+    position, why = walk(debugger.some_target(), start, direction, reason)
     if position is None:
-        return _at_an_end(debugger, direction)
+        return _at_an_end(debugger, direction), True
     answer = arrived(debugger, position, why or "")
-    answer.finding = any(findings)
-    return answer
+    answer.finding = any(hits)
+    return answer, bool(hits)
+
+
+def _go(debugger: Debugger, start: int, direction: int) -> Answer:
+    return _walked(debugger, start, direction, lambda stop: None)[0]
 
 
 def _times(debugger: Debugger, rest: str, direction: int) -> Answer:
     answer = Answer()
     for _ in range(max(whole(rest, 1), 1)):
-        target = debugger.some_target()
-        answer = _go(debugger, target, _start_of(debugger, direction), direction)
+        answer = _go(debugger, _start_of(debugger, direction), direction)
         if debugger.stop is None or (direction == BACKWARD and debugger.position == 0):
             break
     return answer
@@ -167,26 +172,9 @@ def _moved(debugger: Debugger, times: int, direction: int, own: Reason | None) -
         raise UsageError("how many times: 1 or more")
     answer = Answer()
     for _ in range(times):
-        target = debugger.some_target()
-        start = _start_of(debugger, direction)
-        found: list[tuple[str, bool]] = []
         wanted = own or same_level(debugger.stop)
-
-        def reason(
-            stop: Stop, wanted: Reason = wanted, found: list[tuple[str, bool]] = found
-        ) -> str | None:
-            hit = reason_to_stop(debugger, stop)
-            if hit is not None:
-                found.append(hit)
-                return hit[0]
-            return wanted(stop)
-
-        position, why = walk(target, start, direction, reason)
-        if position is None:
-            return _at_an_end(debugger, direction)
-        answer = arrived(debugger, position, why or "")
-        answer.finding = any(finding for _, finding in found)
-        if found:
+        answer, ends = _walked(debugger, _start_of(debugger, direction), direction, wanted)
+        if ends:
             break
     return answer
 
@@ -198,7 +186,7 @@ def _left(debugger: Debugger, direction: int) -> Answer:
         parts = module.split(".") if module else []
         module = ".".join(parts[: max(len(parts) - debugger.level, 0)])
     if not stop.depth and not module:
-        return _go(debugger, debugger.some_target(), stop.position, direction)
+        return _go(debugger, stop.position, direction)
     return _moved(debugger, 1, direction, outside_of(module, 0 if debugger.level else stop.depth))
 
 
