@@ -10,26 +10,38 @@ import click
 if TYPE_CHECKING:
     from etscope.analysis.trace import Trace
 
-__all__ = ["FILE", "SOURCE_UNITS", "open_trace", "read_inputs", "trace_options"]
+__all__ = [
+    "FILE",
+    "force_option",
+    "open_trace",
+    "read_inputs",
+    "source_unit_option",
+    "trace_options",
+]
 
-SOURCE_UNITS = ("ns", "us", "ms", "s", "cycles")
+_SOURCE_UNITS = ("ns", "us", "ms", "s", "cycles")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # A path that the shell completes. Whether it is there, and a file, the readers find out and say.
 FILE = click.Path()
 
+source_unit_option = click.option(
+    "--source-unit",
+    type=click.Choice(_SOURCE_UNITS),
+    default="ns",
+    show_default=True,
+    help="Unit of the runtime's clock.",
+)
+force_option = click.option(
+    "--force", is_flag=True, help="Go on though files do not belong together."
+)
+
 
 def trace_options(function: _Function) -> _Function:
     """Add the argument DUMP and `--etrecord --debug-buffer --program --force --source-unit`."""
     for decorator in (
-        click.option(
-            "--source-unit",
-            type=click.Choice(SOURCE_UNITS),
-            default="ns",
-            show_default=True,
-            help="Unit of the runtime's clock.",
-        ),
-        click.option("--force", is_flag=True, help="Go on though files do not belong together."),
+        source_unit_option,
+        force_option,
         click.option(
             "--program", "-p", type=FILE, metavar="PTE", help="The .pte or .bpte that ran."
         ),

@@ -11,8 +11,17 @@ import click
 from etscope.units import TimeScale
 from etscope.views import GRAPH_VIEWS, TABLE_VIEWS
 
-__all__ = ["UNITS", "graph_output_options", "output_options", "table_options"]
+__all__ = [
+    "GRAPHS",
+    "UNITS",
+    "error_options",
+    "graph_output_options",
+    "output_options",
+    "table_options",
+]
 
+# What people call the reference graphs, and the record.
+GRAPHS = {"edge": "edge_dialect_exported_program", "exported": "exported_program"}
 UNITS = [scale.value for scale in TimeScale]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -71,6 +80,36 @@ def _output_options(function: _Function, formats: list[str]) -> _Function:
             default="auto",
             show_default=True,
             help="Colour the table; auto: on a terminal, unless NO_COLOR is set.",
+        ),
+    )
+
+
+def error_options(function: _Function) -> _Function:
+    """Add `--metric --tolerance --graph`: how values are held against a reference, and which.
+
+    `metric` is a name, `tolerance` a number or None, `graph` one of `GRAPHS`.
+    """
+    return _applied(
+        function,
+        click.option(
+            "--metric",
+            default="sqnr",
+            show_default=True,
+            metavar="NAME",
+            help="Metric of the errors.",
+        ),
+        click.option(
+            "--tolerance",
+            type=float,
+            metavar="X",
+            help="Worst error of an operator that is fine, in the metric. Default: by type.",
+        ),
+        click.option(
+            "--graph",
+            type=click.Choice(list(GRAPHS)),
+            default="edge",
+            show_default=True,
+            help="The reference: the program before lowering, or as torch.export made it.",
         ),
     )
 

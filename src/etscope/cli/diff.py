@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from etscope.cli._open import FILE, SOURCE_UNITS
+from etscope.cli._open import FILE, source_unit_option
 from etscope.cli._options import UNITS
 
 if TYPE_CHECKING:
@@ -55,10 +55,7 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
 @click.option("--per-op", is_flag=True, help="An operator that regressed is a finding, too.")
 @click.option("--strict", is_flag=True, help="Exit with 4 when it cannot be told.")
 @click.option("--force", is_flag=True, help="Go on though files or dumps do not belong together.")
-@click.option(
-    "--source-unit", type=click.Choice(SOURCE_UNITS), default="ns", show_default=True,
-    help="Unit of the runtime's clock.",
-)  # fmt: skip
+@source_unit_option
 @click.option(
     "--sort", type=click.Choice(["change", "time", "run"]), default="change", show_default=True,
     help="Order of the operators.",

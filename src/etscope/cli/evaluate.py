@@ -8,9 +8,7 @@ import click
 
 from etscope.cli._evaluation import DatasetOptions, dataset_options
 from etscope.cli._open import FILE
-from etscope.cli._options import output_options
-
-GRAPHS = {"edge": "edge_dialect_exported_program", "exported": "exported_program"}
+from etscope.cli._options import GRAPHS, error_options, output_options
 
 
 @click.command(short_help="Run a dataset on the runtime, and compare each sample with PyTorch.")
@@ -18,22 +16,7 @@ GRAPHS = {"edge": "edge_dialect_exported_program", "exported": "exported_program
 @click.argument("program", metavar="[PTE]", type=FILE, required=False)
 @dataset_options
 @click.option("--method", "-m", metavar="NAME", help="The method. Default: forward.")
-@click.option(
-    "--metric", default="sqnr", show_default=True, metavar="NAME", help="Metric of the errors."
-)
-@click.option(
-    "--tolerance",
-    type=float,
-    metavar="X",
-    help="Worst error of an operator that is fine, in the metric. Default: by type.",
-)
-@click.option(
-    "--graph",
-    type=click.Choice(list(GRAPHS)),
-    default="edge",
-    show_default=True,
-    help="The reference: the program before lowering, or as torch.export made it.",
-)
+@error_options
 @click.option(
     "--state",
     type=click.Choice(["fresh", "sequence"]),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from etscope.cli._open import FILE, SOURCE_UNITS, open_trace
+from etscope.cli._open import FILE, force_option, open_trace, source_unit_option
 from etscope.cli._options import graph_output_options, table_options
 
 if TYPE_CHECKING:
@@ -32,14 +32,8 @@ if TYPE_CHECKING:
     "--debug-buffer", "-b", type=FILE, metavar="BIN", help="Logged tensors, for errors in graphs."
 )
 @click.option("--inputs", type=FILE, metavar="FILE", help="The inputs that ran, for the same.")
-@click.option(
-    "--source-unit",
-    type=click.Choice(SOURCE_UNITS),
-    default="ns",
-    show_default=True,
-    help="Unit of the runtime's clock.",
-)
-@click.option("--force", is_flag=True, help="Go on though files do not belong together.")
+@source_unit_option
+@force_option
 @click.option(
     "--into-delegates/--no-into-delegates",
     default=True,

@@ -11,7 +11,7 @@ import click
 
 from etscope.cli._evaluation import DatasetOptions, dataset_options
 from etscope.cli._open import FILE, open_trace, read_inputs, trace_options
-from etscope.cli._options import output_options
+from etscope.cli._options import GRAPHS, error_options, output_options
 
 if TYPE_CHECKING:
     from etscope.analysis.numerics_rows import Numerics
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from etscope.evaluation import Evaluation
     from etscope.model.table import Table
 
-GRAPHS = {"edge": "edge_dialect_exported_program", "exported": "exported_program"}
 _COLUMNS = (
     "instruction", "op", "node", "total", "local", "inherited", "noise", "limit", "verdict",
     "odd", "module", "source",
@@ -30,22 +29,7 @@ _COLUMNS = (
 @trace_options
 @click.option("--inputs", type=FILE, metavar="FILE", help="The inputs that ran: .pt, .npz, …")
 @functools.partial(dataset_options, required=False)
-@click.option(
-    "--metric", default="sqnr", show_default=True, metavar="NAME", help="Metric of the errors."
-)
-@click.option(
-    "--tolerance",
-    type=float,
-    metavar="X",
-    help="Worst error of an operator that is fine, in the metric. Default: by type.",
-)
-@click.option(
-    "--graph",
-    type=click.Choice(list(GRAPHS)),
-    default="edge",
-    show_default=True,
-    help="The reference: the program before lowering, or as torch.export made it.",
-)
+@error_options
 @click.option("--method", "-m", metavar="NAME", help="The method. Default: the one that ran.")
 @click.option("--run", type=click.IntRange(min=0), metavar="N", help="Which of its runs, from 0.")
 @click.option(

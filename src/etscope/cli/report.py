@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli._open import FILE, SOURCE_UNITS, read_inputs
+from etscope.cli._open import FILE, force_option, read_inputs, source_unit_option
 from etscope.cli._options import UNITS
 
 if TYPE_CHECKING:
@@ -42,15 +42,9 @@ if TYPE_CHECKING:
     help="Whose values are compared. Default: forward, the one that ran, the one that the inputs "
     "fit.",
 )
-@click.option(
-    "--source-unit",
-    type=click.Choice(SOURCE_UNITS),
-    default="ns",
-    show_default=True,
-    help="Unit of the runtime's clock.",
-)
+@source_unit_option
 @click.option("--unit", type=click.Choice(UNITS), help="Unit of the times shown.")
-@click.option("--force", is_flag=True, help="Go on though files do not belong together.")
+@force_option
 def command(
     files: tuple[str, ...],
     etrecord: str | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from etscope.cli._open import FILE, SOURCE_UNITS
+from etscope.cli._open import FILE, force_option, source_unit_option
 from etscope.cli._options import UNITS
 
 
@@ -23,15 +23,9 @@ from etscope.cli._options import UNITS
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--open", "open_it", is_flag=True, help="Open a browser on it.")
 @click.option("--numerics/--no-numerics", default=None, help="As for etscope report.")
-@click.option(
-    "--source-unit",
-    type=click.Choice(SOURCE_UNITS),
-    default="ns",
-    show_default=True,
-    help="Unit of the runtime's clock.",
-)
+@source_unit_option
 @click.option("--unit", type=click.Choice(UNITS), help="Unit of the times shown.")
-@click.option("--force", is_flag=True, help="Go on though files do not belong together.")
+@force_option
 def command(
     paths: tuple[str, ...],
     etrecord: str | None,

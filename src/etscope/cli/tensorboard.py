@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from etscope.cli._open import FILE, SOURCE_UNITS, open_trace, read_inputs
+from etscope.cli._open import FILE, force_option, open_trace, read_inputs, source_unit_option
 
 if TYPE_CHECKING:
     from etscope.analysis.numerics_rows import Numerics
@@ -38,14 +38,8 @@ if TYPE_CHECKING:
 )
 @click.option("--inputs", type=FILE, metavar="FILE", help="The inputs that ran: .pt, .npz, …")
 @click.option("--program", "-p", type=FILE, metavar="PTE", help="The .pte or .bpte that ran.")
-@click.option(
-    "--source-unit",
-    type=click.Choice(SOURCE_UNITS),
-    default="ns",
-    show_default=True,
-    help="Unit of the runtime's clock.",
-)
-@click.option("--force", is_flag=True, help="Go on though files do not belong together.")
+@source_unit_option
+@force_option
 def command(
     record: str,
     dump: str | None,
