@@ -17,6 +17,8 @@
     |  +- NumericGapError (ValueError)                    values or references that are not there
     +- MissingDependencyError (ImportError)      exit 5   a package that is not installed
     +- RuntimeFailure (RuntimeError)             exit 5   the runtime or device failed
+    |  +- DeviceLost                                      a device of the lab went away
+    +- LabError (RuntimeError)                   exit 5   the lab's server, database or store
 
 Every class has a `slug` (a section of ``docs/errors.md``), an `exit_code`, and the builtin parent
 that users of upstream's tools already catch.
@@ -34,10 +36,12 @@ __all__ = [
     "BundleError",
     "ComparatorError",
     "CyclesError",
+    "DeviceLost",
     "EtscopeError",
     "EtscopeWarning",
     "ExportFailure",
     "FormatError",
+    "LabError",
     "MismatchError",
     "MissingDataError",
     "MissingDependencyError",
@@ -199,6 +203,21 @@ class RuntimeFailure(EtscopeError, RuntimeError):
         log = "".join(f"\n  | {line}" for line in self.log.splitlines())
         text = f"{self.message}{log}"
         return text if self.hint is None else f"{text}\n  hint: {self.hint}"
+
+
+class DeviceLost(RuntimeFailure):
+    """A device of the lab, or the way to it, is gone: unplugged, rebooted, out of reach. A model
+    that aborts its runtime is not this."""
+
+    slug = "device-lost"
+
+
+class LabError(EtscopeError, RuntimeError):
+    """The lab itself cannot do its work: no server there, its database or store out of reach or
+    full, a refused token."""
+
+    slug = "lab"
+    exit_code = 5
 
 
 def _low_level() -> tuple[type[Exception], ...]:

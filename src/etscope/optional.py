@@ -10,6 +10,15 @@ from etscope.errors import MissingDependencyError
 
 # package -> the extra of etscope that installs it (None: a core dependency)
 _EXTRAS: dict[str, str | None] = {
+    "distributed": "lab",
+    "duckdb": "fleet",
+    "fastapi": "lab",
+    "fsspec": "fleet",
+    "jinja2": "lab",
+    "pydantic": "lab",
+    "sqlalchemy": "lab",
+    "uvicorn": "lab",
+    "yaml": "lab",
     "executorch": "torch",
     "tabulate": None,
     "matplotlib": "plot",

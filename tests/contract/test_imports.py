@@ -43,10 +43,16 @@ def blame(wanted: list[str], heavy: list[str]) -> dict[str, str]:
 
 
 def modules_without_torch() -> list[str]:
-    """All modules but those of bridge/, whose job is to load torch, and `__main__`."""
-    found = pkgutil.walk_packages(etscope.__path__, "etscope.")
+    """All modules but those of bridge/ and lab/, whose job is to load torch and what a server needs,
+    and `__main__`."""
+    found = pkgutil.walk_packages(etscope.__path__, "etscope.", onerror=lambda _: None)
     names = [module.name for module in found]
-    return [name for name in names if ".bridge" not in name and not name.endswith("__main__")]
+    edges = (".bridge", ".lab.")
+    return [
+        name
+        for name in names
+        if not any(edge in name for edge in edges) and not name.endswith("__main__")
+    ]
 
 
 def modules_loaded_by(*arguments: str) -> set[str]:

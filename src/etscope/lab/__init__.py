@@ -1,0 +1,32 @@
+"""The lab: benchmark models on devices, keep what was measured, and look at it.
+
+from etscope.lab import JobSpec, Lab
+
+with Lab.open() as lab:  # a folder of this machine; `Client(url)` is the same of a server
+    job = lab.submit(JobSpec(model="model.etrecord", device="host"))
+    print(lab.wait(job.id).summary)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etscope._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from etscope.lab.client import Client
+    from etscope.lab.lab import Lab
+    from etscope.lab.spec import JobSpec
+    from etscope.lab.states import State
+
+__all__ = ["Client", "JobSpec", "Lab", "State"]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Client": "etscope.lab.client",
+        "JobSpec": "etscope.lab.spec",
+        "Lab": "etscope.lab.lab",
+        "State": "etscope.lab.states",
+    },
+)

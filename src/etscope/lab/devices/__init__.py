@@ -1,0 +1,1 @@
+"""Devices of the lab: one driver a kind, by name in `DRIVERS`."""

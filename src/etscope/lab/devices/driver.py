@@ -1,0 +1,59 @@
+"""What a driver is: how the lab reaches a device, and nothing else.
+
+A driver moves files and starts commands. What is measured, and how, is the same for all of them:
+`etscope.lab.measure` runs the job through `etscope.run`, with the driver as the place where the
+runner's processes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that ended on the device. code: its exit status, negative for a signal. log: what
+    it wrote to stdout and stderr."""
+
+    code: int
+    log: str
+
+
+class Driver(Protocol):
+    """A device in reach. One job at a time; made in the process that measures.
+
+    Every method raises `etscope.errors.DeviceLost` when the device cannot be reached (any more), and
+    `UsageError` for options that make no sense.
+    """
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None: ...
+
+    def attributes(self) -> dict[str, str]:
+        """What selectors can ask for: arch, os, soc or model, cores, memory_bytes, and
+        "runners": which of "python" and "native" there are."""
+        ...
+
+    def read(self, paths: Sequence[str]) -> dict[str, str]:
+        """Files of the device as text (those of /sys and /proc that conditions are read from), by
+        path, shell patterns expanded; what is not there or cannot be read is left out."""
+        ...
+
+    def push(self, files: Mapping[Path, str]) -> None:
+        """Copy local files to places in the job's folder on the device."""
+        ...
+
+    def call(self, command: Sequence[str], timeout: float | None) -> Completed:
+        """Run a command in the job's folder and wait; ended with all its children when the time is
+        up (`TimeoutError`) or when this process ends."""
+        ...
+
+    def pull(self, names: Sequence[str], folder: Path) -> None:
+        """Copy files of the job's folder into a local one."""
+        ...
+
+    def close(self) -> None:
+        """Remove the job's folder, end what still runs there. Never raises."""
+        ...

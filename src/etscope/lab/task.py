@@ -1,0 +1,45 @@
+"""What goes to a worker and what comes back: the contract between the engine and the place where
+a device is.
+
+A task is a pure function of its order: it reads files from the store, writes files to the store,
+and answers. It knows no database, so a worker needs only the scheduler and the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from etscope.lab.records import Artifact, DeviceConfig
+from etscope.lab.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One attempt at a job on a device. token: of this attempt; an answer with another one than
+    the job's is of an attempt that was given up. store: URL of the artefact store."""
+
+    job_id: str
+    attempt: int
+    token: str
+    spec: Mapping[str, Any]
+    device: DeviceConfig
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended. state: a final one. summary, environment, marks, error, error_slug: as
+    in `Job`. Artefacts are in the store already. busy_seconds: how long it had the device."""
+
+    job_id: str
+    token: str
+    state: State
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    error: str = ""
+    error_slug: str = ""
+    busy_seconds: float = 0.0
