@@ -25,8 +25,8 @@ class Completed:
 class Driver(Protocol):
     """A device in reach. One job at a time; made in the process that measures.
 
-    Every method raises `etscope.errors.DeviceLost` when the device cannot be reached (any more), and
-    `UsageError` for options that make no sense.
+    Every method raises `etscope.errors.DeviceLost` when the device cannot be reached (any more),
+    and `UsageError` for options that make no sense.
     """
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None: ...
