@@ -14,6 +14,7 @@ _EXTRAS: dict[str, str | None] = {
     "duckdb": "fleet",
     "fastapi": "lab",
     "fsspec": "fleet",
+    "httpx": "lab",
     "jinja2": "lab",
     "pydantic": "lab",
     "sqlalchemy": "lab",
