@@ -74,6 +74,7 @@ COMMANDS: dict[str, CommandSpec] = {
     "serve": CommandSpec(
         "etscope.cli.serve", "Show reports in a browser; they follow their files."
     ),
+    "lab": CommandSpec("etscope.cli.lab", "Benchmark models on devices; keep and show results."),
     "slim": CommandSpec("etscope.cli.slim", "Shrink an ETRecord to what attribution needs."),
     "completion": CommandSpec("etscope.cli.completion", "Print the shell completion script."),
 }

@@ -1,0 +1,198 @@
+"""The lab in this process: jobs in its database, files in its store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etscope.errors import MissingDataError, MissingFileError
+from etscope.lab.api import Filter, Page, Series
+from etscope.lab.database import Database
+from etscope.lab.home import Home
+from etscope.lab.records import Artifact, Device, Job, JobEvent
+from etscope.lab.spec import FileRef, JobSpec
+from etscope.lab.store import Store
+
+if TYPE_CHECKING:
+    from etscope.lab.engine import Engine
+
+_PIECE = 1 << 20  # bytes
+_LOOK_AGAIN = 0.5  # seconds: how late the end of a job of another process may be seen
+
+
+class Lab:
+    """A `LabApi` over a database and a store. Usable from several threads.
+
+    Jobs are queued whether or not anybody works on them: an engine (`start_engine`, which
+    `etscope lab serve` calls) does, in this process or another one of the same lab.
+    """
+
+    def __init__(self, home: Home, database: Database, store: Store) -> None:
+        self.home = home
+        self.database = database
+        self.store = store
+        self.engine: Engine | None = None
+        self._changed = threading.Condition()
+
+    @classmethod
+    def open(cls, home: Home | str | os.PathLike[str] | None = None) -> Lab:
+        """The lab of a home folder; see `Home.open` for the default. Errors are those of `Home`,
+        `Database` and `Store`."""
+        found = home if isinstance(home, Home) else Home.open(home)
+        return cls(found, Database(found.database_url), Store(found.store_url))
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the engine in an orderly way, when there is one, and leave the database."""
+        engine, self.engine = self.engine, None
+        if engine is not None:
+            engine.close()
+        self.database.close()
+
+    def start_engine(
+        self,
+        devices: Sequence[str] | None = None,
+        scheduler: str | None = None,
+        only: Sequence[str] | None = None,
+    ) -> Engine:
+        """Work on queued jobs in the background, until `close`.
+
+        devices: names of the lab's configured devices; None: all. scheduler: the address of a Dask
+        cluster whose workers offer them (`etscope lab worker`); None: that of the configuration,
+        or workers on this machine. only: ids of the jobs to work on; None: all.
+        """
+        from etscope.lab.engine import Engine
+
+        self.engine = Engine(
+            self, devices=devices, scheduler=scheduler, only=only, changed=self._notify
+        )
+        self.engine.start()
+        return self.engine
+
+    def submit(self, spec: JobSpec, *, again: bool = False, submitter: str = "") -> Job:
+        return self.submit_new(spec, again=again, submitter=submitter)[0]
+
+    def submit_new(
+        self, spec: JobSpec, *, again: bool = False, submitter: str = ""
+    ) -> tuple[Job, bool]:
+        """`submit`, and whether the job is a new one."""
+        files = {field: self._taken(ref) for field, ref in spec.files.items()}
+        known = spec.model_copy(update=files)
+        job, new = self.database.add(known, submitter=submitter, again=again)
+        if new and self.engine is not None:
+            self.engine.wake()
+        return job, new
+
+    def job(self, job_id: str) -> Job:
+        return self.database.job(job_id)
+
+    def jobs(
+        self, wanted: Filter | None = None, *, limit: int = 50, cursor: str | None = None
+    ) -> Page:
+        return self.database.jobs(wanted or Filter(), limit=limit, cursor=cursor)
+
+    def events(self, job_id: str) -> Sequence[JobEvent]:
+        return self.database.events(self.job(job_id).id)
+
+    def log(self, job_id: str) -> str:
+        job = self.job(job_id)
+        if "log.txt" in job.artifacts:
+            pieces = self._pieces(job.artifacts["log.txt"])
+            return b"".join(pieces).decode("utf-8", "replace")
+        with contextlib.suppress(FileNotFoundError):
+            return self.live_log(job.id).read_text("utf-8", "replace")
+        return ""
+
+    def live_log(self, job_id: str) -> Path:
+        """Where an engine of this home puts what a job at work says."""
+        return self.home.folder / "live" / f"{job_id}.txt"
+
+    def cancel(self, job_id: str) -> Job:
+        job = self.database.request_cancel(self.job(job_id).id)
+        self._notify()
+        if self.engine is not None:
+            self.engine.wake()
+        return job
+
+    def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        end = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while not (job := self.job(job_id)).state.is_final:
+                left = _LOOK_AGAIN if end is None else end - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError(f"job {job.id} is {job.state} after {timeout:g} s")
+                self._changed.wait(min(left, _LOOK_AGAIN))
+        return job
+
+    def read(self, job_id: str, artifact: str) -> Iterator[bytes]:
+        return self._pieces(self.artifact(job_id, artifact))
+
+    def artifact(self, job_id: str, name: str) -> Artifact:
+        """A file of a job by name. `MissingDataError` says which ones there are."""
+        job = self.job(job_id)
+        if name not in job.artifacts:
+            held = ", ".join(sorted(job.artifacts)) or "no files"
+            raise MissingDataError(f"job {job.id} has no {name!r}", hint=f"it has {held}")
+        return job.artifacts[name]
+
+    def fetch(self, job_id: str, folder: Path, names: Sequence[str] = ()) -> list[Path]:
+        wanted = names or sorted(self.job(job_id).artifacts)
+        found = [self.artifact(job_id, name) for name in wanted]
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / Path(artifact.name).name for artifact in found]
+        for artifact, path in zip(found, paths, strict=True):
+            self.store.fetch(artifact.sha256, path)
+        return paths
+
+    def devices(self) -> Sequence[Device]:
+        """The configured devices, with what the database knows of them; then those that only the
+        database knows."""
+        seen = {device.config.name: device for device in self.database.devices()}
+        configured = [
+            seen.pop(config.name, None) or Device(config, dict(config.attributes), "offline")
+            for config in self.home.config.devices
+        ]
+        return [*configured, *seen.values()]
+
+    def history(
+        self, model: str | None = None, device: str | None = None, *, limit: int = 200
+    ) -> Sequence[Series]:
+        return self.database.history(model, device, limit)
+
+    def compare(self, first: str, second: str) -> Mapping[str, Any]:
+        from etscope.lab.compare import compare_jobs
+
+        return compare_jobs(self, first, second)
+
+    def _taken(self, ref: FileRef) -> FileRef:
+        """A file by its content: taken into the store if it is named by path."""
+        if ref.path is not None:
+            path = Path(ref.path).expanduser()
+            if not path.is_file():
+                raise MissingFileError(f"file not found: {ref.path}")
+            kept = self.store.put_file(path, ref.name or path.name)
+            return FileRef(sha256=kept.sha256, name=kept.name)
+        if ref.sha256 is not None and not self.store.has(ref.sha256):
+            raise MissingDataError(
+                f"the lab has no file of sha256 {ref.sha256}", hint="submit it by its path"
+            )
+        return ref
+
+    def _pieces(self, artifact: Artifact) -> Iterator[bytes]:
+        with self.store.open(artifact.sha256) as file:
+            while piece := file.read(_PIECE):
+                yield piece
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
