@@ -7,8 +7,10 @@ and answers. It knows no database, so a worker needs only the scheduler and the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from etscope.lab.records import Artifact, DeviceConfig
@@ -43,3 +45,12 @@ class Outcome:
     error: str = ""
     error_slug: str = ""
     busy_seconds: float = 0.0
+
+
+def place_of(field: str, name: str) -> str:
+    """Where a job's file is in the folder of `etscope.lab.measure`: "files/model-net.pte".
+
+    field: of `JobSpec.files`. name: as submitted, by anybody; only its harmless letters are taken.
+    """
+    safe = re.sub(r"[^A-Za-z0-9._-]", "_", PurePosixPath(name).name)[-100:].lstrip(".")
+    return f"files/{field}-{safe}" if safe else f"files/{field}"

@@ -1,0 +1,61 @@
+"""What a child process of a worker starts with: it must not outlive the worker.
+
+`python -m etscope.lab.guard FD MODULE ARGUMENT…` runs MODULE as a program. FD is the reading end of
+a pipe that the worker holds the other end of and never writes to: its end is the worker's end,
+however it came. SIGTERM becomes `SystemExit`, so that a program's cleaning up is done.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+
+GRACE = 5.0  # seconds: for cleaning up after SIGTERM
+
+
+def main(arguments: list[str]) -> None:
+    fd, module, *rest = arguments
+    signal.signal(signal.SIGTERM, _terminated)
+    threading.Thread(target=_end_with_parent, args=(int(fd),), daemon=True).start()
+    sys.argv = [module, *rest]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def end_tree(pid: int, group: int) -> None:
+    """Kill a process, all that descends from it, and its group: runners in sessions of their own
+    too."""
+    for child in _descendants(pid):
+        with suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+    with suppress(OSError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _terminated(number: int, _: object) -> None:
+    sys.exit(128 + number)
+
+
+def _end_with_parent(fd: int) -> None:
+    while os.read(fd, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE)
+    end_tree(os.getpid(), os.getpgrp())  # this process is of its group
+
+
+def _descendants(pid: int) -> list[int]:
+    import psutil
+
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
