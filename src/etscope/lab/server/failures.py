@@ -1,0 +1,75 @@
+"""Errors to answers: JSON for the API, a page for people."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from urllib.parse import quote
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+
+from etscope.errors import EtscopeError, MissingDataError, UsageError
+from etscope.lab.server.errors import Refused, body_of, status_of
+from etscope.lab.server.people import failure_page
+
+
+def install(app: FastAPI) -> None:
+    """Let `app` answer every error as this module does."""
+    app.add_exception_handler(EtscopeError, _known)
+    app.add_exception_handler(HTTPException, _of_framework)
+    app.add_exception_handler(RequestValidationError, _of_validation)
+    app.add_exception_handler(Exception, _bug)
+
+
+def answer(request: Request, error: EtscopeError) -> Response:
+    """The answer to a request that raised `error`."""
+    status = status_of(error)
+    headers = error.headers if isinstance(error, Refused) else {}
+    if request.url.path.startswith("/api/"):
+        return JSONResponse(body_of(error), status, headers)
+    if status == 401 and request.method in ("GET", "HEAD"):
+        return RedirectResponse(f"/sign-in?next={quote(_place(request), safe='/')}", 303)
+    return failure_page(error, status, headers)
+
+
+def _place(request: Request) -> str:
+    query = request.url.query
+    return f"{request.url.path}?{query}" if query else request.url.path
+
+
+async def _known(request: Request, error: Exception) -> Response:
+    assert_error = error if isinstance(error, EtscopeError) else EtscopeError(str(error))
+    return answer(request, assert_error)
+
+
+async def _of_framework(request: Request, error: Exception) -> Response:
+    """What the framework itself refuses: unknown paths, methods, bodies that are no JSON."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    headers = error.headers if isinstance(error, HTTPException) else None
+    said = error.detail if isinstance(error, HTTPException) else HTTPStatus(status).phrase
+    slug = MissingDataError.slug if status == 404 else UsageError.slug
+    hint = "/api/docs lists what there is" if status in (404, 405) else None
+    return answer(request, Refused(status, str(said), slug=slug, hint=hint, headers=headers))
+
+
+async def _of_validation(request: Request, error: Exception) -> Response:
+    faults = error.errors() if isinstance(error, RequestValidationError) else []
+    broken = any(fault["type"] == "json_invalid" for fault in faults)
+    where = "; ".join(
+        f"{'.'.join(map(str, fault['loc'][1:])) or fault['loc'][0]}: {fault['msg']}"
+        for fault in faults
+    )
+    message = f"broken JSON: {where}" if broken else f"values that cannot be: {where}"
+    hint = "/api/docs tells what each value may be"
+    return answer(request, Refused(400 if broken else 422, _visible(message), hint=hint))
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    return answer(request, Refused(500, "this is a bug in the lab's server", slug="error"))
+
+
+def _visible(text: str) -> str:
+    """Text that can be sent: of what came in, nothing is sure."""
+    return text.encode("utf-8", "backslashreplace").decode()

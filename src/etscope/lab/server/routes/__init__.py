@@ -1,0 +1,1 @@
+"""The API's operations, a router for each kind of thing."""

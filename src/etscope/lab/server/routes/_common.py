@@ -1,0 +1,38 @@
+"""What the operations share: the lab, the types of their parameters, streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Path, Query, Request
+
+from etscope.lab.server.security import Principal, needs
+
+if TYPE_CHECKING:
+    from etscope.lab.lab import Lab
+    from etscope.lab.server.settings import Settings
+
+# No control characters: PostgreSQL takes no NUL, and a log or a terminal none of them.
+TEXT = r"^[^\x00-\x1f\x7f]*$"
+ID = r"^[0-9A-Za-z_-]+$"
+
+JobId = Annotated[
+    str,
+    Path(pattern=ID, max_length=64, description="Of a job, or an unambiguous beginning of it."),
+]
+Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the content, in hex.")]
+Text = Annotated[str | None, Query(pattern=TEXT, max_length=200)]
+
+Reader = Annotated[Principal, Depends(needs("read"))]
+Submitter = Annotated[Principal, Depends(needs("submit"))]
+Admin = Annotated[Principal, Depends(needs("admin"))]
+
+
+def lab_of(request: Request) -> Lab:
+    lab: Lab = request.app.state.lab
+    return lab
+
+
+def settings_of(request: Request) -> Settings:
+    settings: Settings = request.app.state.settings
+    return settings
