@@ -180,6 +180,24 @@ REQUIRED = {
 }
 
 
+def test_junit_is_of_jenkins_schema(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], dumps: dict[str, Path]
+) -> None:
+    """tests/schemas/junit-10.xsd is that of Jenkins' xUnit plugin, as pytest's sources have it."""
+    xmlschema = pytest.importorskip("xmlschema")
+    schema = xmlschema.XMLSchema(Path(__file__).parents[2] / "schemas" / "junit-10.xsd")
+    for after, options in (
+        ("same", ()),
+        ("kernel", ("--per-op", "-r", cnn().etrecord)),
+        ("few", ()),
+        ("few", ("--strict",)),
+    ):
+        _, out, _ = run(capsys, dumps["before"], dumps[after], *options, "-f", "junit")
+        schema.validate(out)
+    with pytest.raises(xmlschema.XMLSchemaValidationError):
+        schema.validate(out.replace("<testsuites ", '<testsuites skipped="1" '))
+
+
 def checked(text: str) -> ElementTree.Element:
     """The document, held against the form that Jenkins, GitLab and GitHub read."""
     root = ElementTree.fromstring(text.encode())
