@@ -17,15 +17,18 @@ if TYPE_CHECKING:
     from etscope.run._calls import Call
     from etscope.run._latency import Latency
     from etscope.run._outcome import Run
+    from etscope.run._place import Elsewhere, Place
     from etscope.run._run import run
 
-__all__ = ["Call", "Latency", "Run", "run"]
+__all__ = ["Call", "Elsewhere", "Latency", "Place", "Run", "run"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Call": "etscope.run._calls",
+        "Elsewhere": "etscope.run._place",
         "Latency": "etscope.run._latency",
+        "Place": "etscope.run._place",
         "Run": "etscope.run._outcome",
         "run": "etscope.run._run",
     },

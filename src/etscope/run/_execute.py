@@ -7,22 +7,20 @@ import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import etscope.run._native as native
 import etscope.run._python as python
 from etscope.analysis.memory import debug_buffer_bytes
 from etscope.errors import EtscopeWarning, MissingDependencyError, RuntimeFailure, UsageError
 from etscope.formats.pte import Program
 from etscope.run._dumps import finish_dump, trim_debug_buffer
-from etscope.run._explain import relevant
 from etscope.run._job import DEBUG_BUFFER, ETDUMP, INTERMEDIATE_OUTPUTS, NONE, Job
 from etscope.run._limits import beyond_python, unloggable
-from etscope.run._process import DebugBufferFull, failure, read_log, run_process
+from etscope.run._place import HERE, NATIVE, PYTHON, Place
+from etscope.run._process import DebugBufferFull
 from etscope.run._result import Result, read_result
 
-AUTO, PYTHON, NATIVE = "auto", "python", "native"
+AUTO = "auto"
 RUNNERS = (AUTO, PYTHON, NATIVE)
 
-_SAID = "etscope-runner: "
 _ALIGNMENT = 64  # the first tensor in a debug buffer may be this far from its beginning
 
 
@@ -32,6 +30,7 @@ class How:
 
     isolate: in a process of its own. debug_buffer_size: where to begin; None: as the memory plan
     says. grow: run again with a larger debug buffer when it was too small. timeout: seconds.
+    place: where the process is.
     """
 
     runner: str = PYTHON
@@ -39,6 +38,7 @@ class How:
     timeout: float | None = None
     debug_buffer_size: int | None = None
     grow: bool = True
+    place: Place = HERE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,14 +51,21 @@ class Executed:
     debug_buffer: Path | None
 
 
-def chosen_runner(wanted: str, jobs: list[Job], program: Program, *, isolate: bool = True) -> str:
+def chosen_runner(
+    wanted: str,
+    jobs: list[Job],
+    program: Program,
+    *,
+    isolate: bool = True,
+    place: Place = HERE,
+) -> str:
     """The runner for some jobs: "python" or "native".
 
     Raises `UsageError` when the wanted one cannot do them, `MissingDependencyError` when it, or
     the only one that can, is not to be had.
     """
     beyond = list(dict.fromkeys(reason for job in jobs for reason in beyond_python(job, program)))
-    no_python = python.python_missing()
+    no_python = place.missing(PYTHON)
     if wanted == PYTHON and beyond:
         raise UsageError(
             f"the Python runtime cannot do this: {'; '.join(beyond)}",
@@ -75,7 +82,7 @@ def chosen_runner(wanted: str, jobs: list[Job], program: Program, *, isolate: bo
             f"the Python runtime cannot do this: {'; '.join(beyond) or no_python}",
             hint="the native runner can, in a process of its own: isolate=True",
         )
-    no_native = native.native_missing()
+    no_native = place.missing(NATIVE)
     if no_native is None:
         return NATIVE
     reason = "; ".join(beyond) or no_python
@@ -114,25 +121,10 @@ def execute(job: Job, folder: Path, how: How, program: Program) -> Executed:
 
 
 def _start(job: Job, folder: Path, how: How) -> None:
-    if how.runner == NATIVE:
-        _run_native(job, folder, how.timeout)
-    elif how.isolate:
-        python.run_in_child(job, folder, how.timeout)
+    if how.isolate:
+        how.place.execute(job, folder, how.runner, how.timeout)
     else:
         python.run_here(job, folder)
-
-
-def _run_native(job: Job, folder: Path, timeout: float | None) -> None:
-    code = run_process(native.command(native.find_runner(), job, folder), folder, timeout)
-    log = read_log(folder)
-    if code == 0:
-        for line in log.splitlines():
-            if line.startswith(_SAID):
-                warnings.warn(line.removeprefix(_SAID), EtscopeWarning, stacklevel=2)
-        return
-    if code == native.DEBUG_BUFFER_FULL:
-        raise DebugBufferFull(relevant(log))
-    raise failure(f"the native runner ended with exit code {code}", log)
 
 
 def _with_debug_buffer(job: Job, folder: Path, how: How) -> None:

@@ -45,18 +45,29 @@ def run_process(
         try:
             code = child.wait(timeout)
         except subprocess.TimeoutExpired as error:
-            raise RuntimeFailure(
-                f"the run did not end within {timeout:g} s and was stopped",
-                log=relevant(read_log(folder)),
-                hint="allow more time, or run fewer iterations",
-            ) from error
+            raise timed_out(timeout, read_log(folder)) from error
         finally:
             if child.poll() is None:
                 child.kill()
                 child.wait()
+    return orderly(code, read_log(folder))
+
+
+def orderly(code: int, log: str) -> int:
+    """The exit code of a process that ended by itself; raises when a signal ended it (`code` is
+    its number, negative)."""
     if code < 0:
-        raise _killed(-code, read_log(folder))
+        raise _killed(-code, log)
     return code
+
+
+def timed_out(timeout: float | None, log: str) -> RuntimeFailure:
+    """The error of a run that was stopped after `timeout` seconds."""
+    return RuntimeFailure(
+        f"the run did not end within {timeout or 0:g} s and was stopped",
+        log=relevant(log),
+        hint="allow more time, or run fewer iterations",
+    )
 
 
 def read_log(folder: Path) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,7 +31,7 @@ _FAILED = 5
 _CHILD = (
     "-c",
     "import sys; sys.path[:] = [place for place in sys.path if place]; "
-    "home, folder = sys.argv[1:]; sys.path.append(home); "
+    "*homes, folder = sys.argv[1:]; sys.path.extend(homes); "
     "from etscope.run._python import main; sys.exit(main(folder))",
 )
 _HOME = str(Path(errors.__file__).parents[1])
@@ -52,19 +52,38 @@ def _is_installed(name: str) -> bool:
 
 def run_in_child(job: Job, folder: Path, timeout: float | None) -> None:
     """Execute a job in a new process; see `etscope.run._job` for what it leaves in `folder`."""
+    write_job(job, folder)
+    code = run_process(command([sys.executable], str(folder), _HOME), folder, timeout)
+    conclude(code, folder)
+
+
+def write_job(job: Job, folder: Path) -> None:
+    """Write what the child is told, with the inputs, into `folder`."""
     (folder / JOB).write_text(json.dumps(_job_as_json(job, folder)))
-    code = run_process([sys.executable, *_CHILD, _HOME, str(folder)], folder, timeout)
+
+
+def command(python: Sequence[str], folder: str, *homes: str) -> list[str]:
+    """The command line of a child that does the job in `folder`. homes: where etscope is found
+    when that Python does not have it installed."""
+    return [*python, *_CHILD, *homes, folder]
+
+
+def conclude(code: int, folder: Path) -> None:
+    """Raise what the child told, unless it ended well."""
     if code == 0:
         return
     path = folder / FAILURE
     log = read_log(folder)
     if not path.exists():
         raise failure(f"the process of the runtime ended with exit code {code}", log)
-    told = json.loads(path.read_text())
-    kind = getattr(errors, told["class"])
+    with errors.reading("runner's failure", path):
+        told = json.loads(path.read_text())
+        kind, message, hint = getattr(errors, told["class"]), told["message"], told["hint"]
+        if not (isinstance(kind, type) and issubclass(kind, EtscopeError)):
+            raise TypeError(f"{told['class']} is no error of etscope")
     if kind is RuntimeFailure:
-        raise failure(told["message"], log)
-    raise kind(told["message"], hint=told["hint"])
+        raise failure(message, log)
+    raise kind(message, hint=hint)
 
 
 def run_here(job: Job, folder: Path) -> None:

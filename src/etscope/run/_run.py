@@ -12,10 +12,11 @@ from typing import Any
 from etscope.errors import MissingFileError, UsageError
 from etscope.formats.source import PathLike
 from etscope.run._calls import Call, job_calls
-from etscope.run._execute import AUTO, NATIVE, RUNNERS, Executed, How, chosen_runner, execute
+from etscope.run._execute import AUTO, RUNNERS, Executed, How, chosen_runner, execute
 from etscope.run._folder import Folder
 from etscope.run._job import ALL_EVENTS, DEBUG_LEVELS, NONE, PROFILING_LEVELS, Job
 from etscope.run._outcome import LATENCY, PROFILE, VALUES, CallRun, Run
+from etscope.run._place import HERE, NATIVE, Place
 from etscope.run._program import Opened, open_program
 
 
@@ -45,6 +46,8 @@ def run(
     isolate: bool = True,
     timeout: float | None = None,
     verify: bool = True,
+    profiled_iterations: int | None = None,
+    place: Place | None = None,
 ) -> Run:
     """Run a program on the ExecuTorch runtime.
 
@@ -80,6 +83,8 @@ def run(
     isolate: False runs in this process, which ends if the runtime aborts; python runner only.
     timeout: seconds for each of the runs, those in processes of their own.
     verify: refuse a record that is not of the program.
+    profiled_iterations: executions of the separate run that records times; `iterations` by default.
+    place: where the runner's processes are; on this machine by default.
 
     Raises `FormatError` for a file that is damaged or of another kind, `MismatchError` for inputs
     that are not what the method takes, `MissingDataError` for a method or test case that is not
@@ -87,7 +92,14 @@ def run(
     runner that cannot be had, `RuntimeFailure`, with the runtime's log, when the run fails.
     """
     _check_words(debug_level, profiling_level, runner)
-    _check_numbers(traced_iterations, threads, timeout, debug_buffer_size, seed)
+    _check_seed(seed)
+    _check_numbers(
+        traced_iterations=traced_iterations,
+        profiled_iterations=profiled_iterations,
+        threads=threads,
+        timeout=timeout,
+        debug_buffer_size=debug_buffer_size,
+    )
     filters = _patterns(delegate_filters)
     _check_combination(
         trace=trace,
@@ -100,6 +112,8 @@ def run(
         filters=bool(filters),
         debug_buffer_size=debug_buffer_size,
         traced_iterations=traced_iterations,
+        profiled_iterations=profiled_iterations,
+        elsewhere=place is not None,
     )
     opened = open_program(program, etrecord)
     if verify:
@@ -125,13 +139,18 @@ def run(
     if not trace:
         jobs = {LATENCY: base}
     else:
-        jobs = _jobs(base, traced, traced_iterations) if separate else _one_job(traced)
+        counts = (profiled_iterations, traced_iterations)
+        jobs = _jobs(base, traced, *counts) if separate else _one_job(traced)
+    where = HERE if place is None else place
     how = How(
-        runner=chosen_runner(runner, list(jobs.values()), opened.program, isolate=isolate),
+        runner=chosen_runner(
+            runner, list(jobs.values()), opened.program, isolate=isolate, place=where
+        ),
         isolate=isolate,
         timeout=timeout,
         debug_buffer_size=debug_buffer_size,
         grow=grow,
+        place=where,
     )
     folder = Folder()
     try:
@@ -142,9 +161,14 @@ def run(
     return Run(opened, tuple(CallRun.of(call) for call in calls), passes, folder, forced=not verify)
 
 
-def _jobs(base: Job, traced: Job, traced_iterations: int | None) -> dict[str, Job]:
+def _jobs(
+    base: Job, traced: Job, profiled_iterations: int | None, traced_iterations: int | None
+) -> dict[str, Job]:
     """The separate runs: each records no more than it must."""
-    jobs = {LATENCY: base, PROFILE: replace(traced, debug_level=NONE)}
+    profiled = tuple(
+        replace(call, iterations=profiled_iterations or call.iterations) for call in traced.calls
+    )
+    jobs = {LATENCY: base, PROFILE: replace(traced, debug_level=NONE, calls=profiled)}
     if traced.debug_level != NONE:
         calls = tuple(
             replace(call, iterations=traced_iterations or 1, warmup=0) for call in traced.calls
@@ -209,21 +233,13 @@ def _check_words(debug_level: str, profiling_level: str, runner: str) -> None:
             raise UsageError(f"there is no {what} {value!r}", hint=f"it is {', '.join(allowed)}")
 
 
-def _check_numbers(
-    traced_iterations: int | None,
-    threads: int | None,
-    timeout: float | None,
-    debug_buffer_size: int | None,
-    seed: int,
-) -> None:
-    for what, value in (
-        ("traced_iterations", traced_iterations),
-        ("threads", threads),
-        ("timeout", timeout),
-        ("debug_buffer_size", debug_buffer_size),
-    ):
+def _check_numbers(**numbers: float | None) -> None:
+    for what, value in numbers.items():
         if value is not None and not value > 0:
             raise UsageError(f"{what} must be more than 0, not {value}")
+
+
+def _check_seed(seed: int) -> None:
     if not isinstance(seed, int):
         raise UsageError(f"a seed is a whole number, not {seed!r}")
 
@@ -240,6 +256,8 @@ def _check_combination(
     filters: bool,
     debug_buffer_size: int | None,
     traced_iterations: int | None,
+    profiled_iterations: int | None,
+    elsewhere: bool,
 ) -> None:
     sizes = debug_buffer_size is not None or traced_iterations is not None
     for wrong, why in (
@@ -250,6 +268,11 @@ def _check_combination(
             not separate and traced_iterations is not None,
             "traced_iterations is of the separate run that records values",
         ),
+        (
+            not (trace and separate) and profiled_iterations is not None,
+            "profiled_iterations is of the separate run that records times",
+        ),
+        (not isolate and elsewhere, "a run in this process cannot be elsewhere"),
         (not isolate and runner == NATIVE, "the native runner is always a process of its own"),
         (not isolate and timeout is not None, "a run in this process cannot be timed out"),
     ):

@@ -52,7 +52,10 @@ def value_of(description: Any, folder: Path) -> Any:
         return None
     if kind in _SCALAR_KINDS:
         return description["value"]
-    data = (folder / description["file"]).read_bytes()
+    name = description["file"]
+    if Path(name).name != name:  # it may come from a device
+        raise ValueError(f"{name!r} is not a file beside the description")
+    data = (folder / name).read_bytes()
     return dense_view(
         memoryview(data),
         _BY_TORCH_NAME[description["dtype"]],

@@ -36,22 +36,31 @@ class Driver(Protocol):
         "runners": which of "python" and "native" there are."""
         ...
 
+    def runner(self, kind: str) -> Sequence[str]:
+        """The words that begin the command of a runner ("python": an interpreter that has etscope
+        and executorch; "native": the binary), made ready first: pushed, or built.
+
+        Raises `MissingDependencyError` when the device has none of that kind.
+        """
+        ...
+
     def read(self, paths: Sequence[str]) -> dict[str, str]:
         """Files of the device as text (those of /sys and /proc that conditions are read from), by
         path, shell patterns expanded; what is not there or cannot be read is left out."""
         ...
 
     def push(self, files: Mapping[Path, str]) -> None:
-        """Copy local files to places in the job's folder on the device."""
+        """Copy local files to places in the job's folder on the device, by name there, which may
+        begin with folders inside it."""
         ...
 
     def call(self, command: Sequence[str], timeout: float | None) -> Completed:
         """Run a command in the job's folder and wait; ended with all its children when the time is
-        up (`TimeoutError`) or when this process ends."""
+        up (`TimeoutError`, with what was logged so far) or when this process ends."""
         ...
 
     def pull(self, names: Sequence[str], folder: Path) -> None:
-        """Copy files of the job's folder into a local one."""
+        """Copy files of the job's folder into a local one; what is not there is left out."""
         ...
 
     def close(self) -> None:

@@ -1,0 +1,133 @@
+"""The process that measures a job: `python -m etscope.lab.measure FOLDER`.
+
+What is in the folder when it starts:
+
+    order.json        the order (`etscope.lab.task.Order`) as JSON
+    files/…           the job's files, named as `etscope.lab.task.place_of` says
+
+and what it leaves there:
+
+    answer.json       {state, summary, environment, marks, error, error_slug}: see `Outcome`
+    out/…             files of the job: run.etdp, values.etdp, debug.bin, outputs.npz, run.json,
+                      conditions.json; of an A/B job also ab.json, and baseline.run.etdp
+
+It says what it does, and what the runtime said, on stderr. Its exit code is 0 whenever there is an
+answer: how the job went is the job's matter.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from etscope.errors import (
+    DeviceLost,
+    EtscopeError,
+    LabError,
+    MissingDependencyError,
+    RuntimeFailure,
+)
+from etscope.lab.records import DeviceConfig
+from etscope.lab.spec import JobSpec, spec_of
+from etscope.lab.states import State
+from etscope.lab.task import place_of as place_of_file
+
+ORDER, ANSWER, OUT = "order.json", "answer.json", "out"
+
+
+class TimeUp(Exception):
+    """The job's time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured. broken: limits that did not hold, in words."""
+
+    summary: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    marks: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+
+
+def main(name: str) -> int:
+    """Do the order in the folder of that name, and write down the answer."""
+    folder = Path(name)
+    answer = answer_to(folder)
+    part = folder / f"{ANSWER}.part"
+    part.write_text(json.dumps(answer))
+    part.replace(folder / ANSWER)
+    return 0
+
+
+def answer_to(folder: Path) -> dict[str, Any]:
+    """Do the order in a folder; the answer as plain JSON. Never raises."""
+    try:
+        order = json.loads((folder / ORDER).read_text())
+        spec = spec_of(order["spec"])
+        config = DeviceConfig(**order["device"])
+        return _answer(_measured(spec, config, folder))
+    except BaseException as error:
+        if not isinstance(error, Exception):  # SystemExit of SIGTERM, KeyboardInterrupt
+            raise
+        return _failure(error)
+
+
+def state_of(error: Exception) -> State:
+    """The state of a job that ended with an error."""
+    if isinstance(error, DeviceLost):
+        return State.DEVICE_LOST
+    if isinstance(error, TimeUp):
+        return State.TIMEOUT
+    if isinstance(error, (RuntimeFailure, LabError, MissingDependencyError)):
+        return State.FAILED
+    return State.USER_ERROR if isinstance(error, EtscopeError) else State.FAILED
+
+
+def _measured(spec: JobSpec, config: DeviceConfig, folder: Path) -> Measured:
+    from etscope.lab._measuring import measured
+
+    files = {field: folder / place_of_file(field, ref.name) for field, ref in spec.files.items()}
+    (folder / OUT).mkdir(exist_ok=True)
+    return measured(spec, config, files, folder / OUT)
+
+
+def _answer(done: Measured) -> dict[str, Any]:
+    return {
+        "state": (State.INVALID if done.broken else State.DONE).value,
+        "summary": done.summary,
+        "environment": done.environment,
+        "marks": list(done.marks),
+        "error": "; ".join(done.broken),
+        "error_slug": "lab-invalid" if done.broken else "",
+    }
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    if isinstance(error, EtscopeError):
+        print(f"error: {error}", file=sys.stderr)
+        message = error.message if error.hint is None else f"{error.message} ({error.hint})"
+        slug = error.slug
+    elif isinstance(error, TimeUp):
+        print(f"error: {error}", file=sys.stderr)
+        message, slug = str(error), RuntimeFailure.slug
+    else:
+        traceback.print_exc()
+        message = f"the lab failed: {type(error).__name__}: {error}"
+        slug = LabError.slug
+    return {
+        "state": state_of(error).value,
+        "summary": {},
+        "environment": {},
+        "marks": [],
+        "error": message,
+        "error_slug": slug,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
