@@ -15,7 +15,7 @@ from etscope.lab.api import Filter, Page, Series
 from etscope.lab.database import Database
 from etscope.lab.home import Home
 from etscope.lab.records import Artifact, Device, Job, JobEvent
-from etscope.lab.spec import FileRef, JobSpec
+from etscope.lab.spec import FileRef, JobSpec, base_name
 from etscope.lab.store import Store
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class Lab:
             path = Path(ref.path).expanduser()
             if not path.is_file():
                 raise MissingFileError(f"file not found: {ref.path}")
-            kept = self.store.put_file(path, ref.name or path.name)
+            kept = self.store.put_file(path, ref.name or base_name(path.name))
             return FileRef(sha256=kept.sha256, name=kept.name)
         if ref.sha256 is not None and not self.store.has(ref.sha256):
             raise MissingDataError(

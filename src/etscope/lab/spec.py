@@ -4,47 +4,112 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
+    Strict,
     StringConstraints,
     ValidationError,
     model_validator,
 )
+from pydantic_core import CoreSchema
 
 from etscope.errors import UsageError
 
 SHA256 = r"^[0-9a-f]{64}$"
-_Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+# No control characters: PostgreSQL takes no NUL, and a terminal none of them.
+TEXT = r"^[^\x00-\x1f\x7f]*$"
+BASE_NAME = r"^[^/\\\x00-\x1f\x7f]*$"  # no path: it is part of file names later
+_Text = Annotated[str, StringConstraints(max_length=200, pattern=TEXT)]
+_Value = Annotated[str, StringConstraints(max_length=500, pattern=TEXT)]
+_Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=TEXT)]
+# "50" and true are no numbers.
+_Int = Annotated[int, Strict()]
+_Float = Annotated[float, Strict()]
+_Bool = Annotated[bool, Strict()]
+_LONGEST_SHORT = 4096
+_NO_OTHERS: dict[str, Any] = {"additionalProperties": False}  # keys than those of the pattern
 
 
 class _Strict(BaseModel):
     """A typing error in a specification is an error, not something that is left out."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class FileRef(_Strict):
+class _WithShortForm(_Strict):
+    """A mapping that may be written as a text, too."""
+
+    _short_form: ClassVar[str]  # a pattern of such a text
+    _short_words: ClassVar[str]  # what such a text is, for people
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        found = handler(schema)
+        full = handler.resolve_ref_schema(found)
+        mapping = dict(full)
+        text = {"type": "string", "maxLength": _LONGEST_SHORT, "pattern": cls._short_form}
+        full.clear()
+        full.update(title=mapping.pop("title", cls.__name__), anyOf=[mapping, text])
+        return found
+
+    @classmethod
+    def _is_short(cls, value: Any) -> bool:
+        """Whether `value` is a text. Raises `ValueError` for one that is no short form."""
+        if not isinstance(value, str):
+            return False
+        if len(value) > _LONGEST_SHORT or not re.fullmatch(cls._short_form[1:-1], value):
+            raise ValueError(f"{value[:200]!r} is not {cls._short_words}")
+        return True
+
+
+_ONE_OF: dict[str, Any] = {
+    "anyOf": [
+        {
+            "required": [given],
+            "properties": {given: {"type": "string"}, other: {"type": "null"}},
+        }
+        for given, other in (("path", "sha256"), ("sha256", "path"))
+    ]
+}
+
+
+class FileRef(_WithShortForm):
     """A file: by path where it is submitted, by content everywhere else.
 
     Give `path`, or `sha256` of what the lab has already. A submitted job has `sha256` and the
-    file's name.
+    file's name. A text is short for the path, or, as `sha256:…`, for the content.
     """
 
-    path: str | None = Field(None, max_length=4096, description="On the machine that submits.")
+    model_config = ConfigDict(json_schema_extra=_ONE_OF)
+    _short_form = r"^[^\x00-\x1f\x7f]+$"
+    _short_words = "a path or sha256:…"
+
+    path: str | None = Field(
+        None,
+        min_length=1,
+        max_length=4096,
+        pattern=TEXT,
+        description="On the machine that submits.",
+    )
     sha256: str | None = Field(None, pattern=SHA256, description="Of the content.")
-    name: str = Field("", max_length=255, description="For people; the base name of path.")
+    name: str = Field(
+        "", max_length=255, pattern=BASE_NAME, description="For people; the base name of path."
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
-        """`model: a.etrecord` and `model: sha256:…` are short for the mappings."""
-        if not isinstance(value, str):
+        if not cls._is_short(value):
             return value
         if value.startswith("sha256:"):
             return {"sha256": value.removeprefix("sha256:")}
@@ -57,26 +122,37 @@ class FileRef(_Strict):
         return self
 
 
-class DeviceSelector(_Strict):
-    """Which devices may run a job: all that are given must hold. Values are shell patterns."""
+_KEY = r" *[^=, \x00-\x1f\x7f][^=,\x00-\x1f\x7f]*"
+_PAIR = rf"{_KEY}= *[^, \x00-\x1f\x7f][^,\x00-\x1f\x7f]*"
 
-    name: str | None = Field(None, max_length=200, description="Of the device: pixel-*.")
-    attributes: Mapping[str, str] = Field(
-        default_factory=dict, description="Of the device: {arch: aarch64, driver: ssh}."
+
+class DeviceSelector(_WithShortForm):
+    """Which devices may run a job: all that are given must hold. Values are shell patterns.
+
+    A text is short for the name, or, as `arch=aarch64,driver=ssh`, for the attributes.
+    """
+
+    _short_form = rf"^([^=\x00-\x1f\x7f]+|{_PAIR}(,{_PAIR})*)$"
+    _short_words = "a name or key=value,…"
+
+    name: str | None = Field(
+        None, min_length=1, max_length=4096, pattern=TEXT, description="Of the device: pixel-*."
+    )
+    attributes: Mapping[_Name, _Value] = Field(
+        default_factory=dict,
+        description="Of the device: {arch: aarch64, driver: ssh}.",
+        json_schema_extra=_NO_OTHERS,
     )
 
     @model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
-        """`device: host` is its name; `device: arch=aarch64,driver=ssh` its attributes."""
-        if not isinstance(value, str):
+        if not cls._is_short(value):
             return value
         if "=" not in value:
             return {"name": value}
-        pairs = [part.partition("=") for part in value.split(",") if part.strip()]
-        if any(not sign or not key.strip() for key, sign, _ in pairs):
-            raise ValueError(f"{value!r} is neither a name nor key=value,…")
-        found = {key.strip(): text.strip() for key, _, text in pairs}
+        pairs = [part.partition("=") for part in value.split(",")]
+        found = {key.strip(" "): text.strip(" ") for key, _, text in pairs}
         name = found.pop("name", None)
         return {"name": name, "attributes": found}
 
@@ -97,52 +173,63 @@ class Limits(_Strict):
     result, or with `strict` makes the job invalid.
     """
 
-    max_temperature_c: float | None = Field(None, gt=0, le=150, description="Hottest sensor, °C.")
-    min_battery_percent: float | None = Field(None, ge=0, le=100)
-    governor: str | None = Field(None, max_length=50, description="Of all cores: performance.")
-    max_load: float | None = Field(None, gt=0, description="Load average of 1 min, per core.")
-    max_cv: float | None = Field(None, gt=0, description="stdev / mean of the steady runs.")
-    strict: bool = Field(False, description="What cannot be checked is beyond its limit.")
+    max_temperature_c: _Float | None = Field(None, gt=0, le=150, description="Hottest sensor, °C.")
+    min_battery_percent: _Float | None = Field(None, ge=0, le=100)
+    governor: _Name | None = Field(None, description="Of all cores: performance.")
+    max_load: _Float | None = Field(None, gt=0, description="Load average of 1 min, per core.")
+    max_cv: _Float | None = Field(None, gt=0, description="stdev / mean of the steady runs.")
+    strict: _Bool = Field(False, description="What cannot be checked is beyond its limit.")
+
+
+_BASELINE: dict[str, Any] = {
+    "if": {"properties": {"kind": {"const": "ab"}}, "required": ["kind"]},
+    "then": {"required": ["baseline"], "properties": {"baseline": {"not": {"type": "null"}}}},
+    "else": {"properties": {"baseline": {"type": "null"}}},
+}
 
 
 class JobSpec(_Strict):
     """One benchmark, accuracy or A/B job."""
 
+    model_config = ConfigDict(json_schema_extra=_BASELINE)
+
     version: Literal[1] = 1
     kind: Literal["benchmark", "accuracy", "ab"] = "benchmark"
-    name: str = Field("", max_length=200, description="For people; the model's name if empty.")
-    labels: Mapping[_Name, Annotated[str, StringConstraints(max_length=500)]] = Field(
-        default_factory=dict, description="For history: {commit: 1f2e3d, branch: main}."
+    name: _Text = Field("", description="For people; the model's name if empty.")
+    labels: Mapping[_Name, _Value] = Field(
+        default_factory=dict,
+        description="For history: {commit: 1f2e3d, branch: main}.",
+        json_schema_extra=_NO_OTHERS,
     )
     model: FileRef = Field(description="An ETRecord that holds its program, a .pte or a .bpte.")
     etrecord: FileRef | None = Field(None, description="Of the export, when model is a program.")
     data: FileRef | None = Field(None, description="The program's external weights (.ptd).")
     baseline: FileRef | None = Field(None, description="Of an A/B job: what model is held against.")
-    method: str | None = Field(None, max_length=200, description="forward, or the only one.")
+    method: _Name | None = Field(None, description="forward, or the only one.")
     inputs: FileRef | None = Field(
         None, description=".npz, .npy, .safetensors or .pt; else a bundle's cases, else of seed."
     )
-    seed: int = Field(0, ge=0, lt=2**63, description="Of generated inputs.")
-    iterations: int = Field(50, ge=1, le=1_000_000, description="Timed executions.")
-    warmup: int = Field(5, ge=0, le=1_000_000, description="Executions before, not counted.")
-    traced_iterations: int = Field(
+    seed: _Int = Field(0, ge=0, lt=2**63, description="Of generated inputs.")
+    iterations: _Int = Field(50, ge=1, le=1_000_000, description="Timed executions.")
+    warmup: _Int = Field(5, ge=0, le=1_000_000, description="Executions before, not counted.")
+    traced_iterations: _Int = Field(
         10, ge=0, le=100_000, description="In a run of their own that writes the ETDump; 0: none."
     )
     debug_level: Literal["none", "program_outputs", "intermediate_outputs"] = Field(
         "none", description="Values to record, in a third run. Accuracy jobs: intermediate_outputs."
     )
     runner: Literal["auto", "python", "native"] = "auto"
-    threads: int | None = Field(None, ge=1, le=1024)
-    rounds: int = Field(20, ge=4, le=10_000, description="Of an A/B job: processes a side.")
-    min_effect: float = Field(0.03, gt=0, lt=1, description="Of an A/B job: the smallest change.")
-    confidence: float = Field(0.99, ge=0.5, lt=1, description="Of an A/B job.")
-    cool_down_seconds: float = Field(0, ge=0, le=3600, description="Rest of the device before.")
-    timeout_seconds: float = Field(600, gt=0, le=86_400, description="Of the whole job.")
+    threads: _Int | None = Field(None, ge=1, le=1024)
+    rounds: _Int = Field(20, ge=4, le=10_000, description="Of an A/B job: processes a side.")
+    min_effect: _Float = Field(0.03, gt=0, lt=1, description="Of an A/B job: the smallest change.")
+    confidence: _Float = Field(0.99, ge=0.5, lt=1, description="Of an A/B job.")
+    cool_down_seconds: _Float = Field(0, ge=0, le=3600, description="Rest of the device before.")
+    timeout_seconds: _Float = Field(600, gt=0, le=86_400, description="Of the whole job.")
     metrics: tuple[Literal["latency", "memory", "numerics"], ...] = ("latency", "memory")
     device: DeviceSelector = Field(default_factory=lambda: DeviceSelector(name="host"))
     limits: Limits = Field(default_factory=Limits)
-    attempts: int = Field(3, ge=1, le=100, description="Devices that may be lost before it fails.")
-    priority: int = Field(0, ge=-1000, le=1000, description="Larger goes first.")
+    attempts: _Int = Field(3, ge=1, le=100, description="Devices that may be lost before it fails.")
+    priority: _Int = Field(0, ge=-1000, le=1000, description="Larger goes first.")
 
     @model_validator(mode="after")
     def _goes_together(self) -> JobSpec:
@@ -177,6 +264,12 @@ class JobSpec(_Strict):
             plain[field] = self.files[field].sha256
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def base_name(path: str) -> str:
+    """The base name of a path as `FileRef.name` takes it: odd characters as "_"."""
+    name = re.sub(r"[\\\x00-\x1f\x7f]", "_", path.rstrip("/").rpartition("/")[2])
+    return name.encode("utf-8", "replace").decode()[:255]
 
 
 def spec_of(value: Mapping[str, Any]) -> JobSpec:
