@@ -34,6 +34,7 @@ PROBE = "etscope.lab.probe"
 _LIVE_LIMIT = 1 << 20  # characters of a log that are sent while the job runs
 _ANSWER_LIMIT = 64 << 20  # bytes
 _PREFIX = "etscope-job-"
+_JUST_MADE = 60  # seconds: a folder that may not have its lock yet
 _MEDIA = {".json": "application/json", ".txt": "text/plain; charset=utf-8"}
 
 Tell = Callable[[Mapping[str, Any]], None]
@@ -237,11 +238,11 @@ def _job_folder() -> Iterator[Path]:
 
 
 def _sweep() -> None:
-    """Remove folders whose lock nobody holds: their worker is gone."""
+    """Remove folders of ours whose lock nobody holds: their worker is gone."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        # Held: at work. Not there: just being made, or another user's.
         with suppress(OSError), (folder / ".lock").open("r+") as lock:
-            if folder.stat().st_uid != os.getuid():
+            about = folder.stat()
+            if about.st_uid != os.getuid() or time.time() - about.st_mtime < _JUST_MADE:
                 continue
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)

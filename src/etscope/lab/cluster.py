@@ -1,0 +1,235 @@
+"""The Dask cluster that jobs run on: workers, each of which offers a device as a resource.
+
+Everything of `distributed` that the engine needs is here. What happens is told to the engine by
+`Message`s, from Dask's own threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+from distributed import Client, Future, Nanny, Scheduler, SpecCluster, Worker
+from distributed.scheduler import KilledWorker
+
+from etscope.errors import LabError
+from etscope.lab import worker
+from etscope.lab.records import DeviceConfig
+from etscope.lab.task import Order, Outcome
+
+PREFIX = "device-"  # of the name of a resource, before the device's
+
+_CONNECT = 10.0  # seconds
+# A job whose worker was killed is given back to the engine, which counts its attempts.
+_SETTINGS = {
+    "distributed.scheduler.allowed-failures": 0,
+    "logging": {"distributed": "critical"},
+}
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a worker says during an attempt: see `worker.Tell`."""
+
+    message: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt came back."""
+
+    token: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """An attempt will not come back, for the reason that `why` says.
+
+    lost: its worker was killed or left; else nobody can run it. innocent: so did the whole cluster,
+    which cannot be the job's doing.
+    """
+
+    token: str
+    why: str
+    lost: bool
+    innocent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A device was looked at."""
+
+    device: str
+    found: worker.Checked
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Workers came or left."""
+
+
+Message = Told | Ended | Gone | Seen | Workers
+
+
+class Cluster:
+    """A cluster, from `open_cluster`, for one engine. Methods are of the engine's thread."""
+
+    def __init__(
+        self, client: Client, local: SpecCluster | None, topic: str, say: Callable[[Message], None]
+    ) -> None:
+        self._client = client
+        self._local = local
+        self._topic = topic
+        self._say = say
+        self._futures: dict[str, Future] = {}
+        client.subscribe_topic(topic, self._hear)
+        client.subscribe_topic("all", self._hear_of_workers)
+
+    @property
+    def alive(self) -> bool:
+        return bool(self._client.status == "running")
+
+    def offered(self) -> dict[str, str]:
+        """The addresses of the workers that offer a device, by the device's name."""
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        return {
+            resource.removeprefix(PREFIX): address
+            for address, about in workers.items()
+            for resource in about["resources"]
+            if resource.startswith(PREFIX)
+        }
+
+    def run(self, order: Order) -> None:
+        """Send an order to its device's worker. One that has another to do keeps it for later."""
+        future = self._submit(order.device.name, worker.work, order, self._topic)
+        self._futures[order.token] = future
+        future.add_done_callback(lambda done: self._say(_end_of(order.token, done)))
+
+    def check(self, config: DeviceConfig) -> None:
+        """Have a device looked at, after the job it has."""
+        key = f"check:{config.name}"
+        future = self._submit(config.name, worker.check, config)
+        self._futures[key] = future
+        future.add_done_callback(lambda done: self._say(Seen(config.name, _found(done))))
+
+    def forget(self, token: str) -> None:
+        """An attempt that ended."""
+        self._futures.pop(token, None)
+
+    def withdraw(self, token: str, address: str | None) -> None:
+        """Take an order back. If it has been begun meanwhile, it is ended."""
+        future = self._futures.pop(token, None)
+        self.stop(token, address)
+        if future is not None:
+            future.cancel(force=True, reason="withdrawn", msg="by the lab")
+
+    def stop(self, token: str, address: str | None) -> None:
+        """End an attempt; it comes back as cancelled."""
+        if address is not None:
+            with suppress(OSError, ValueError, RuntimeError):
+                self._client.run(
+                    worker.stop, token, workers=[address], wait=False, on_error="ignore"
+                )
+
+    def close(self) -> None:
+        with suppress(Exception):  # of a connection that is gone
+            self._client.unsubscribe_topic("all")
+            self._client.unsubscribe_topic(self._topic)
+            self._client.close(timeout=2)
+        if self._local is not None:
+            with suppress(Exception):
+                self._local.close(timeout=10)
+
+    def _submit(self, device: str, function: Callable[..., Any], *arguments: Any) -> Future:
+        return self._client.submit(
+            function, *arguments, resources={PREFIX + device: 1}, pure=False, retries=0
+        )
+
+    def _hear(self, event: tuple[float, Mapping[str, Any]]) -> None:
+        self._say(Told(event[1]))
+
+    def _hear_of_workers(self, event: tuple[float, Mapping[str, Any]]) -> None:
+        if event[1].get("action") in ("add-worker", "remove-worker"):
+            self._say(Workers())
+
+
+def open_cluster(
+    devices: Sequence[str],
+    *,
+    topic: str,
+    say: Callable[[Message], None],
+    scheduler: str | None = None,
+    in_process: bool = False,
+) -> Cluster:
+    """A cluster by the scheduler's address, or one of this machine with a worker a device.
+
+    in_process: its workers are threads of this process, which starts in no time, and not processes
+    of their own that are started again when one is killed. Raises `LabError` when there is nobody
+    at the address.
+    """
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    local = None if scheduler is not None else _local(devices, in_process)
+    try:
+        client = Client(scheduler or local, timeout=_CONNECT, set_as_default=False, name="etscope")
+    except (OSError, asyncio.TimeoutError, ValueError) as error:
+        raise LabError(
+            f"no Dask scheduler at {scheduler}: {error}",
+            hint="scheduler: in lab.yaml is the address that `dask scheduler` prints",
+        ) from error
+    return Cluster(client, local, topic, say)
+
+
+def resources_of(devices: Sequence[str]) -> dict[str, float]:
+    """What a worker for these devices has to offer."""
+    return {PREFIX + name: 1 for name in devices}
+
+
+def _local(devices: Sequence[str], in_process: bool) -> SpecCluster:
+    protocol = "inproc://" if in_process else "tcp://"
+    common: dict[str, Any] = {"protocol": protocol, "dashboard": False}
+    common |= {} if in_process else {"host": _LOOPBACK}
+    # Dask's own web servers cannot be left out; nobody else gets to them.
+    http = {"dashboard_address": f"{_LOOPBACK}:0"}
+    own = {**common, **http, "nthreads": 1, "memory_limit": None}
+    own |= {"silence_logs": logging.CRITICAL}
+    with dask.config.set(_SETTINGS):
+        return SpecCluster(
+            workers={
+                name: {
+                    "cls": Worker if in_process else Nanny,
+                    "options": {**own, "name": name, "resources": resources_of([name])},
+                }
+                for name in devices
+            },
+            scheduler={
+                "cls": Scheduler,
+                "options": {**common, **http, "port": 0},
+            },
+            silence_logs=logging.CRITICAL,
+        )
+
+
+def _end_of(token: str, future: Future) -> Message:
+    try:
+        return Ended(token, future.result())
+    except KilledWorker:
+        return Gone(token, "its worker was killed", lost=True)
+    except Exception as error:
+        if future.status == "cancelled":  # withdrawn, or the scheduler is gone
+            return Gone(token, "the Dask scheduler is gone", lost=True, innocent=True)
+        return Gone(token, f"{type(error).__name__}: {error}", lost=False)
+
+
+def _found(future: Future) -> worker.Checked:
+    try:
+        found: worker.Checked = future.result()
+    except Exception as error:  # of Dask: a killed worker, a scheduler that is gone
+        return worker.Checked(error=f"could not be asked: {type(error).__name__}: {error}")
+    return found
