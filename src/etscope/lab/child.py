@@ -20,6 +20,12 @@ from etscope.lab.guard import GRACE, end_tree
 
 LOG_LIMIT = 16 << 20  # bytes of a log that are kept
 _PIECE = 1 << 16
+# Not `-m`, which puts the current folder before the places that modules come from: a torch.py that
+# lies there must not run.
+_CHILD = (
+    "import sys; sys.path[:] = [place for place in sys.path if place]; "
+    "from etscope.lab.guard import main; main(sys.argv[1:])"
+)
 _TELL = 1.0  # seconds between two looks at what is new in the log
 
 
@@ -76,7 +82,7 @@ def run_child(
     stop: Stop,
     hear: Callable[[str], None] = lambda text: None,
 ) -> End:
-    """Run a module as a program in its own process group, to its end or for `timeout` seconds.
+    """Run a module's `main` in a process and group of its own, to its end or for `timeout` seconds.
 
     What it writes to stdout and stderr is in `folder`/log.txt, up to `LOG_LIMIT`; `hear` gets it
     while it comes. Temporary files of the program are in `folder` too. When this process dies, so
@@ -85,7 +91,7 @@ def run_child(
     ours, theirs = os.pipe()  # the child waits for the end of the pipe, see guard.py
     try:
         child = subprocess.Popen(
-            [sys.executable, "-m", "etscope.lab.guard", str(ours), module, *arguments],
+            [sys.executable, "-c", _CHILD, str(ours), module, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,6 +1,6 @@
 """What a child process of a worker starts with: it must not outlive the worker.
 
-`python -m etscope.lab.guard FD MODULE ARGUMENT…` runs MODULE as a program. FD is the reading end of
+`main([FD, MODULE, ARGUMENT…])` calls MODULE's `main(ARGUMENT…)`. FD is the reading end of
 a pipe that the worker holds the other end of and never writes to: its end is the worker's end,
 however it came. SIGTERM becomes `SystemExit`, so that a program's cleaning up is done.
 """
@@ -8,12 +8,12 @@ however it came. SIGTERM becomes `SystemExit`, so that a program's cleaning up i
 from __future__ import annotations
 
 import os
-import runpy
 import signal
 import sys
 import threading
 import time
 from contextlib import suppress
+from importlib import import_module
 
 GRACE = 5.0  # seconds: for cleaning up after SIGTERM
 
@@ -22,8 +22,7 @@ def main(arguments: list[str]) -> None:
     fd, module, *rest = arguments
     signal.signal(signal.SIGTERM, _terminated)
     threading.Thread(target=_end_with_parent, args=(int(fd),), daemon=True).start()
-    sys.argv = [module, *rest]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.exit(import_module(module).main(*rest))
 
 
 def end_tree(pid: int, group: int) -> None:
@@ -55,7 +54,3 @@ def _descendants(pid: int) -> list[int]:
         return [child.pid for child in psutil.Process(pid).children(recursive=True)]
     except psutil.Error:
         return []
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

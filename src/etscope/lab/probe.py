@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import EtscopeError
+from etscope.lab.conditions import read_conditions
 from etscope.lab.devices import open_driver
 from etscope.lab.records import DeviceConfig
 
@@ -24,17 +25,22 @@ def probe(config: DeviceConfig) -> dict[str, Any]:
         return {"error": error.message}
     try:
         attributes = driver.attributes()
-        return {"attributes": attributes, "conditions": _conditions(driver), "error": ""}
+        return {
+            "attributes": attributes,
+            "conditions": read_conditions(driver).plain(),
+            "error": "",
+        }
     except EtscopeError as error:
         return {"error": error.message}
     finally:
         driver.close()
 
 
-def main(folder: Path) -> None:
+def main(name: str) -> None:
+    folder = Path(name)
     config = DeviceConfig(**json.loads((folder / "device.json").read_text()))
     (folder / "answer.json").write_text(json.dumps(probe(config)))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1])
