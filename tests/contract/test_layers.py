@@ -32,11 +32,22 @@ RANKS: dict[str, float] = {
     "bisect": 7,
     "evaluation": 7,
     "sensitivity": 7,
+    "fleet": 7,
     "cli": 8,
     "__main__": 9,
     "": 9,  # etscope/__init__.py: the face, which names everything and loads nothing
 }
-APPLICATIONS = {"export", "run", "web", "etdb", "lab", "bisect", "evaluation", "sensitivity"}
+APPLICATIONS = {
+    "export",
+    "run",
+    "web",
+    "etdb",
+    "lab",
+    "bisect",
+    "evaluation",
+    "sensitivity",
+    "fleet",
+}
 ALLOWED_BETWEEN_APPLICATIONS = {
     ("lab", "run"),
     ("lab", "web"),

@@ -1,0 +1,45 @@
+"""Many dumps as one dataset: collected into Parquet, asked in SQL.
+
+from etscope.fleet import collect, query
+
+collect(["runs/"], "dataset")
+print(query("dataset", "select device, count(*) from dumps group by device").values)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etscope._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from etscope.fleet._collect import Collected, collect
+    from etscope.fleet._dataset import Dataset
+    from etscope.fleet._query import query
+    from etscope.fleet._saved import SavedQuery, saved_queries
+    from etscope.fleet._sources import Source, find_sources
+
+__all__ = [
+    "Collected",
+    "Dataset",
+    "SavedQuery",
+    "Source",
+    "collect",
+    "find_sources",
+    "query",
+    "saved_queries",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Collected": "etscope.fleet._collect",
+        "Dataset": "etscope.fleet._dataset",
+        "SavedQuery": "etscope.fleet._saved",
+        "Source": "etscope.fleet._sources",
+        "collect": "etscope.fleet._collect",
+        "find_sources": "etscope.fleet._sources",
+        "query": "etscope.fleet._query",
+        "saved_queries": "etscope.fleet._saved",
+    },
+)

@@ -1,0 +1,245 @@
+"""From a dump to the rows of both tables: columns all the way, no work in Python per event."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.blocks import Block, find_blocks
+from etscope.analysis.profile import EXECUTE, LOAD_METHOD
+from etscope.errors import FormatError
+from etscope.fleet._about import UNKNOWN, About, about
+from etscope.fleet._patterns import Pattern, constant, fingerprint_of, iterations, pattern_of
+from etscope.fleet._records import Record, fitting
+from etscope.fleet._schema import EVENT_FIELDS, EVENTS, WANTED_BY, arrow_schema
+from etscope.fleet._sources import Source, is_url, open_url
+from etscope.formats.etdump import ETDump, EventKind, read_etdump
+from etscope.formats.source import open_source
+from etscope.optional import require
+
+Ints = npt.NDArray[np.int64]
+_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+UNITS = tuple(_NS)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is the same for all dumps of a collect. labels: for each dump. unit: of their clocks,
+    one of `UNITS`. records: candidates; named: one was named for all dumps, which has to fit."""
+
+    labels: Mapping[str, str]
+    unit: str
+    collected_at: datetime
+    records: tuple[Record, ...] = ()
+    named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A dump's part of the dataset. events: a `pyarrow.Table`. row: of the table of dumps.
+    partition: "model=…" and so on are made of it."""
+
+    events: Any
+    row: dict[str, Any]
+    partition: tuple[str, str]
+
+
+def content_of(source: Source) -> tuple[Any, str]:
+    """The bytes of a dump and their SHA-256; the errors of a file that cannot be read."""
+    given = open_url(source.url) if is_url(source.url) else source.url
+    buffer = open_source(given, "ETDump").buffer
+    return buffer, hashlib.sha256(buffer).hexdigest()
+
+
+def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
+    """The rows of a dump. Raises the errors of reading it, what is beside it and its record."""
+    dump = read_etdump(buffer)
+    try:
+        return _take(source, dump, dump_id, options)
+    except FormatError as error:
+        error.path = error.path or source.url
+        raise
+
+
+def _take(source: Source, dump: ETDump, dump_id: str, options: Options) -> Taken:
+    known = about(source, options.labels)
+    blocks = find_blocks(dump)
+    fingerprint = fingerprint_of(blocks)
+    record = _record(source, dump, fingerprint, known, options)
+    if record is not None and known.model == UNKNOWN:
+        known = about(source, options.labels, record.path)
+    pattern = pattern_of(dump, fingerprint, None if record is None else record.path)
+    timed = _timed(blocks, _NS[options.unit])
+    program = known.program_sha256 or (None if record is None else record.program_sha256)
+    constants = {
+        "dump_id": dump_id,
+        "recorded_at": known.recorded_at,
+        "collected_at": options.collected_at,
+        "device": known.device,
+        "program_sha256": program,
+    }
+    events = _event_table(dump, blocks, pattern, timed, constants)
+    row = {
+        **constants,
+        **_known(known),
+        **_totals(dump, blocks, pattern, _NS[options.unit]),
+        "path": source.url,
+        "bytes": dump.size,
+        "etrecord": None if record is None else record.path,
+        "events": len(timed.row),
+    }
+    return Taken(events, row, (known.model, f"{known.recorded_at:%Y-%m}"))
+
+
+def _record(
+    source: Source, dump: ETDump, fingerprint: str, known: About, options: Options
+) -> Record | None:
+    if source.etrecord is not None:
+        return Record(source.etrecord, known.program_sha256)
+    if options.named:
+        return options.records[0]
+    return fitting(dump, fingerprint, options.records, known.program_sha256)
+
+
+# -- events
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """The timed events of a dump in its own order. row: in the dump's columns; key: in the
+    pattern's."""
+
+    row: Ints
+    key: Ints
+    start: Ints
+    duration: Ints
+    own_clock: npt.NDArray[np.bool_]
+
+
+def _timed(blocks: Sequence[Block], factor: int) -> _Timed:
+    rows, keys, ticks, own = [_NONE], [_NONE], [_NONE], [np.zeros(0, np.bool_)]
+    offset = 0
+    for block in blocks:
+        profiled = list(block.profiled)
+        positions = [block.keys[index].profile for index in profiled]
+        mine = block.rows[np.array(positions, np.int64)[:, None] + block.first]  # [events, runs]
+        clocks = [
+            block.keys[i].delegate_id is not None and block.keys[i].instruction in block.own_clock
+            for i in profiled
+        ]
+        rows.append(mine.reshape(-1))
+        keys.append(np.repeat(np.arange(offset, offset + len(profiled)), len(block.runs)))
+        ticks.append(block.ticks[profiled].reshape(-1))
+        own.append(np.repeat(np.array(clocks, np.bool_), len(block.runs)))
+        offset += len(profiled)
+    row = np.concatenate(rows)
+    order = np.argsort(row, kind="stable")
+    row = row[order]
+    start = blocks[0].dump.start[row] if blocks else np.zeros(0, np.uint64)
+    return _Timed(
+        row=row,
+        key=np.concatenate(keys)[order],
+        start=_ns(start, factor),
+        duration=_ns(np.concatenate(ticks)[order], factor),
+        own_clock=np.concatenate(own)[order],
+    )
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+def _ns(ticks: npt.NDArray[Any], factor: int) -> Ints:
+    if len(ticks) and int(ticks.max()) > (2**63 - 1) // factor:
+        raise FormatError(
+            f"a time of {int(ticks.max())} ticks is beyond 64 bits of nanoseconds",
+            hint="--source-unit tells the unit of the clock",
+        )
+    return ticks.astype(np.int64) * factor
+
+
+def _event_table(
+    dump: ETDump,
+    blocks: Sequence[Block],
+    pattern: Pattern,
+    timed: _Timed,
+    constants: Mapping[str, Any],
+) -> Any:
+    pa = require("pyarrow", wanted_by=WANTED_BY)
+    count = len(timed.row)
+    run = dump.run[timed.row]
+    iteration = iterations(blocks, pattern, dump.num_runs)[run]
+    key = pa.array(timed.key)
+    columns: dict[str, Any] = {name: values.take(key) for name, values in pattern.texts.items()}
+    columns |= {
+        "run": pa.array(run, pa.int32()),
+        "iteration": pa.array(iteration, pa.int32(), mask=iteration < 0),
+        "instruction_id": pattern.instruction.take(key),
+        "debug_handles": pattern.handles.take(key),
+        "own_clock": pa.array(timed.own_clock),
+        "start_ns": pa.array(timed.start),
+        "duration_ns": pa.array(timed.duration),
+    }
+    for field in EVENT_FIELDS:
+        if field.name in constants:
+            value = constants[field.name]
+            if field.type == "time":
+                columns[field.name] = pa.repeat(pa.scalar(value, pa.timestamp("us")), count)
+            else:
+                columns[field.name] = constant(value, count)
+    ordered = [columns[field.name] for field in EVENT_FIELDS]
+    return pa.Table.from_arrays(ordered, schema=arrow_schema(EVENTS))
+
+
+# -- dumps
+
+
+def _known(known: About) -> dict[str, Any]:
+    return {
+        "model": known.model,
+        "runner": known.runner,
+        "executorch": known.executorch,
+        "threads": known.threads,
+        "warmup": known.warmup,
+        "job": known.job,
+        "labels": list(known.labels.items()),
+        "environment": list(known.environment.items()),
+        "marks": list(known.marks),
+    }
+
+
+def _totals(dump: ETDump, blocks: Sequence[Block], pattern: Pattern, factor: int) -> dict[str, Any]:
+    kinds = np.bincount(dump.kind, minlength=len(EventKind))
+    execute = _framework_ticks(blocks, EXECUTE) * factor
+    # Loading a method holds its initialisation: the two do not add up.
+    load = _framework_ticks(blocks, LOAD_METHOD)
+    load = (load if len(load) else _framework_ticks(blocks, "Method::init")) * factor
+    return {
+        "fingerprint": pattern.fingerprint,
+        "methods": sorted({m for m in pattern.methods if m is not None}) or None,
+        "runs": dump.num_runs,
+        "executions": sum(
+            len(block.runs) for block, ran in zip(blocks, pattern.executes, strict=True) if ran
+        ),
+        "values": int(kinds[EventKind.DEBUG]),
+        "allocations": int(kinds[EventKind.ALLOCATION]),
+        "load_ns": int(load.sum()) if len(load) else None,
+        "execute_ns": int(execute.sum()) if len(execute) else None,
+        "p50_ns": float(np.median(execute)) if len(execute) else None,
+    }
+
+
+def _framework_ticks(blocks: Sequence[Block], name: str) -> Ints:
+    """The ticks of the runtime's own event of that name in all runs."""
+    found = [
+        block.ticks[index]
+        for block in blocks
+        for index in block.profiled
+        if block.keys[index].is_framework and block.keys[index].name == name
+    ]
+    return np.concatenate([_NONE, *found])

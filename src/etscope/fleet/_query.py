@@ -1,0 +1,244 @@
+"""SQL on a dataset, by DuckDB: the views `events` and `dumps`, and nothing else of this machine.
+
+Who may ask need not be who may read files here, so a query can only read. One statement is taken,
+and only a SELECT: within the folders that are open to it DuckDB would write, too. Everything else
+is locked: no other file, no network, no extension, no Python variable, no setting.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+from etscope.errors import EtscopeError, FormatError, RuntimeFailure, UsageError
+from etscope.fleet._dataset import Dataset
+from etscope.fleet._schema import DUMP_FIELDS, DUMPS, EVENT_FIELDS, EVENTS, PARTITIONS, Field
+from etscope.model.table import Column, Kind, Table
+from etscope.optional import require
+
+TIMEOUT = 300.0  # seconds
+_CONFIG = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",
+}
+_TYPES = {
+    "text": "VARCHAR",
+    "string": "VARCHAR",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "float64": "DOUBLE",
+    "bool": "BOOLEAN",
+    "time": "TIMESTAMP",
+    "texts": "VARCHAR[]",
+    "ints": "INTEGER[]",
+    "pairs": "MAP(VARCHAR, VARCHAR)",
+}
+
+
+def query(
+    dataset: Dataset | str,
+    sql: str,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    limit: int | None = None,
+    timeout: float | None = TIMEOUT,
+) -> Table:
+    """The answer to one SELECT on the views `events` and `dumps` of a dataset.
+
+    parameters: values of `$name` in the statement. limit: rows to take; the table's notes say when
+    there are more. timeout: seconds; None: none. Columns that end in _ns, _us, _ms, _s, _bytes or
+    share have that unit.
+
+    Raises `UsageError` with DuckDB's words and its place in the statement for what it refuses, the
+    errors of `Dataset.open`, `FormatError` for damaged files, `RuntimeFailure` when time or memory
+    run out.
+    """
+    duckdb = require("duckdb", wanted_by="SQL on a dataset")
+    opened = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
+    with _connection(duckdb, opened) as connection, _errors(duckdb, opened.folder, timeout):
+        values = _checked(connection, sql, dict(parameters or {}))
+        with _stopped_after(timeout, connection):
+            connection.execute(sql, values)
+            described = connection.description
+            if limit is None:
+                rows, more = connection.fetchall(), False
+            else:
+                rows = connection.fetchmany(limit + 1)
+                rows, more = rows[:limit], len(rows) > limit
+    notes = (f"There are more rows than these {limit}.",) if more else ()
+    return _table(described, rows, notes)
+
+
+@contextmanager
+def _connection(duckdb: Any, dataset: Dataset) -> Iterator[Any]:
+    """A connection that sees the views, and from which nothing else can be reached."""
+    with ExitStack() as stack:
+        spill = stack.enter_context(tempfile.TemporaryDirectory(prefix="etscope-sql-"))
+        connection = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": spill})
+        stack.callback(connection.close)
+        folder = dataset.folder
+        if any(char in str(folder) for char in "*?["):
+            raise UsageError(f"a dataset's path cannot have *, ? or [: {folder}")
+        fields = (*EVENT_FIELDS, *(Field(name, "text", "") for name in PARTITIONS))
+        with _errors(duckdb, folder, None):
+            _view(connection, EVENTS, dataset.event_files(), fields)
+            _view(connection, DUMPS, list(dataset.batches().values()), DUMP_FIELDS)
+            places = ", ".join(_quoted(f"{folder / name}/") for name in (EVENTS, DUMPS))
+            connection.execute(f"SET allowed_directories = [{places}]")
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
+        yield connection
+
+
+def _view(connection: Any, name: str, files: Sequence[Path], fields: Sequence[Field]) -> None:
+    """A view of the files; of none, an empty one of the same columns."""
+    if not files:
+        columns = ", ".join(f'NULL::{_TYPES[f.type]} AS "{f.name}"' for f in fields)
+        connection.execute(f"CREATE VIEW {name} AS SELECT {columns} WHERE false")
+        return
+    listed = ", ".join(_quoted(str(path)) for path in files)
+    hive = ""
+    if name == EVENTS:
+        types = ", ".join(f"'{partition}': VARCHAR" for partition in PARTITIONS)
+        hive = f", hive_partitioning = true, hive_types = {{{types}}}"
+    columns = ", ".join(f'"{field.name}"' for field in fields)
+    connection.execute(
+        f"CREATE VIEW {name} AS SELECT {columns} FROM read_parquet([{listed}]{hive})"
+    )
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _checked(connection: Any, sql: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters, when the text is one SELECT that takes just these."""
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1:
+        raise UsageError(f"expected one SELECT statement, found {len(statements)}")
+    kind = str(statements[0].type).rpartition(".")[2]
+    if kind != "SELECT":
+        raise UsageError(
+            f"a dataset is only read: a SELECT statement is expected, this is {kind}",
+            hint="PIVOT needs the list of its values: PIVOT … ON column IN (…)"
+            if kind == "MULTI"
+            else None,
+        )
+    wanted = set(statements[0].named_parameters)
+    if missing := sorted(wanted - set(parameters)):
+        raise UsageError(
+            f"the query has a parameter without a value: ${missing[0]}",
+            hint=f"--param {missing[0]}=VALUE",
+        )
+    if unknown := sorted(set(parameters) - wanted):
+        raise UsageError(f"the query has no parameter ${unknown[0]}")
+    return parameters
+
+
+@contextmanager
+def _stopped_after(seconds: float | None, connection: Any) -> Iterator[None]:
+    if seconds is None:
+        yield
+        return
+    timer = Timer(seconds, connection.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def _errors(duckdb: Any, folder: Path, timeout: float | None) -> Iterator[None]:
+    try:
+        yield
+    except EtscopeError:
+        raise
+    except duckdb.InterruptException as error:
+        raise RuntimeFailure(
+            f"the query took longer than {timeout:g} s" if timeout else "the query was stopped",
+            hint="--timeout SECONDS",
+        ) from error
+    except duckdb.OutOfMemoryException as error:
+        raise RuntimeFailure(f"the query needs too much memory: {error}") from error
+    except duckdb.PermissionException as error:
+        raise UsageError(
+            f"a query reads the views events and dumps, and nothing else: {error}"
+        ) from error
+    except duckdb.Error as error:
+        if str(folder) in str(error):
+            raise FormatError(f"a file of this dataset is damaged: {error}", path=folder) from error
+        raise UsageError(f"this query cannot be run: {error}") from error
+
+
+# -- the answer
+
+_UNITS = {"ns": "ns", "us": "us", "ms": "ms", "s": "s"}
+# Whole numbers that are a number of things; others are identifiers, and are not grouped by commas.
+_COUNTS = {"count", "n", "number", "dumps", "runs", "events", "calls", "executions", "devices"}
+_WHOLE = ("INT", "HUGEINT")
+
+
+def _table(described: Any, rows: Sequence[Sequence[Any]], notes: tuple[str, ...]) -> Table:
+    names: list[str] = []
+    for item in described:
+        name = item[0]
+        while name in names:  # `select a, a` has two of a name
+            name += "_"
+        names.append(name)
+    columns = tuple(
+        _column(name, str(item[1])) for name, item in zip(names, described, strict=True)
+    )
+    values = {name: [_plain(row[position]) for row in rows] for position, name in enumerate(names)}
+    return Table(columns=columns, values=values, notes=notes)
+
+
+def _column(name: str, type: str) -> Column:
+    word = name.rstrip("_").rpartition("_")[2].lower()
+    stem = name.rpartition("_")[0].replace("_", " ")
+    type = type.upper()
+    if type.endswith("]"):
+        return Column(name, Kind.LIST)
+    whole = any(part in type for part in _WHOLE) and "INTERVAL" not in type
+    if whole or type.startswith(("DOUBLE", "FLOAT", "DECIMAL")):
+        if word in _UNITS and stem:
+            return Column(name, Kind.DURATION, word, title=stem)
+        if word == "bytes":
+            return Column(name, Kind.BYTES)
+        if word == "share":
+            return Column(name, Kind.SHARE)
+        if not whole:
+            return Column(name, Kind.FLOAT)
+        return Column(name, Kind.COUNT if word in _COUNTS or "(" in name else Kind.INT)
+    if type == "BOOLEAN":
+        return Column(name, Kind.BOOL)
+    return Column(name, Kind.PATH if word in ("source", "module", "path") else Kind.TEXT)
+
+
+def _plain(value: Any) -> Any:
+    """A value of DuckDB as those of a table are: numbers, texts and lists of them."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_plain(item)}" for key, item in value.items())
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    if isinstance(value, timedelta):
+        return str(value)
+    return str(value)

@@ -1,0 +1,34 @@
+-- question: Which share of a model's time does each operator take, over all devices?
+-- param model text = *: shell pattern of models
+-- param device text = *: shell pattern of devices
+-- column model: what ran
+-- column op: the operator, a delegate's backend, or "(the rest)": calls, copies, the runtime itself
+-- column kind: kernel, delegate or other
+-- column calls: over all runs
+-- column total_ms: over all runs
+-- column share: of all executions; the shares of a model add up to 1
+WITH
+    chosen AS (
+        SELECT * FROM events
+        WHERE model GLOB $model AND device GLOB $device AND NOT own_clock AND iteration IS NOT NULL
+    ),
+    whole AS (
+        SELECT model, sum(duration_ns) AS ns FROM chosen WHERE kind = 'execute' GROUP BY ALL
+    ),
+    ops AS (
+        SELECT model, coalesce(op, name) AS op, kind, count(*) AS calls, sum(duration_ns) AS ns
+        FROM chosen WHERE kind IN ('kernel', 'delegate') GROUP BY ALL
+    ),
+    rest AS (
+        SELECT
+            model,
+            '(the rest)' AS op,
+            'other' AS kind,
+            NULL::BIGINT AS calls,
+            any_value(whole.ns) - coalesce(sum(ops.ns), 0) AS ns
+        FROM whole LEFT JOIN ops USING (model)
+        GROUP BY model
+    )
+SELECT model, op, kind, calls, every.ns / 1e6 AS total_ms, every.ns / whole.ns AS share
+FROM (FROM ops UNION ALL FROM rest) AS every JOIN whole USING (model)
+ORDER BY model, total_ms DESC, op

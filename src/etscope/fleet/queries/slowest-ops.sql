@@ -1,0 +1,49 @@
+-- question: Which operators take the most time on each device?
+-- param model text = *: shell pattern of models
+-- param device text = *: shell pattern of devices
+-- param top int = 10: operators of each device and model
+-- column device: where it ran
+-- column model: what ran
+-- column op: the operator; of a call of a delegate, its backend
+-- column kind: kernel or delegate
+-- column calls: over all runs
+-- column total_ms: over all runs
+-- column mean_us: of a call
+-- column p50_us: of a call
+-- column p90_us: of a call
+-- column share: of the time of all executions of that model on that device
+WITH
+    chosen AS (
+        SELECT * FROM events WHERE model GLOB $model AND device GLOB $device AND NOT own_clock
+    ),
+    whole AS (
+        SELECT device, model, sum(duration_ns) AS ns
+        FROM chosen WHERE kind = 'execute' GROUP BY ALL
+    ),
+    ops AS (
+        SELECT
+            device,
+            model,
+            coalesce(op, name) AS op,
+            kind,
+            count(*) AS calls,
+            sum(duration_ns) AS ns,
+            quantile_cont(duration_ns, [0.5, 0.9]) AS q
+        FROM chosen
+        WHERE kind IN ('kernel', 'delegate') AND iteration IS NOT NULL
+        GROUP BY ALL
+    )
+SELECT
+    device,
+    model,
+    op,
+    kind,
+    calls,
+    ops.ns / 1e6 AS total_ms,
+    ops.ns / calls / 1e3 AS mean_us,
+    q[1] / 1e3 AS p50_us,
+    q[2] / 1e3 AS p90_us,
+    ops.ns / whole.ns AS share
+FROM ops LEFT JOIN whole USING (device, model)
+QUALIFY row_number() OVER (PARTITION BY device, model ORDER BY ops.ns DESC, op) <= $top
+ORDER BY device, model, total_ms DESC, op
