@@ -1,0 +1,74 @@
+"""Options that the lab's commands share, and the lab that they mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from etscope.lab.client import Client
+    from etscope.lab.lab import Lab
+
+SERVER_VARIABLE = "ETSCOPE_LAB_SERVER"
+_WANTED_BY = "etscope lab"
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+home_option = click.option(
+    "--home",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The lab's folder. Default: $ETSCOPE_LAB, or ~/.etscope/lab.",
+)
+
+
+def lab_options(function: _Function) -> _Function:
+    """Add `--server --token --home`: which lab. Parameters `server`, `token`, `home`."""
+    for decorator in (
+        home_option,
+        click.option(
+            "--token", metavar="SECRET", help="For the server. Default: $ETSCOPE_LAB_TOKEN."
+        ),
+        click.option(
+            "--server",
+            metavar="URL",
+            help=f"A lab's server. Default: ${SERVER_VARIABLE}, else the lab of this machine.",
+        ),
+    ):
+        function = decorator(function)
+    return function
+
+
+def need_lab_packages() -> None:
+    """Raise `MissingDependencyError`, with the line that installs them, when they are missing."""
+    from etscope.optional import require
+
+    for module in ("pydantic", "sqlalchemy", "fsspec", "yaml"):
+        require(module, wanted_by=_WANTED_BY)
+
+
+@contextmanager
+def open_lab(server: str | None, token: str | None, home: Path | None) -> Iterator[Lab | Client]:
+    """The lab that the options mean: a server's, by `--server`, $ETSCOPE_LAB_SERVER or because one
+    runs for this home; else the home itself, in this process."""
+    need_lab_packages()
+    url = None if home is not None and server is None else server or os.environ.get(SERVER_VARIABLE)
+    if url is None:
+        from etscope.lab.home import Home
+
+        here = Home.open(home)
+        url = here.server_url
+        if url is None:
+            from etscope.lab.lab import Lab
+
+            with Lab.open(here) as lab:
+                yield lab
+            return
+    from etscope.lab.client import Client
+
+    with Client(url, token) as client:
+        yield client
