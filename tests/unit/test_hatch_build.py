@@ -26,6 +26,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     (web / "src" / "main.tsx").write_text("")
     monkeypatch.setattr(module, "WEB", web)
     monkeypatch.setattr(module, "PAGE", tmp_path / "page.html")
+    monkeypatch.setattr(module, "LAB", tmp_path / "lab.js")
     return module
 
 
@@ -36,7 +37,9 @@ def aged(path: Path, seconds: int) -> None:
 def test_the_page_is_built_when_its_sources_are_newer(build: ModuleType) -> None:
     assert not build.is_built()
     build.PAGE.write_text("")
-    for path in (*build.sources(), build.PAGE):
+    assert not build.is_built()
+    build.LAB.write_text("")
+    for path in (*build.sources(), build.PAGE, build.LAB):
         aged(path, 1_000)
     assert build.is_built()  # as in an sdist
     aged(build.WEB / "src" / "main.tsx", 1_001)

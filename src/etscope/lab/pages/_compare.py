@@ -1,0 +1,80 @@
+"""The page of two jobs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+from starlette.datastructures import QueryParams
+
+from etscope.errors import EtscopeError, UsageError
+from etscope.lab.api import Filter
+from etscope.lab.lab import Lab
+from etscope.lab.pages._site import Site
+from etscope.lab.records import Job
+from etscope.lab.server.errors import status_of
+from etscope.lab.states import State
+
+_STATISTICS = (
+    ("load", "load_ms"), ("first", "first_ms"), ("p10", "p10_ms"), ("p50", "p50_ms"),
+    ("p90", "p90_ms"), ("mean", "mean_ms"), ("stdev", "stdev_ms"), ("MAD", "mad_ms"),
+)  # fmt: skip
+_MOST_CHOICES = 100
+
+
+def context(lab: Lab, query: QueryParams) -> dict[str, Any]:
+    """What the template shows: a choice of jobs until two are named."""
+    names = [(query.get(side) or "").strip() for side in ("first", "second")]
+    jobs = [lab.job(name) if name else None for name in names]
+    first, second = jobs
+    found: dict[str, Any] = {
+        "first": first,
+        "second": second,
+        "choices": _choices(lab, first or second),
+        "rows": [],
+    }
+    if first is not None and second is not None:
+        found["rows"] = _rows(first, second)
+    return found
+
+
+def verdict(site: Site, request: Request, lab: Lab) -> Response:
+    """What `Lab.compare` says of them, as a piece of a page."""
+    first, second = (request.query_params.get(side) or "" for side in ("first", "second"))
+    if not first or not second:
+        raise UsageError("two jobs are compared", hint="first=ID&second=ID")
+    jobs = lab.job(first), lab.job(second)
+    try:
+        found = _compared(lab, jobs[0].id, jobs[1].id)
+    except EtscopeError as error:
+        return site.page(request, "verdict.html", status_of(error), failure=str(error))
+    return site.page(request, "verdict.html", found=found)
+
+
+@lru_cache(maxsize=64)  # what is done does not change
+def _compared(lab: Lab, first: str, second: str) -> Mapping[str, Any]:
+    return lab.compare(first, second)
+
+
+def _choices(lab: Lab, like: Job | None) -> list[Job]:
+    """Jobs that one may want to compare: done ones, those of the same model's name first."""
+    done = Filter(states=(State.DONE,))
+    found = list(lab.jobs(done, limit=_MOST_CHOICES).jobs)
+    if like is not None:
+        found.sort(key=lambda job: job.spec.title != like.spec.title)
+    return found
+
+
+def _rows(first: Job, second: Job) -> list[Mapping[str, Any]]:
+    """The statistics of both, and how the second differs."""
+    latencies = [job.summary.get("latency") or {} for job in (first, second)]
+    rows: list[Mapping[str, Any]] = []
+    for name, key in _STATISTICS:
+        before, after = (latency.get(key) for latency in latencies)
+        both = before is not None and after is not None
+        relative = after / before - 1 if both and before else None
+        rows.append({"name": name, "first": before, "second": after, "relative": relative})
+    return rows

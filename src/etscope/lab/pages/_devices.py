@@ -1,0 +1,42 @@
+"""The page of the lab's devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from etscope.lab.api import Filter
+from etscope.lab.lab import Lab
+from etscope.lab.pages import _texts
+from etscope.lab.records import Device
+
+
+def context(lab: Lab) -> dict[str, Any]:
+    """What the template shows."""
+    devices = list(lab.devices())
+    names = [device.config.name for device in devices]
+    return {
+        "devices": devices,
+        "at_work": {device.job: lab.job(device.job) for device in devices if device.job},
+        "counts": {name: lab.jobs(Filter(device=name), limit=1).total for name in names},
+        "conditions": {device.config.name: _conditions(device) for device in devices},
+        "noise": {},
+    }
+
+
+def _conditions(device: Device) -> Mapping[str, str]:
+    """What the device shows, with its units (`etscope.lab.conditions.Conditions`)."""
+    found = device.conditions
+    load, cores = found.get("load"), found.get("cores")
+    clocks = found.get("frequencies_mhz") or ()
+    heat, battery = found.get("temperature_c"), found.get("battery_percent")
+    shown = {
+        "hottest sensor": None if heat is None else f"{heat:.1f} °C {found.get('sensor') or ''}",
+        "governor": ", ".join(map(str, found.get("governors") or ())),
+        "clocks": f"{min(clocks):,.0f} to {max(clocks):,.0f} MHz" if clocks else None,
+        "load a core": f"{load / cores:.2f}" if load is not None and cores else None,
+        "battery": None if battery is None else f"{battery:.0f} % {found.get('battery_status')}",
+        "memory free": _texts.size(found.get("memory_available_bytes")),
+        "virtual machine": "yes" if found.get("virtual") else None,
+    }
+    return {name: text for name, text in shown.items() if text and text != _texts.NOTHING}

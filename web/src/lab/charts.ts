@@ -1,0 +1,163 @@
+// Charts by uPlot in the page's colours, as wide as their place.
+
+import uPlot from "uplot";
+import { THEME_CHANGED } from "./theme";
+
+interface SamplesData {
+  series: { name: string; x: number[]; y: number[] }[];
+  x: string;
+}
+
+interface HistoryData {
+  at: number[];
+  p50: number[];
+  p90: number[];
+  marked: boolean[];
+  jobs: string[];
+  labels: string[];
+}
+
+type Draw = (place: HTMLElement, data: never) => uPlot | null;
+
+const KINDS: Record<string, Draw> = { samples: drawSamples as Draw, history: drawHistory as Draw };
+const HEIGHT = 220;
+
+export function drawCharts(root: ParentNode): void {
+  for (const place of root.querySelectorAll<HTMLElement>("[data-chart]")) {
+    const script = place.querySelector("script");
+    const draw = KINDS[place.dataset["chart"]!];
+    if (!script || !draw || place.dataset["ready"]) continue;
+    place.dataset["ready"] = "yes";
+    const data = JSON.parse(script.textContent ?? "null") as never;
+    let chart = draw(place, data);
+    const again = (): void => {
+      chart?.destroy();
+      chart = draw(place, data);
+    };
+    document.addEventListener(THEME_CHANGED, again);
+    new ResizeObserver(() => chart?.setSize({ width: width(place), height: HEIGHT })).observe(place);
+  }
+}
+
+const colour = (name: string): string =>
+  getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+const width = (place: HTMLElement): number => Math.max(160, place.clientWidth);
+
+/** 0.0123 ms is "12.3 µs": figures of an axis or a legend. */
+export function shortTime(ms: number | null | undefined): string {
+  if (ms === null || ms === undefined || !Number.isFinite(ms)) return "–";
+  const size = Math.abs(ms);
+  const [unit, factor] = size >= 1000 ? ["s", 1e-3] : size >= 1 || size === 0 ? ["ms", 1] : size >= 1e-3 ? ["µs", 1e3] : ["ns", 1e6];
+  return `${(ms * (factor as number)).toLocaleString("en", { maximumSignificantDigits: 4 })} ${unit}`;
+}
+
+function axes(x: uPlot.Axis, y: uPlot.Axis): uPlot.Axis[] {
+  return [x, y].map((one) => ({
+    stroke: colour("muted"),
+    grid: { stroke: colour("line"), width: 1 },
+    ticks: { stroke: colour("line"), width: 1, size: 4 },
+    font: "11px system-ui, sans-serif",
+    labelFont: "11px system-ui, sans-serif",
+    ...one,
+  }));
+}
+
+const timeAxis: uPlot.Axis = { size: 70, values: (_chart, splits) => splits.map(shortTime) };
+
+/** From 0, so that noise looks as small as it is, unless all is far from there. */
+const fromZero: uPlot.Range.Function = (_chart, low, high) => {
+  if (low === null || high === null) return [0, 1];
+  const room = (high - low || high || 1) * 0.08;
+  return [low < high / 2 ? 0 : Math.max(0, low - room), high + room];
+};
+
+function drawSamples(place: HTMLElement, { series, x }: SamplesData): uPlot | null {
+  const palette = [colour("accent"), colour("hot"), colour("good"), colour("bad")];
+  const tables = series.map((one) => [one.x, one.y] as uPlot.AlignedData);
+  if (tables.length === 0) return null;
+  const data = tables.length === 1 ? tables[0]! : uPlot.join(tables);
+  return new uPlot(
+    {
+      width: width(place),
+      height: HEIGHT,
+      scales: { x: { time: false }, y: { range: fromZero } },
+      axes: axes({ values: (_chart, splits) => splits.map((at) => (Number.isInteger(at) ? at.toLocaleString("en") : "")) }, timeAxis),
+      cursor: { points: { size: 7 } },
+      series: [
+        { label: x, value: (_chart, at) => (at === null ? "–" : String(at)) },
+        ...series.map((one, at) => ({
+          label: one.name,
+          stroke: palette[at % palette.length]!,
+          width: 1,
+          points: { show: one.x.length <= 400, size: 4 },
+          value: (_chart: uPlot, value: number | null) => shortTime(value),
+        })),
+      ],
+    },
+    data,
+    place,
+  );
+}
+
+function drawHistory(place: HTMLElement, data: HistoryData): uPlot | null {
+  const marks = (name: string) => (chart: uPlot, series: number): null => {
+    paintPoints(chart, series, data.marked, colour(name));
+    return null;
+  };
+  const line = (label: string, name: string): uPlot.Series => ({
+    label,
+    stroke: colour(name),
+    width: 1.5,
+    points: { show: false },
+    value: (_chart, value) => shortTime(value),
+  });
+  const chart = new uPlot(
+    {
+      width: width(place),
+      height: HEIGHT,
+      scales: { y: { range: fromZero } },
+      axes: axes({}, timeAxis),
+      cursor: { points: { size: 8 } },
+      series: [
+        { label: "at", value: (_chart, at) => (at === null ? "–" : new Date(at * 1000).toLocaleString()) },
+        line("p50", "accent"),
+        line("p90", "hot"),
+      ],
+      hooks: { draw: [(drawn) => { marks("accent")(drawn, 1); marks("hot")(drawn, 2); }] },
+    },
+    [data.at, data.p50, data.p90],
+    place,
+  );
+  const base = document.body.dataset["base"] ?? "";
+  chart.over.style.cursor = "pointer";
+  chart.over.addEventListener("click", () => {
+    const at = chart.cursor.idx;
+    const job = at === null || at === undefined ? undefined : data.jobs[at];
+    if (job) location.assign(`${base}/jobs/${encodeURIComponent(job)}`);
+  });
+  chart.over.addEventListener("mousemove", () => {
+    const at = chart.cursor.idx;
+    chart.over.title = at === null || at === undefined ? "" : [data.labels[at], data.marked[at] ? "with a caveat" : ""].filter(Boolean).join(" · ");
+  });
+  return chart;
+}
+
+/** Full points; hollow ones for results with a caveat. */
+function paintPoints(chart: uPlot, series: number, marked: boolean[], stroke: string): void {
+  const { ctx } = chart;
+  const ratio = devicePixelRatio || 1;
+  ctx.save();
+  ctx.lineWidth = 1.5 * ratio;
+  ctx.strokeStyle = stroke;
+  for (let at = 0; at < marked.length; at++) {
+    const value = chart.data[series]![at];
+    if (value === null || value === undefined) continue;
+    ctx.beginPath();
+    ctx.arc(chart.valToPos(chart.data[0][at]!, "x", true), chart.valToPos(value, "y", true), 3 * ratio, 0, 2 * Math.PI);
+    ctx.fillStyle = marked[at] ? colour("panel") : stroke;
+    ctx.fill();
+    ctx.stroke();
+  }
+  ctx.restore();
+}
