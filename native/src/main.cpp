@@ -54,6 +54,7 @@ int run(const Options& options) {
     debug.emplace(options.debug_buffer_out, options.debug_buffer_size);
   }
 
+  const Memory before = memory_now();
   Session session(options);
   Tracer* tracer = session.tracer();
   if (debug) {
@@ -62,7 +63,8 @@ int run(const Options& options) {
   if (!options.delegate_filters.empty()) {
     tracer->set_delegation_intermediate_output_filter(&filter);
   }
-  const Record record = run_calls(session, options);
+  Record record = run_calls(session, options);
+  record.resident_before = before.resident;
 
   if (debug) {
     debug->finish();

@@ -3,8 +3,10 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 
 #include <executorch/runtime/platform/platform.h>
 #include <executorch/runtime/platform/runtime.h>
@@ -98,6 +100,20 @@ std::optional<size_t> thread_count() {
 }
 
 #endif
+
+Memory memory_now() {
+  Memory found;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    int64_t kib = 0;
+    if (std::sscanf(line.c_str(), "VmRSS: %" SCNd64 " kB", &kib) == 1) {
+      found.resident = kib * 1024;
+    } else if (std::sscanf(line.c_str(), "VmHWM: %" SCNd64 " kB", &kib) == 1) {
+      found.peak = kib * 1024;
+    }
+  }
+  return found;
+}
 
 void load_library(const std::string& path) {
   // A name without a slash would be looked for in the system's folders.

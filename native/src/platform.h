@@ -20,6 +20,14 @@ void set_threads(uint32_t threads);
 /// The size of the pool; nothing when there is no pool.
 std::optional<size_t> thread_count();
 
+/// Memory of this process in bytes: resident now, and the most so far. Nothing where /proc does not
+/// tell (Linux and Android do).
+struct Memory {
+  std::optional<int64_t> resident;
+  std::optional<int64_t> peak;
+};
+Memory memory_now();
+
 /// Loads a library for what it registers.
 void load_library(const std::string& path);
 

@@ -1,6 +1,7 @@
 #include "result.h"
 
 #include <filesystem>
+#include <optional>
 
 #include "json.h"
 #include "output_file.h"
@@ -77,6 +78,10 @@ std::string describe_call(const CallRecord& call, size_t index, const Options& o
       .str();
 }
 
+std::string describe_bytes(const std::optional<int64_t>& bytes) {
+  return bytes ? json::number(*bytes) : kNull;
+}
+
 std::string describe_verdict(const Verdict& verdict) {
   json::Object object;
   object.add("method", json::text(verdict.method))
@@ -104,6 +109,8 @@ std::string write_outputs(const Record& record, const Options& options) {
   object.add("runner", json::text("native"))
       .add("executorch", version.empty() ? kNull : json::text(version))
       .add("threads", threads ? json::number(static_cast<int64_t>(*threads)) : kNull)
+      .add("rss_before_bytes", describe_bytes(record.resident_before))
+      .add("peak_rss_bytes", describe_bytes(memory_now().peak))
       .add("load_ns", json::number(record.load_ns))
       .add("calls", json::array(calls));
   if (options.verify) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct CallRecord {
 };
 
 struct Record {
+  std::optional<int64_t> resident_before; // bytes, before the program was read
   int64_t load_ns = 0;
   std::vector<CallRecord> calls;
   std::vector<Verdict> verification;

@@ -22,7 +22,7 @@ def runner() -> Path:
 
 def run_job(job: Job, folder: Path) -> Result:
     """Execute a job, which must succeed; its files are in `folder` afterwards."""
-    subprocess.run(command(runner(), job, folder), check=True)
+    subprocess.run(command([runner()], job, folder), check=True)
     return read_result(folder)
 
 

@@ -5,6 +5,7 @@ The flags are those of `etscope-runner --help`; the sources are in `native/`.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path, PurePath
@@ -29,7 +30,7 @@ _SAID = "etscope-runner: "
 
 
 def command(
-    runner: Sequence[str], job: Job, folder: Path, seen: PurePath | None = None
+    runner: Sequence[str | os.PathLike[str]], job: Job, folder: Path, seen: PurePath | None = None
 ) -> list[str]:
     """The command line that executes a job and leaves its answer in `folder`, where the inputs and
     the flags are written now: there may be more of them than a command line holds.
@@ -39,7 +40,7 @@ def command(
     place = folder if seen is None else seen
     _write_inputs(job, folder)
     (folder / FLAGS).write_text("".join(f"{word}\n" for word in _flags(job, place)))
-    return [*runner, f"@{place / FLAGS}"]
+    return [*map(os.fspath, runner), f"@{place / FLAGS}"]
 
 
 def conclude(code: int, log: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -118,6 +119,7 @@ def main(name: str) -> int:
 def _execute(job: Job, folder: Path) -> None:
     from etscope.bridge.runtime import execute
 
+    before = _memory("VmRSS")
     result = execute(
         job,
         folder / ETDUMP if job.trace else None,
@@ -128,7 +130,8 @@ def _execute(job: Job, folder: Path) -> None:
             describe_value(value, folder / f"output-{number}-{index}.raw")
             for index, value in enumerate(call["outputs"])
         ]
-    (folder / RESULT).write_text(json.dumps(result))
+    memory = {"rss_before_bytes": before, "peak_rss_bytes": _memory("VmHWM")}
+    (folder / RESULT).write_text(json.dumps({**result, **memory}))
 
 
 def _tell(folder: Path, kind: str, message: str, hint: str | None) -> None:
@@ -200,6 +203,16 @@ def _end_with_parent() -> None:
     if sys.platform == "linux":
         set_parent_death_signal = 1  # PR_SET_PDEATHSIG in <sys/prctl.h>
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
+def _memory(field: str) -> int | None:
+    """A field of Linux' /proc/self/status in bytes. `getrusage` counts what the parent had."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    found = re.search(rf"^{field}:\s*(\d+) kB", status, re.MULTILINE)
+    return None if found is None else int(found[1]) * 1024
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What a runner answers: the times of each execution and the outputs of the last one of each call.
 
-    {"runner": "native", "executorch": "1.5.1", "threads": 2, "load_ns": 810000,
+    {"runner": "native", "executorch": "1.5.1", "threads": 2,
+     "rss_before_bytes": 12546048, "peak_rss_bytes": 13717504, "load_ns": 810000,
      "calls": [{"load_ns": 120000, "warmup_ns": [], "samples_ns": [2031, …],
                 "outputs": [description, …]}]}
 
@@ -35,13 +36,19 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """Of a whole job. `threads` is the size of the runtime's thread pool, None if not known."""
+    """Of a whole job. `threads` is the size of the runtime's thread pool, None if not known.
+
+    rss_before_bytes, peak_rss_bytes: resident memory of the runner's process, before it read the
+    program and the most ever; None where the system does not tell.
+    """
 
     runner: str
     executorch: str | None
     threads: int | None
     load_ns: int
     calls: tuple[CallResult, ...]
+    rss_before_bytes: int | None = None
+    peak_rss_bytes: int | None = None
 
 
 def read_result(folder: Path) -> Result:
@@ -63,4 +70,6 @@ def read_result(folder: Path) -> Result:
                 )
                 for call in found["calls"]
             ),
+            rss_before_bytes=found.get("rss_before_bytes"),
+            peak_rss_bytes=found.get("peak_rss_bytes"),
         )

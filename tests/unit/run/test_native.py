@@ -204,7 +204,7 @@ def test_outputs_in_another_folder_are_named_by_their_path(tmp_path: Path) -> No
 def test_a_job_cannot_hold_text(tmp_path: Path) -> None:
     job = Job(tmp_path / "x.pte", (JobCall("forward", ("text",)),))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="cannot be a str"):
-        command(runner(), job, tmp_path)
+        command([runner()], job, tmp_path)
 
 
 # -- generated inputs
