@@ -75,6 +75,10 @@ COMMANDS: dict[str, CommandSpec] = {
         "etscope.cli.serve", "Show reports in a browser; they follow their files."
     ),
     "lab": CommandSpec("etscope.cli.lab", "Benchmark models on devices; keep and show results."),
+    "collect": CommandSpec(
+        "etscope.cli.collect", "Take many dumps into a dataset for etscope sql."
+    ),
+    "sql": CommandSpec("etscope.cli.sql", "Ask a dataset of dumps in SQL."),
     "slim": CommandSpec("etscope.cli.slim", "Shrink an ETRecord to what attribution needs."),
     "completion": CommandSpec("etscope.cli.completion", "Print the shell completion script."),
 }

@@ -154,7 +154,7 @@ def _sources(
 ) -> tuple[list[Source], list[Bad]]:
     given = list(dumps)
     found, wrong = find_sources(name for name in given if not isinstance(name, Source))
-    bad = [bad_of(error.path or "", error) for error in wrong]
+    bad = [bad_of(name, error) for name, error in wrong]
     return found + [source for source in given if isinstance(source, Source)], bad
 
 

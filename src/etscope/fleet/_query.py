@@ -21,6 +21,7 @@ from etscope.fleet._dataset import Dataset
 from etscope.fleet._schema import DUMP_FIELDS, DUMPS, EVENT_FIELDS, EVENTS, PARTITIONS, Field
 from etscope.model.table import Column, Kind, Table
 from etscope.optional import require
+from etscope.views.values import types_of
 
 TIMEOUT = 300.0  # seconds
 _CONFIG = {
@@ -183,10 +184,9 @@ def _errors(duckdb: Any, folder: Path, timeout: float | None) -> Iterator[None]:
 
 # -- the answer
 
-_UNITS = {"ns": "ns", "us": "us", "ms": "ms", "s": "s"}
+_UNITS = frozenset({"ns", "us", "ms", "s"})
 # Whole numbers that are a number of things; others are identifiers, and are not grouped by commas.
 _COUNTS = {"count", "n", "number", "dumps", "runs", "events", "calls", "executions", "devices"}
-_WHOLE = ("INT", "HUGEINT")
 
 
 def _table(described: Any, rows: Sequence[Sequence[Any]], notes: tuple[str, ...]) -> Table:
@@ -196,32 +196,29 @@ def _table(described: Any, rows: Sequence[Sequence[Any]], notes: tuple[str, ...]
         while name in names:  # `select a, a` has two of a name
             name += "_"
         names.append(name)
-    columns = tuple(
-        _column(name, str(item[1])) for name, item in zip(names, described, strict=True)
-    )
-    values = {name: [_plain(row[position]) for row in rows] for position, name in enumerate(names)}
+    values = {name: [_plain(row[place]) for row in rows] for place, name in enumerate(names)}
+    columns = tuple(_column(name, types_of(values[name]) - {type(None)}) for name in names)
     return Table(columns=columns, values=values, notes=notes)
 
 
-def _column(name: str, type: str) -> Column:
+def _column(name: str, types: set[type]) -> Column:
+    """The column of that name for values of these types; of none, a text."""
     word = name.rstrip("_").rpartition("_")[2].lower()
     stem = name.rpartition("_")[0].replace("_", " ")
-    type = type.upper()
-    if type.endswith("]"):
+    if types == {list}:
         return Column(name, Kind.LIST)
-    whole = any(part in type for part in _WHOLE) and "INTERVAL" not in type
-    if whole or type.startswith(("DOUBLE", "FLOAT", "DECIMAL")):
+    if types == {bool}:
+        return Column(name, Kind.BOOL)
+    if types and types <= {int, float}:
         if word in _UNITS and stem:
             return Column(name, Kind.DURATION, word, title=stem)
         if word == "bytes":
             return Column(name, Kind.BYTES)
         if word == "share":
             return Column(name, Kind.SHARE)
-        if not whole:
+        if float in types:
             return Column(name, Kind.FLOAT)
         return Column(name, Kind.COUNT if word in _COUNTS or "(" in name else Kind.INT)
-    if type == "BOOLEAN":
-        return Column(name, Kind.BOOL)
     return Column(name, Kind.PATH if word in ("source", "module", "path") else Kind.TEXT)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from etscope.errors import FormatError, MissingFileError
+from etscope.errors import EtscopeError, FormatError, MissingFileError
 from etscope.optional import require
 
 _SUFFIXES = (".etdp", ".etdump")
@@ -34,8 +34,11 @@ class Source:
     sha256: str | None = None
 
 
-def find_sources(names: Iterable[str | os.PathLike[str]]) -> tuple[list[Source], list[FormatError]]:
-    """The dumps that `names` name, each once, sorted within a folder; and the names that are wrong.
+def find_sources(
+    names: Iterable[str | os.PathLike[str]],
+) -> tuple[list[Source], list[tuple[str, EtscopeError]]]:
+    """The dumps that `names` name, each once, sorted within a folder; and the names that are wrong,
+    each with what is wrong.
 
     A name is a file, a folder (all ETDumps below it, known by their first bytes; not a values.etdp
     beside the run.etdp of the same run: its times are those of a run that logged values), a glob
@@ -43,11 +46,11 @@ def find_sources(names: Iterable[str | os.PathLike[str]]) -> tuple[list[Source],
     below a remote folder dumps are known by the suffixes .etdp and .etdump).
     """
     found: dict[str, Source] = {}
-    wrong: list[FormatError] = []
+    wrong: list[tuple[str, EtscopeError]] = []
     for name in _listed(os.fspath(name) for name in names):
         named, error = _tried(name)
         found |= {source.url: source for source in named if source.url not in found}
-        wrong += [error] if error is not None else []
+        wrong += [(name, error)] if error is not None else []
     return list(found.values()), wrong
 
 
@@ -81,11 +84,11 @@ def _listed(names: Iterable[str]) -> Iterator[str]:
         yield from (line.strip() for line in lines if line.strip() and line[0] != "#")
 
 
-def _tried(name: str) -> tuple[list[Source], FormatError | None]:
+def _tried(name: str) -> tuple[list[Source], EtscopeError | None]:
     try:
         return list(_named(name)), None
     except (OSError, ValueError) as error:  # fsspec raises these, too
-        return [], _refusal(name, error)
+        return [], _refusal(error)
 
 
 def _named(name: str) -> Iterator[Source]:
@@ -160,9 +163,9 @@ def _age(info: Mapping[str, Any]) -> float | None:
     return None
 
 
-def _refusal(name: str, error: Exception) -> FormatError:
-    if isinstance(error, FormatError):
+def _refusal(error: Exception) -> EtscopeError:
+    if isinstance(error, EtscopeError):
         return error
     if isinstance(error, FileNotFoundError):
-        return FormatError("there is no such file", path=name)
-    return FormatError(f"cannot be listed: {error}", path=name)
+        return MissingFileError("there is no such file")
+    return FormatError(f"cannot be listed: {error}")
