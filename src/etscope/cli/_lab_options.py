@@ -12,9 +12,11 @@ import click
 
 if TYPE_CHECKING:
     from etscope.lab.client import Client
+    from etscope.lab.home import Home
     from etscope.lab.lab import Lab
 
 SERVER_VARIABLE = "ETSCOPE_LAB_SERVER"
+TOKEN_VARIABLE = "ETSCOPE_LAB_TOKEN"
 _WANTED_BY = "etscope lab"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -52,23 +54,36 @@ def need_lab_packages() -> None:
 
 
 @contextmanager
-def open_lab(server: str | None, token: str | None, home: Path | None) -> Iterator[Lab | Client]:
+def open_lab(
+    server: str | None, token: str | None, home: Path | None, *, direct: bool = False
+) -> Iterator[Lab | Client]:
     """The lab that the options mean: a server's, by `--server`, $ETSCOPE_LAB_SERVER or because one
-    runs for this home; else the home itself, in this process."""
+    runs for this home; else the home itself, in this process. direct: the home in any case, unless
+    there is a `server`."""
     need_lab_packages()
-    url = None if home is not None and server is None else server or os.environ.get(SERVER_VARIABLE)
+    url = server
+    if url is None and home is None and not direct:
+        url = os.environ.get(SERVER_VARIABLE)
     if url is None:
         from etscope.lab.home import Home
 
         here = Home.open(home)
-        url = here.server_url
+        url = None if direct else here.server_url
         if url is None:
             from etscope.lab.lab import Lab
 
             with Lab.open(here) as lab:
                 yield lab
             return
+        token = token or os.environ.get(TOKEN_VARIABLE) or _local_secret(here)
     from etscope.lab.client import Client
 
     with Client(url, token) as client:
         yield client
+
+
+def _local_secret(home: Home) -> str:
+    """Whoever may read and write the folder needs no token for the server that runs on it."""
+    from etscope.lab.server.settings import key_of, local_secret
+
+    return local_secret(key_of(home.folder))

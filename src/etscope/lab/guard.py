@@ -48,7 +48,7 @@ def _end_with_parent(fd: int) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    import psutil
+    import psutil  # type: ignore[import-untyped]  # of distributed
 
     try:
         return [child.pid for child in psutil.Process(pid).children(recursive=True)]

@@ -158,11 +158,11 @@ class Lab:
         """The configured devices, with what the database knows of them; then those that only the
         database knows."""
         seen = {device.config.name: device for device in self.database.devices()}
-        configured = [
-            seen.pop(config.name, None) or Device(config, dict(config.attributes), "offline")
+        configured = {
+            config.name: Device(config, dict(config.attributes), "offline", message="never seen")
             for config in self.home.config.devices
-        ]
-        return [*configured, *seen.values()]
+        }
+        return list({**configured, **seen}.values())
 
     def history(
         self, model: str | None = None, device: str | None = None, *, limit: int = 200
@@ -170,9 +170,9 @@ class Lab:
         return self.database.history(model, device, limit)
 
     def compare(self, first: str, second: str) -> Mapping[str, Any]:
-        from etscope.lab.compare import compare_jobs
+        from etscope.lab.compare import compare
 
-        return compare_jobs(self, first, second)
+        return compare(self, first, second)
 
     def _taken(self, ref: FileRef) -> FileRef:
         """A file by its content: taken into the store if it is named by path."""
