@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Path, Query, Request
 
+from etscope.lab.server.errors import Refused
 from etscope.lab.server.security import Principal, needs
 
 if TYPE_CHECKING:
@@ -36,3 +37,10 @@ def lab_of(request: Request) -> Lab:
 def settings_of(request: Request) -> Settings:
     settings: Settings = request.app.state.settings
     return settings
+
+
+def json_only(request: Request) -> None:
+    """Refuse bodies that do not say that they are JSON: those a form of another site could send."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/json":
+        raise Refused(415, "the body is sent as application/json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -17,8 +18,11 @@ _Id = Annotated[str, Query(pattern=ID, max_length=64, description="Of a job.")]
 
 
 @router.get("/devices", response_model=list[Device], responses=answers())
-def list_devices(request: Request, _: Reader) -> list[Device]:
-    return list(lab_of(request).devices())
+def list_devices(request: Request, who: Reader) -> list[Device]:
+    """The devices and their state. Options of their drivers (addresses, users, keys) are only for
+    the scope "admin"."""
+    found = list(lab_of(request).devices())
+    return found if who.may("admin") else [_without_options(device) for device in found]
 
 
 @router.get("/history", response_model=list[Series], responses=answers(422))
@@ -37,3 +41,7 @@ def get_history(
 def compare_jobs(request: Request, _: Reader, first: _Id, second: _Id) -> dict[str, Any]:
     """Two done jobs: the verdict on their times, and what differs."""
     return dict(lab_of(request).compare(first, second))
+
+
+def _without_options(device: Device) -> Device:
+    return replace(device, config=replace(device.config, options={}))

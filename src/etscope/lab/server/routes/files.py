@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Path, Query, Request
@@ -28,7 +28,7 @@ router = APIRouter(tags=["files"])
 # The name that people see. It never becomes a path.
 _NAME = r"^[^/\\\x00-\x1f\x7f]+$"
 _artifact = TypeAdapter(Artifact)
-_BYTES = {
+_BYTES: dict[int | str, Any] = {
     200: {
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         "headers": {"ETag": {"description": "The SHA-256.", "schema": {"type": "string"}}},

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import AwareDatetime, TypeAdapter
 
@@ -19,16 +19,20 @@ from etscope.lab.server.routes._common import (
     Reader,
     Submitter,
     Text,
+    json_only,
     lab_of,
     settings_of,
 )
-from etscope.lab.spec import SHA256, JobSpec
+from etscope.lab.server.submitted import SubmittedSpec
+from etscope.lab.spec import SHA256
 from etscope.lab.states import State
 
 router = APIRouter(tags=["jobs"])
 
-_LOG = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-_EVENTS = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+_LOG: dict[int | str, Any] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+_EVENTS: dict[int | str, Any] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
 _job = TypeAdapter(Job)
 _Label = Annotated[str, Query(pattern=r"^[^\x00-\x1f\x7f=]+=[^\x00-\x1f\x7f]*$", max_length=701)]
 
@@ -37,6 +41,7 @@ _Label = Annotated[str, Query(pattern=r"^[^\x00-\x1f\x7f=]+=[^\x00-\x1f\x7f]*$",
     "/jobs",
     status_code=201,
     response_model=Job,
+    dependencies=[Depends(json_only)],
     responses={
         **answers(404, 413, 415, 422),
         200: {"model": Job, "description": "A job of the same content, which was there already."},
@@ -44,7 +49,7 @@ _Label = Annotated[str, Query(pattern=r"^[^\x00-\x1f\x7f=]+=[^\x00-\x1f\x7f]*$",
 )
 def submit_job(
     request: Request,
-    spec: JobSpec,
+    wish: SubmittedSpec,
     who: Submitter,
     again: Annotated[
         bool, Query(description="Even if there is a job of the same content.")
@@ -54,15 +59,8 @@ def submit_job(
     ] = "",
 ) -> Response:
     """Queue a job. Its files are named by content, and are in the lab already (`PUT /files`)."""
-    for field, ref in spec.files.items():
-        if ref.path is not None:
-            raise Refused(
-                422,
-                f"{field}: a path means nothing to the lab",
-                hint="PUT /api/v1/files/{sha256}, then name the file by its sha256",
-            )
-    name = submitter if who.by == "loopback" else who.name
-    job, new = lab_of(request).submit_new(spec, again=again, submitter=name)
+    name = who.name or submitter
+    job, new = lab_of(request).submit_new(wish.spec(), again=again, submitter=name)
     body = _job.dump_python(job, mode="json")
     return JSONResponse(body, 201 if new else 200, {"Location": f"/api/v1/jobs/{job.id}"})
 

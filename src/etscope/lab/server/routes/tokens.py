@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from etscope.lab.server.errors import answers
-from etscope.lab.server.routes._common import Admin, lab_of
+from etscope.errors import UsageError
+from etscope.lab.server.errors import Refused, answers
+from etscope.lab.server.routes._common import Admin, json_only, lab_of
 
 router = APIRouter(tags=["tokens"])
 
@@ -60,11 +61,15 @@ def list_tokens(request: Request, _: Admin) -> list[TokenBody]:
     "/tokens",
     status_code=201,
     response_model=NewToken,
-    responses=answers(413, 415, 422),
+    dependencies=[Depends(json_only)],
+    responses=answers(409, 413, 415, 422),
 )
 def add_token(request: Request, _: Admin, wish: TokenWish) -> NewToken:
     database = lab_of(request).database
-    secret = database.add_token(wish.name, wish.scopes, wish.expires_at)
+    try:
+        secret = database.add_token(wish.name, wish.scopes, wish.expires_at)
+    except UsageError as error:
+        raise Refused(409, error.message, hint=error.hint) from error
     return NewToken(name=wish.name, secret=secret)
 
 

@@ -1,0 +1,411 @@
+"""The lab of a server, by HTTP: the same calls as on `etscope.lab.Lab`.
+
+with Client("https://lab.example.org", token) as lab:
+    job = lab.submit(JobSpec(model="model.etrecord", device="arch=aarch64"))
+    lab.fetch(lab.wait(job.id).id, Path("result"))
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from etscope import errors
+from etscope.errors import EtscopeError, FormatError, LabError, MissingDataError, UsageError
+from etscope.lab._transfers import Progress, checked, pieces_of, quiet, save, sha256_of
+from etscope.lab.api import Filter, Page, Series
+from etscope.lab.records import Artifact, Device, Job, JobEvent
+from etscope.lab.spec import FileRef, JobSpec, base_name
+
+TOKEN_VARIABLE = "ETSCOPE_LAB_TOKEN"
+_API = "/api/v1"
+_ATTEMPTS = 5
+_FIRST_REST = 0.1  # seconds; doubled each time
+_PATIENCE = 60.0  # seconds that `wait` lets a server be away: it may be restarting
+_T = TypeVar("_T")
+
+_ERRORS: dict[str, type[EtscopeError]] = {
+    kind.slug: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, EtscopeError)
+}
+_job, _page = TypeAdapter(Job), TypeAdapter(Page)
+_events, _event = TypeAdapter(list[JobEvent]), TypeAdapter(JobEvent)
+_devices, _history = TypeAdapter(list[Device]), TypeAdapter(list[Series])
+_artifact, _mapping = TypeAdapter(Artifact), TypeAdapter(dict[str, Any])
+
+
+class TokenInfo(BaseModel):
+    """A token of a lab, without its secret."""
+
+    name: str
+    scopes: list[str]
+    created_at: datetime
+    expires_at: datetime | None = None
+
+
+_tokens = TypeAdapter(list[TokenInfo])
+
+
+class Client:
+    """A `LabApi` of the server at `url`. Usable from several threads.
+
+    token: default, $ETSCOPE_LAB_TOKEN. progress: called with what is done ("sending model.pte"),
+    the bytes so far and all bytes. Errors that the server answers are raised as they would be by a
+    `Lab` there; `LabError` when nothing answers, when the token is refused, and when what answers
+    is no lab. What can be asked twice is asked again after a lost connection.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 30.0,
+        progress: Progress = quiet,
+    ) -> None:
+        self.url = url.rstrip("/")
+        try:
+            parts = httpx.URL(self.url)
+        except httpx.InvalidURL as error:
+            raise UsageError(f"{url!r} is no address: {error}") from error
+        if parts.scheme not in ("http", "https") or not parts.host:
+            raise UsageError(f"{url!r} is no address", hint="like http://127.0.0.1:8000")
+        secret = token or os.environ.get(TOKEN_VARIABLE) or None
+        self._progress = progress
+        self._http = httpx.Client(
+            base_url=self.url + _API,
+            headers={} if secret is None else {"Authorization": f"Bearer {_sendable(secret)}"},
+            timeout=timeout,
+            # A proxy of the environment does not lead to this machine.
+            trust_env=parts.host not in ("localhost", "127.0.0.1", "::1"),
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    # -- LabApi
+
+    def submit(self, spec: JobSpec, *, again: bool = False, submitter: str = "") -> Job:
+        """Queue a job; files by path are sent first, those that the lab has not. submitter: counts
+        where no token says who it is."""
+        return self.submit_new(spec, again=again, submitter=submitter)[0]
+
+    def submit_new(
+        self, spec: JobSpec, *, again: bool = False, submitter: str = ""
+    ) -> tuple[Job, bool]:
+        """`submit`, and whether the job is a new one."""
+        files = {field: self._stored(ref) for field, ref in spec.files.items()}
+        known = spec.model_copy(update=files)
+        answer = self._send(
+            "POST",
+            "/jobs",
+            idempotent=not again,
+            json=known.model_dump(mode="json"),
+            params={"again": again, "submitter": submitter},
+        )
+        return _read(_job, answer), answer.status_code == 201
+
+    def job(self, job_id: str) -> Job:
+        return _read(_job, self._send("GET", f"/jobs/{_part(job_id)}"))
+
+    def jobs(
+        self, wanted: Filter | None = None, *, limit: int = 50, cursor: str | None = None
+    ) -> Page:
+        wanted = wanted or Filter()
+        params: dict[str, Any] = {
+            "state": [str(state) for state in wanted.states],
+            "device": wanted.device,
+            "kind": wanted.kind,
+            "model": wanted.model_sha256,
+            "text": wanted.text,
+            "label": [f"{key}={value}" for key, value in (wanted.labels or {}).items()],
+            "since": None if wanted.since is None else wanted.since.isoformat(),
+            "limit": limit,
+            "cursor": cursor,
+        }
+        return _read(_page, self._send("GET", "/jobs", params=_given(params)))
+
+    def events(self, job_id: str) -> Sequence[JobEvent]:
+        return _read(_events, self._send("GET", f"/jobs/{_part(job_id)}/events"))
+
+    def log(self, job_id: str) -> str:
+        return self._send("GET", f"/jobs/{_part(job_id)}/log").content.decode("utf-8", "replace")
+
+    def follow(self, job_id: str) -> Iterator[str]:
+        """A job's log as it grows, until the job ends."""
+        from codecs import getincrementaldecoder
+
+        decoder, offset = getincrementaldecoder("utf-8")("replace"), 0
+        while True:
+            ended = self.job(job_id).state.is_final  # before its log: then that is whole
+            params = {"follow": not ended, "offset": offset}
+            with self._stream(f"/jobs/{_part(job_id)}/log", params=params) as answer:
+                for piece in answer.iter_bytes():
+                    offset += len(piece)
+                    yield decoder.decode(piece)
+            if ended:
+                return
+
+    def cancel(self, job_id: str) -> Job:
+        return _read(_job, self._send("POST", f"/jobs/{_part(job_id)}/cancel", idempotent=False))
+
+    def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        """The job when it has ended. A server that is away for a while, as one that is started
+        anew, is waited for."""
+        end = None if timeout is None else time.monotonic() + timeout
+        answered = time.monotonic()
+        while True:
+            try:
+                job = self.job(job_id)
+                if job.state.is_final:
+                    return job
+                answered = time.monotonic()
+                self._until_final(job.id, end)
+            except (LabError, httpx.TransportError) as error:
+                if isinstance(error, _Refusal) or time.monotonic() - answered > _PATIENCE:
+                    raise
+                time.sleep(_FIRST_REST)
+            if end is not None and time.monotonic() >= end:
+                if (job := self.job(job_id)).state.is_final:
+                    return job
+                raise TimeoutError(f"job {job.id} is {job.state} after {timeout:g} s")
+
+    def read(self, job_id: str, artifact: str) -> Iterator[bytes]:
+        """A file of a job, in pieces. `FormatError` after the last one if they are not its
+        content."""
+        found = self._artifact(self.job(job_id), artifact)
+        path = f"/jobs/{_part(job_id)}/files/{_part(artifact)}"
+        with self._stream(path) as answer:
+            yield from checked(answer.iter_bytes(), found, self._progress)
+
+    def fetch(self, job_id: str, folder: Path, names: Sequence[str] = ()) -> list[Path]:
+        job = self.job(job_id)
+        found = [self._artifact(job, name) for name in names or sorted(job.artifacts)]
+        for artifact in found:
+            if artifact.name != Path(artifact.name).name or artifact.name in (".", ".."):
+                raise FormatError(f"{artifact.name!r} is no name of a file in a folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        return [self._fetched(job.id, artifact, folder) for artifact in found]
+
+    def devices(self) -> Sequence[Device]:
+        return _read(_devices, self._send("GET", "/devices"))
+
+    def history(
+        self, model: str | None = None, device: str | None = None, *, limit: int = 200
+    ) -> Sequence[Series]:
+        params = _given({"model": model, "device": device, "limit": limit})
+        return _read(_history, self._send("GET", "/history", params=params))
+
+    def compare(self, first: str, second: str) -> Mapping[str, Any]:
+        params = {"first": first, "second": second}
+        return _read(_mapping, self._send("GET", "/compare", params=params))
+
+    # -- what only a server has
+
+    def health(self) -> Mapping[str, Any]:
+        """{status, version, tokens, max_upload_bytes}"""
+        return _read(_mapping, self._send("GET", "/health"))
+
+    def tokens(self) -> Sequence[TokenInfo]:
+        return _read(_tokens, self._send("GET", "/tokens"))
+
+    def add_token(
+        self, name: str, scopes: Sequence[str], expires_at: datetime | None = None
+    ) -> str:
+        """Make a token; its secret, which nothing shows again."""
+        wish = {
+            "name": name,
+            "scopes": list(scopes),
+            "expires_at": None if expires_at is None else expires_at.isoformat(),
+        }
+        answer = self._send("POST", "/tokens", idempotent=False, json=wish)
+        return str(_read(_mapping, answer)["secret"])
+
+    def revoke(self, name: str) -> None:
+        self._send("DELETE", f"/tokens/{_part(name)}")
+
+    # -- files
+
+    def _stored(self, ref: FileRef) -> FileRef:
+        """A file by its content, which the lab has after this."""
+        if ref.path is None:
+            return ref
+        path = Path(ref.path).expanduser()
+        if not path.is_file():
+            raise errors.MissingFileError(f"file not found: {ref.path}")
+        sha256 = sha256_of(path, self._progress)
+        name = ref.name or base_name(path.name)
+        if not self._has(sha256):
+            self._upload(path, sha256, name)
+        return FileRef(sha256=sha256, name=name)
+
+    def _has(self, sha256: str) -> bool:
+        try:
+            self._send("GET", f"/files/{sha256}")
+        except MissingDataError:
+            return False
+        return True
+
+    def _upload(self, path: Path, sha256: str, name: str) -> None:
+        size, limit = path.stat().st_size, self.health().get("max_upload_bytes")
+        if isinstance(limit, int) and size > limit:  # it would say so, but hardly be heard
+            raise UsageError(f"{path} has {size:,} bytes; the lab takes {limit:,} at most")
+        kept = self._send(
+            "PUT",
+            f"/files/{sha256}",
+            params={"name": name or "file"},
+            headers={"Content-Type": "application/octet-stream", "Content-Length": str(size)},
+            content=lambda: pieces_of(path, self._progress),
+            timeout=httpx.Timeout(60.0, read=600.0),
+        )
+        if _read(_artifact, kept).sha256 != sha256:
+            raise LabError(f"{path}: the lab keeps something else than was sent")
+
+    def _fetched(self, job_id: str, artifact: Artifact, folder: Path) -> Path:
+        path = folder / artifact.name
+
+        def once() -> None:
+            save(path, self.read(job_id, artifact.name))
+
+        self._again(once, idempotent=True)
+        return path
+
+    @staticmethod
+    def _artifact(job: Job, name: str) -> Artifact:
+        if name not in job.artifacts:
+            held = ", ".join(sorted(job.artifacts)) or "no files"
+            raise MissingDataError(f"job {job.id} has no {name!r}", hint=f"it has {held}")
+        return job.artifacts[name]
+
+    # -- HTTP
+
+    def _until_final(self, job_id: str, end: float | None) -> None:
+        """Wait while the server streams events of a job; until it ends, or the stream does."""
+        with self._stream(f"/jobs/{_part(job_id)}/events/stream") as answer:
+            for line in answer.iter_lines():
+                if line.startswith("data: ") and _event_of(line).state.is_final:
+                    return
+                if end is not None and time.monotonic() >= end:
+                    return
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        idempotent: bool = True,
+        content: Any = None,
+        **options: Any,
+    ) -> httpx.Response:
+        """An answer with a status below 400. content: a function that begins the body anew."""
+
+        def once() -> httpx.Response:
+            body = content() if content is not None else None
+            return _good(self._http.request(method, path, content=body, **options))
+
+        return self._again(once, idempotent=idempotent)
+
+    @contextmanager
+    def _stream(self, path: str, **options: Any) -> Iterator[httpx.Response]:
+        try:
+            with self._http.stream("GET", path, **options) as answer:
+                if answer.is_error:
+                    answer.read()
+                yield _good(answer)
+        except httpx.ConnectError as error:
+            raise self._away(error) from error
+
+    def _again(self, once: Callable[[], _T], *, idempotent: bool) -> _T:
+        """What `once` returns, after some attempts where connections were lost."""
+        attempt = 0
+        while True:
+            try:
+                return once()
+            except httpx.TransportError as error:
+                attempt += 1
+                # Without a connection nothing was asked.
+                safe = idempotent or isinstance(error, httpx.ConnectError)
+                if not safe or attempt == _ATTEMPTS:
+                    raise self._away(error) from error
+            time.sleep(_FIRST_REST * 2**attempt)
+
+    def _away(self, error: httpx.TransportError) -> LabError:
+        if isinstance(error, httpx.ConnectError):
+            return LabError(
+                f"no lab answers at {self.url} ({error})", hint="etscope lab serve starts one"
+            )
+        what = str(error) or type(error).__name__
+        return LabError(f"the connection to {self.url} was lost: {what}")
+
+
+class _Refusal(LabError):
+    """A `LabError` that the server itself answered: it is there."""
+
+
+def _good(answer: httpx.Response) -> httpx.Response:
+    """`answer`, unless it is an error: that is raised as what it is on the server."""
+    if answer.is_success:
+        return answer
+    try:
+        said = answer.json()
+        message, slug, hint = str(said["error"]), said["slug"], said.get("hint")
+    except (ValueError, TypeError, KeyError) as error:
+        raise _no_lab(answer, f"{answer.status_code} {answer.reason_phrase}") from error
+    kind = _ERRORS.get(slug, LabError)
+    raise (_Refusal if kind is LabError else kind)(message, hint=hint)
+
+
+def _read(adapter: TypeAdapter[_T], answer: httpx.Response) -> _T:
+    try:
+        return adapter.validate_json(answer.content)
+    except ValidationError as error:
+        raise _no_lab(answer, "an answer of another form") from error
+
+
+def _no_lab(answer: httpx.Response, what: str) -> LabError:
+    return _Refusal(
+        f"what answers at {answer.url.copy_with(path='/', query=None)} is not a lab of this "
+        f"version of etscope: {what}",
+        hint="is the address right, and the same etscope on both sides?",
+    )
+
+
+def _event_of(line: str) -> JobEvent:
+    try:
+        return _event.validate_json(line.removeprefix("data: "))
+    except ValidationError as error:
+        raise LabError("the lab's events are of another version of etscope") from error
+
+
+def _given(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in params.items() if value is not None}
+
+
+def _part(text: str) -> str:
+    """A part of a path: nothing in it leads elsewhere."""
+    from urllib.parse import quote
+
+    if text in ("", ".", ".."):
+        raise UsageError(f"{text!r} is no name")
+    return quote(text, safe="")
+
+
+def _sendable(secret: str) -> str:
+    if not secret.isascii() or not secret.isprintable() or " " in secret:
+        raise UsageError("a token has no blanks and no letters beyond ASCII")
+    return secret
