@@ -1,18 +1,21 @@
-"""The folder of a lab: its configuration, and by default its database and its store."""
+"""The lab's folder on this machine: its configuration, and by default its database and store."""
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -20,214 +23,282 @@ from pydantic import (
     model_validator,
 )
 
-from etscope.errors import FormatError, LabError, UsageError
-from etscope.formats.replacing import replacing
+from etscope.errors import LabError, UsageError
 from etscope.lab.records import DeviceConfig
 
-VARIABLE = "ETSCOPE_LAB"
+ENVIRONMENT = "ETSCOPE_LAB"
 CONFIG = "lab.yaml"
 _SERVER = "server.json"
-_NAME = r"^[0-9A-Za-z][0-9A-Za-z._-]*$"
+_DEFAULT = "~/.etscope/lab"
 
-_TEMPLATE = """\
-# A lab of etscope. Everything here has a default; docs: benchmarking-on-devices.
+_Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:-]*$", max_length=200)]
 
-# SQLite in this folder. For a team: postgresql://user@host/name
-# database: sqlite:///lab.sqlite
 
-# A folder, or any fsspec URL that all workers reach: s3://bucket/lab
-# store: store
+def _text(value: Any) -> Any:
+    """`cores: 8` is meant as text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
 
-# A Dask cluster whose workers offer the devices (etscope lab worker); default: workers here.
-# scheduler: tcp://scheduler:8786
 
-devices:
-  - name: host
-    driver: host
-#  - name: board-1
-#    driver: ssh
-#    options: {host: 192.168.1.20, user: pi}
-#    attributes: {room: lab-2}
+def _not_empty(value: str) -> str:
+    if not value.strip():
+        raise ValueError("is empty: leave the key out for the default")
+    return value
 
-# server:
-#   host: 127.0.0.1
-#   port: 8642
-"""
+
+_Attribute = Annotated[str, BeforeValidator(_text)]
+_Place = Annotated[str, AfterValidator(_not_empty)]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class DeviceEntry(_Strict):
-    """A device; see `etscope.lab.records.DeviceConfig`."""
-
-    name: Annotated[str, StringConstraints(pattern=_NAME, max_length=100)]
-    driver: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+class _DeviceEntry(_Strict):
+    name: _Name
+    driver: _Place
     options: Mapping[str, Any] = Field(default_factory=dict)
-    attributes: Mapping[str, str] = Field(default_factory=dict)
+    attributes: Mapping[str, _Attribute] = Field(default_factory=dict)
+
+    def config(self) -> DeviceConfig:
+        return DeviceConfig(self.name, self.driver, dict(self.options), dict(self.attributes))
 
 
-class ServerEntry(_Strict):
-    """Where `etscope lab serve` listens, and who may come."""
+class ServerConfig(_Strict):
+    """What `etscope lab serve` does unless its options say otherwise.
 
-    host: str = "127.0.0.1"
-    port: int = Field(8642, ge=0, le=65535)
-    hosts: tuple[str, ...] = Field((), description="Names that a proxy in front is reached by.")
+    hosts: further names that it is reached by, those of a proxy in front. trusted_proxies:
+    addresses whose X-Forwarded-For and X-Forwarded-Proto are believed. require_tokens: even on the
+    loopback.
+    """
+
+    host: _Place = "127.0.0.1"
+    port: int = Field(8585, ge=0, le=65535)
+    hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     require_tokens: bool = False
     max_upload_bytes: int = Field(4 << 30, ge=1)
 
 
-def _host_only() -> tuple[DeviceEntry, ...]:
-    return (DeviceEntry(name="host", driver="host"),)
+class _Entries(_Strict):
+    """lab.yaml as it is written."""
 
-
-class LabFile(_Strict):
-    """What lab.yaml may say."""
-
-    database: str | None = None
-    store: str | None = None
-    scheduler: str | None = None
-    devices: tuple[DeviceEntry, ...] = Field(default_factory=_host_only)
-    server: ServerEntry = Field(default_factory=lambda: ServerEntry())
+    database: _Place | None = None
+    store: _Place | None = None
+    scheduler: _Place | None = None
+    devices: tuple[_DeviceEntry, ...] = (_DeviceEntry(name="host", driver="host"),)
+    server: ServerConfig = ServerConfig()
 
     @model_validator(mode="after")
-    def _one_device_a_name(self) -> LabFile:
+    def _unique(self) -> _Entries:
         names = [device.name for device in self.devices]
-        double = sorted({name for name in names if names.count(name) > 1})
-        if double:
-            raise ValueError(f"several devices are named {', '.join(double)}")
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"devices: two are named {twice[0]!r}")
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class LabConfig:
-    """The configuration, defaults filled in. database, store: URLs; scheduler: None for workers on
-    this machine."""
+    """What lab.yaml says. database, store: URLs; None: in the lab's folder. scheduler: address of a
+    Dask scheduler; None: workers of this process's own."""
 
-    database: str
-    store: str
-    scheduler: str | None
-    devices: tuple[DeviceConfig, ...]
-    server: ServerEntry
+    database: str | None = None
+    store: str | None = None
+    scheduler: str | None = None
+    devices: tuple[DeviceConfig, ...] = (DeviceConfig("host", "host"),)
+    server: ServerConfig = ServerConfig()
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The folder of a lab."""
+    """A lab's folder, and what its lab.yaml says."""
 
     folder: Path
     config: LabConfig
 
     @classmethod
     def open(cls, path: str | os.PathLike[str] | None = None) -> Home:
-        """The lab's folder: `path`, else $ETSCOPE_LAB, else ~/.etscope/lab. It is made when there
-        is none.
+        """The lab of a folder: `path`, else $ETSCOPE_LAB, else ~/.etscope/lab. It is made, for its
+        owner only, when it is not there; without a lab.yaml everything is as by default.
 
-        Raises `FormatError` for a configuration that cannot be read or says what it may not, and
-        `LabError` when the folder cannot be made.
+        Raises `UsageError` that names each key of lab.yaml at fault, `LabError` for a folder that
+        cannot be made or read.
         """
-        given = path or os.environ.get(VARIABLE) or Path.home() / ".etscope" / "lab"
-        folder = Path(given).expanduser().absolute()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LabError(
-                f"{folder}: a lab cannot be kept here ({error.strerror})",
-                hint=f"name another folder: --home, or ${VARIABLE}",
-            ) from error
-        return cls(folder, _filled(_read(folder / CONFIG), folder))
+        folder = _folder(path)
+        return cls(folder, _read(folder / CONFIG))
 
     @classmethod
     def init(cls, path: str | os.PathLike[str] | None = None) -> Home:
-        """As `open`, and write a lab.yaml with comments when there is none."""
-        home = cls.open(path)
-        if not (home.folder / CONFIG).exists():
-            with replacing(home.folder / CONFIG) as out:
-                out.write(_TEMPLATE.encode())
-        return home
+        """`open` after writing a lab.yaml that explains itself. Raises `UsageError` when there is
+        one already."""
+        file = _folder(path) / CONFIG
+        try:
+            with file.open("x") as target:
+                target.write(EXAMPLE)
+        except FileExistsError as error:
+            raise UsageError(f"{file} is there already", hint="edit it") from error
+        except OSError as error:
+            raise LabError(f"{file} cannot be written: {error.strerror or error}") from error
+        return cls.open(path)
 
     @property
     def database_url(self) -> str:
-        return self.config.database
+        return self.config.database or f"sqlite:///{self.folder / 'lab.db'}"
 
     @property
     def store_url(self) -> str:
-        return self.config.store
+        return self.config.store or str(self.folder / "store")
 
     @property
     def server_url(self) -> str | None:
-        """The address of the `etscope lab serve` that runs on this folder; None without."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            said = json.loads((self.folder / _SERVER).read_text())
-            os.kill(int(said["pid"]), 0)  # raises unless there is such a process
-            return str(said["url"])
-        return None
+        """Where the `etscope lab serve` of this folder answers; None when none runs."""
+        try:
+            with (self.folder / _SERVER).open() as file:
+                if _locked(file.fileno(), fcntl.LOCK_SH):
+                    return None  # it is gone, however it ended
+                url = json.load(file)["url"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return url if isinstance(url, str) else None
 
-    def set_server(self, url: str) -> None:
-        """This process serves the lab, at this address."""
-        with replacing(self.folder / _SERVER) as out:
-            out.write(json.dumps({"url": url, "pid": os.getpid()}).encode())
+    @contextmanager
+    def announce(self, url: str) -> Iterator[bool]:
+        """Let `server_url` be this for as long as the block and this process last. False when
+        another server of this folder has done that: then it stays the one."""
+        try:
+            file = (self.folder / _SERVER).open("a+")
+        except OSError as error:
+            raise LabError(f"{self.folder} cannot be written: {error.strerror}") from error
+        with file:
+            first = _locked(file.fileno(), fcntl.LOCK_EX)
+            if first:
+                file.truncate(0)
+                file.write(json.dumps({"url": url, "pid": os.getpid()}) + "\n")
+                file.flush()
+            try:
+                yield first
+            finally:
+                if first:
+                    file.truncate(0)
 
-    def clear_server(self) -> None:
-        """This process serves it no more."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            if json.loads((self.folder / _SERVER).read_text())["pid"] == os.getpid():
-                (self.folder / _SERVER).unlink()
 
-
-def _read(path: Path) -> LabFile:
+def _locked(handle: int, kind: int) -> bool:
+    """Whether a lock was free; it is then ours until the file is closed."""
     try:
-        text = path.read_text()
-    except FileNotFoundError:
-        return LabFile()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"cannot be read ({error})", path=str(path)) from error
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _folder(path: str | os.PathLike[str] | None) -> Path:
+    given = path if path is not None else os.environ.get(ENVIRONMENT) or _DEFAULT
+    folder = Path(given).expanduser().absolute()
     try:
-        said = yaml.safe_load(text)
-        return LabFile.model_validate({} if said is None else said)
-    except yaml.YAMLError as error:
-        raise FormatError(f"not YAML: {' '.join(str(error).split())}", path=str(path)) from error
-    except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(map(str, fault['loc'])) or 'the file'}: {fault['msg']}"
-            for fault in error.errors(include_url=False, include_input=False)
-        )
-        raise FormatError(
-            f"not a configuration of a lab: {faults}",
-            path=str(path),
-            hint="docs: benchmarking-on-devices says what may stand here",
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabError(
+            f"the lab's folder {folder} cannot be made: {error.strerror or error}",
+            hint=f"${ENVIRONMENT} names another one",
         ) from error
+    return folder
 
 
-def _filled(said: LabFile, folder: Path) -> LabConfig:
+def _read(path: Path) -> LabConfig:
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return LabConfig()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LabError(f"{path} cannot be read: {error}") from error
+    return _config(_parsed(text, path), path)
+
+
+def _parsed(text: str, path: Path) -> Mapping[str, Any]:
+    try:
+        plain = yaml.load(text, Loader=_loader())
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path} is not YAML: {error}") from error
+    if plain is None:
+        return {}
+    if not isinstance(plain, dict):
+        raise UsageError(f"{path} is a {type(plain).__name__}, not keys with values")
+    return plain
+
+
+def _config(plain: Mapping[str, Any], path: Path) -> LabConfig:
+    try:
+        entries = _Entries.model_validate(plain)
+    except ValidationError as error:
+        faults = [
+            ": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"])))
+            for fault in error.errors(include_url=False, include_input=False)
+        ]
+        raise UsageError(
+            f"{path}: " + "; ".join(faults), hint="etscope's documentation lists its keys"
+        ) from error
     return LabConfig(
-        database=_database(said.database, folder),
-        store=_store(said.store, folder),
-        scheduler=said.scheduler,
-        devices=tuple(
-            DeviceConfig(one.name, one.driver, dict(one.options), dict(one.attributes))
-            for one in said.devices
-        ),
-        server=said.server,
+        database=entries.database,
+        store=entries.store,
+        scheduler=entries.scheduler,
+        devices=tuple(entry.config() for entry in entries.devices),
+        server=entries.server,
     )
 
 
-def _database(said: str | None, folder: Path) -> str:
-    """SQLite's relative paths are taken from the lab's folder, not from where one happens to be."""
-    url = said or "sqlite:///lab.sqlite"
-    scheme, sign, path = url.partition(":///")
-    if scheme.partition("+")[0] == "sqlite" and sign and path and not path.startswith("/"):
-        return f"{scheme}:///{folder / path}"
-    if "://" not in url:
-        raise UsageError(
-            f"{folder / CONFIG}: database: {url!r} is no URL",
-            hint="sqlite:///lab.sqlite, or postgresql://user@host/name",
-        )
-    return url
+def _loader() -> Any:
+    """YAML's safe loader, which takes the last of equal keys: here they are an error."""
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen: set[Any] = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} is here twice", key.start_mark
+                    )
+                seen.add(key.value)
+            return super().construct_mapping(node, deep=deep)
+
+    return Loader
 
 
-def _store(said: str | None, folder: Path) -> str:
-    url = said or "store"
-    return url if "://" in url else str(folder / Path(url).expanduser())
+EXAMPLE = """\
+# A lab of etscope. Every key may be left out; what is commented out here is the default.
+
+# Jobs and results: a file for one machine, PostgreSQL for a team
+# (postgresql://user@host/database; the password in ~/.pgpass or $PGPASSWORD).
+# database: sqlite:///lab.db in this folder
+
+# What jobs read and write: a folder, or a URL that fsspec knows (s3://bucket/lab, …). Workers on
+# other machines must reach it by the same name.
+# store: the folder store/ in this folder
+
+# Address of a Dask scheduler whose workers have the devices (`etscope lab worker`); by default
+# the server has workers of its own.
+# scheduler: tcp://10.0.0.1:8786
+
+# Devices. name: unique. driver: host, ssh, adb, or one of another package ("package.module:Class").
+# attributes: what jobs can select by, beside what the driver finds out itself.
+devices:
+  - name: host
+    driver: host
+#   - name: board-1
+#     driver: ssh
+#     options: {host: board-1.local}
+#     attributes: {soc: rk3588, room: "2"}
+#   - name: phone-1
+#     driver: adb
+#     options: {serial: 1A2B3C4D}
+
+# `etscope lab serve`. Tokens are needed off the loopback, and once there is one.
+# server:
+#   host: 127.0.0.1
+#   port: 8585
+#   hosts: []             # further names it is reached by: those of a proxy in front
+#   trusted_proxies: []   # addresses whose X-Forwarded-* headers are believed
+#   require_tokens: false
+#   max_upload_bytes: 4294967296
+"""
