@@ -99,7 +99,7 @@ class Judgement:
 def read_conditions(driver: Driver) -> Conditions:
     """The conditions of a device now. Raises `DeviceLost`."""
     found = conditions_of(driver.read(_PATHS), time.time())
-    if found.battery_percent is None and driver.read(["/system/build.prop", "/system/bin/dumpsys"]):
+    if found.battery_percent is None and driver.attributes().get("os") == "android":
         return _with_dumpsys(found, driver)
     return found
 

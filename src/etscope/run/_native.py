@@ -40,7 +40,7 @@ def command(
     place = folder if seen is None else seen
     _write_inputs(job, folder)
     (folder / FLAGS).write_text("".join(f"{word}\n" for word in _flags(job, place)))
-    return [*map(os.fspath, runner), f"@{place / FLAGS}"]
+    return [*(os.fspath(word) for word in runner), f"@{place / FLAGS}"]
 
 
 def conclude(code: int, log: str) -> None:

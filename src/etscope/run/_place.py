@@ -105,13 +105,15 @@ class Elsewhere:
 
     def execute(self, job: Job, folder: Path, runner: str, timeout: float | None) -> None:
         begin = self.runners[runner]()
-        sent = self._sent(job)
+        names = _names(job)
+        sent = _sent(job, names)
         if runner == NATIVE:
             line = native.command(begin, sent, folder, PurePosixPath())
         else:
             python.write_job(sent, folder)
             line = python.command(begin, ".")
-        self._push({path: path.name for path in folder.iterdir() if path.is_file()})
+        told = {path: path.name for path in folder.iterdir() if path.is_file()}
+        self._push({**names, **told})
         log = self._call(["sh", "-c", _CLEARED, "sh", *line], timeout)
         (folder / LOG).write_text(log.log)
         self._pull(folder)
@@ -136,21 +138,6 @@ class Elsewhere:
             names = dict.fromkeys(_OUTPUT.findall(result.read_text(errors="replace")))
             self.carrier.pull(list(names), folder)
 
-    def _sent(self, job: Job) -> Job:
-        """The job as it is there: its files pushed, and called by their names there. These are of
-        their content, so a program goes there once for all runs."""
-        files = [job.program, *(() if job.data is None else (job.data,)), *job.libraries]
-        names = {path: _content_name(path) for path in files}
-        # A library without a folder in its name would be looked for in those of the system.
-        names.update({path: f"lib/{names[path]}" for path in job.libraries})
-        self._push(names)
-        return replace(
-            job,
-            program=Path(names[job.program]),
-            data=None if job.data is None else Path(names[job.data]),
-            libraries=tuple(Path(names[path]) for path in job.libraries),
-        )
-
     def _push(self, files: Mapping[Path, str]) -> None:
         sums = {path: _sha256(path) for path in files}
         new = {path: name for path, name in files.items() if self._there.get(name) != sums[path]}
@@ -160,6 +147,25 @@ class Elsewhere:
             self._there.pop(name, None)
         self.carrier.push(new)
         self._there.update({name: sums[path] for path, name in new.items()})
+
+
+def _names(job: Job) -> dict[Path, str]:
+    """What the files of a job are called there: by their content, so that a program goes there once
+    for all runs."""
+    files = [job.program, *(() if job.data is None else (job.data,))]
+    names = {path: _content_name(path) for path in files}
+    # A library without a folder in its name would be looked for in those of the system.
+    return names | {path: f"lib/{_content_name(path)}" for path in job.libraries}
+
+
+def _sent(job: Job, names: Mapping[Path, str]) -> Job:
+    """The job with its files called as they are there."""
+    return replace(
+        job,
+        program=Path(names[job.program]),
+        data=None if job.data is None else Path(names[job.data]),
+        libraries=tuple(Path(names[path]) for path in job.libraries),
+    )
 
 
 def _content_name(path: Path) -> str:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +14,7 @@ from typing import Any
 from etscope.errors import MissingDependencyError, UsageError
 from etscope.lab.devices import _shell
 from etscope.lab.devices._options import checked
+from etscope.lab.devices._processes import end_group, end_with_parent
 from etscope.lab.devices.driver import Completed
 
 _LOG = ".log"
@@ -36,18 +34,13 @@ class Host:
         for what in (self._python, self._runner):
             if what is not None and shutil.which(what) is None:
                 raise UsageError(f"not a program of this machine: {what}")
+        self._attributes: dict[str, str] | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="etscope-host-"))
 
     def attributes(self) -> dict[str, str]:
-        done = subprocess.run(
-            ["sh", "-c", _shell.FACTS], stdin=subprocess.DEVNULL, capture_output=True, check=False
-        )
-        kinds = [kind for kind in ("python", "native") if self._missing(kind) is None]
-        return {
-            **_shell.read_facts(done.stdout.decode(errors="replace")),
-            "driver": "host",
-            "runners": ",".join(kinds),
-        }
+        if self._attributes is None:
+            self._attributes = self._found()
+        return dict(self._attributes)
 
     def runner(self, kind: str) -> Sequence[str]:
         reason = self._missing(kind)
@@ -110,6 +103,17 @@ class Host:
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _found(self) -> dict[str, str]:
+        done = subprocess.run(
+            ["sh", "-c", _shell.FACTS], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        kinds = [kind for kind in ("python", "native") if self._missing(kind) is None]
+        return {
+            **_shell.read_facts(done.stdout.decode(errors="replace")),
+            "driver": "host",
+            "runners": ",".join(kinds),
+        }
+
     def _missing(self, kind: str) -> str | None:
         """Why there is no such runner here; nothing is built to find out."""
         from etscope.run._native_build import native_missing
@@ -118,17 +122,3 @@ class Host:
         if kind == "python":
             return None if self._python else python_missing()
         return None if self._runner else native_missing()
-
-
-def end_with_parent() -> None:
-    """Ask Linux to end this process when its parent dies, of SIGKILL for one."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1  # PR_SET_PDEATHSIG in <sys/prctl.h>
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-
-
-def end_group(child: subprocess.Popen[bytes]) -> None:
-    """End what is left of a process that began a group, and of the group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
