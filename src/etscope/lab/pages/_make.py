@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 from etscope.errors import EtscopeError, FormatError, MissingDataError
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from etscope.analysis.scale import Scale
     from etscope.analysis.trace import Trace
     from etscope.inspector._report import ReportOptions, RunFiles
     from etscope.model.table import Table
@@ -62,12 +65,11 @@ def _report(source: Path, target: Path, options: Mapping[str, Any]) -> None:
 def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
     from etscope.analysis.profile_table import profile_table
 
-    scale = _scale()
     tables = []
     for folder in _sides(source):
         trace = _trace(_files(folder))
         for profile in trace.profiles():
-            table = profile_table(profile, scale, limit=_MOST_ROWS)
+            table = profile_table(profile, _scale(profile.total), limit=_MOST_ROWS)
             tables.append(_plain(table, _OPERATORS, profile.method or ""))
     if not tables:
         raise MissingDataError("the dump has no times of operators")
@@ -83,7 +85,11 @@ def _differences(source: Path, target: Path, options: Mapping[str, Any]) -> None
     before, after = (_trace(_files(source / side)) for side in ("first", "second"))
     with quiet():
         diff = diff_traces(before, after, Policy(options["min_effect"], options["confidence"]))
-    tables = [method.table(_scale(), limit=_MOST_ROWS) for method in diff.methods]
+    totals = [[method.total.before or 0.0] for method in diff.methods]
+    tables = [
+        method.table(_scale(total), limit=_MOST_ROWS)
+        for method, total in zip(diff.methods, totals, strict=True)
+    ]
     names = shown_columns(tables)
     _write(target, [_plain(table, names, table.title) for table in tables])
 
@@ -218,11 +224,15 @@ def _inputs(trace: Trace, method: str, path: Path) -> Sequence[Any]:
 # -- tables
 
 
-def _scale() -> Any:
+def _scale(total: Sequence[float] | npt.NDArray[Any]) -> Scale:
+    """Milliseconds; of a method that takes less than one, microseconds. total: ticks, in ns."""
+    import numpy as np
+
     from etscope.analysis.scale import Scale
     from etscope.units import TimeScale
 
-    return Scale(TimeScale.NS, TimeScale.MS)
+    is_short = len(total) > 0 and float(np.median(total)) < 1e6
+    return Scale(TimeScale.NS, TimeScale.US if is_short else TimeScale.MS)
 
 
 def _plain(table: Table, names: Sequence[str], title: str) -> dict[str, Any]:
@@ -235,6 +245,8 @@ def _plain(table: Table, names: Sequence[str], title: str) -> dict[str, Any]:
     closing = min(table.breaks, default=len(table))
     return {
         "title": title,
+        # Where a row's name is, which is set in below the row that it belongs to.
+        "names_at": shown.names.index("event") if "event" in shown.names else 0,
         "notes": list(table.notes),
         "columns": [
             {

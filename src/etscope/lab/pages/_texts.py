@@ -85,6 +85,19 @@ def plain(value: Any) -> str:
     return str(value)
 
 
+def fact(value: Any, name: Any) -> str:
+    """A value by the unit that its name ends in: `memory_bytes` is a size, `load_ms` a time."""
+    if str(name).endswith("_bytes"):
+        digits = value if not isinstance(value, str) else int(value) if value.isdecimal() else None
+        return plain(value) if digits is None else size(digits)
+    return duration(value) if str(name).endswith("_ms") and _is_number(value) else plain(value)
+
+
+def fact_name(name: Any) -> str:
+    """The name without the unit that `fact` tells."""
+    return word(str(name).removesuffix("_bytes").removesuffix("_ms"))
+
+
 def word(value: Any) -> str:
     """A state or another word of the machine, for people: "user_error" is "user error"."""
     return str(value).replace("_", " ")
@@ -102,6 +115,8 @@ def _is_number(value: Any) -> bool:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "between": between,
     "duration": duration,
+    "fact": fact,
+    "fact_name": fact_name,
     "lines": lines,
     "part": part,
     "plain": plain,
