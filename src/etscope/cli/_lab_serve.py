@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--port", type=click.IntRange(min=0, max=65535), metavar="N",
-    help="0: any that is free. Default: lab.yaml's, else 8642.",
+    help="0: any that is free. Default: lab.yaml's, else 8585.",
 )  # fmt: skip
 @click.option(
     "--device", "devices", metavar="NAME", multiple=True,
@@ -64,34 +65,31 @@ def command(
 
     if no_engine and (devices or scheduler):
         raise UsageError("--no-engine runs no jobs: no --device and no --scheduler with it")
-    here = Home.init(home)
+    here = Home.open(home)
     running = here.server_url
     if running is not None:
         raise UsageError(
             f"this lab is served already, at {running}",
             hint="end that one first, or take another folder: --home",
         )
+    with Lab.open(here) as lab, ExitStack() as announced:
 
-    def ready(address: str) -> None:
-        here.set_server(address)
-        click.echo(address)
-        click.echo("Ctrl-C ends it", err=True)
-        if open_it:
-            import webbrowser
+        def ready(address: str) -> None:
+            announced.enter_context(here.announce(address))
+            click.echo(address)
+            click.echo("Ctrl-C ends it", err=True)
+            if open_it:
+                import webbrowser
 
-            webbrowser.open(address)
+                webbrowser.open(address)
 
-    with Lab.open(here) as lab:
-        try:
-            serve(
-                lab,
-                _settings(here, host),
-                port=here.config.server.port if port is None else port,
-                engine=None if no_engine else lambda: lab.start_engine(devices or None, scheduler),
-                ready=ready,
-            )
-        finally:
-            here.clear_server()
+        serve(
+            lab,
+            _settings(here, host),
+            port=here.config.server.port if port is None else port,
+            engine=None if no_engine else lambda: lab.start_engine(devices or None, scheduler),
+            ready=ready,
+        )
 
 
 def _settings(home: Home, host: str | None) -> Settings:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -30,9 +31,17 @@ BASE_NAME = r"^[^/\\\x00-\x1f\x7f]*$"  # no path: it is part of file names later
 _Text = Annotated[str, StringConstraints(max_length=200, pattern=TEXT)]
 _Value = Annotated[str, StringConstraints(max_length=500, pattern=TEXT)]
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=TEXT)]
-# "50" and true are no numbers.
-_Int = Annotated[int, Strict()]
-_Float = Annotated[float, Strict()]
+
+
+def _number(value: Any) -> Any:
+    """`value`, unless pydantic would make a number of what is none: of "50" and true."""
+    if isinstance(value, (str, bytes, bool)):
+        raise ValueError("not a number")
+    return value
+
+
+_Int = Annotated[int, BeforeValidator(_number)]
+_Float = Annotated[float, BeforeValidator(_number)]
 _Bool = Annotated[bool, Strict()]
 _LONGEST_SHORT = 4096
 _NO_OTHERS: dict[str, Any] = {"additionalProperties": False}  # keys than those of the pattern

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.lab.server.errors import Refused, body_of, status_of
@@ -50,8 +51,19 @@ async def _of_framework(request: Request, error: Exception) -> Response:
     headers = error.headers if isinstance(error, HTTPException) else None
     said = error.detail if isinstance(error, HTTPException) else HTTPStatus(status).phrase
     slug = MissingDataError.slug if status == 404 else UsageError.slug
+    if status == 405:
+        headers = {"Allow": ", ".join(_methods(request))}
     hint = "/api/docs lists what there is" if status in (404, 405) else None
     return answer(request, Refused(status, str(said), slug=slug, hint=hint, headers=headers))
+
+
+def _methods(request: Request) -> list[str]:
+    """Of all operations at the path; the framework tells those of the first one."""
+    found = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            found |= set(getattr(route, "methods", None) or ())
+    return sorted(found)
 
 
 async def _of_validation(request: Request, error: Exception) -> Response:

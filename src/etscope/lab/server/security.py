@@ -169,6 +169,8 @@ def needs(scope: str) -> Callable[..., Awaitable[Principal]]:
     async def check(request: Request, credentials: _Credentials = None) -> Principal:
         gate: Gate = request.app.state.gate
         secret = None if credentials is None else credentials.credentials
+        if secret is None and "authorization" in request.headers:
+            raise _unknown("what says who asks is a Bearer token")
         who = await run_in_threadpool(gate.principal, request, secret)
         if who is None:
             raise _unknown("this needs a token")

@@ -29,7 +29,7 @@ _TAKEN = "an ETRecord, .pte, .bpte, .ptd, .npz, .npy, .safetensors or .pt file"
 async def take(
     store: Store, chunks: AsyncIterator[bytes], sha256: str, name: str, folder: Path | None
 ) -> Artifact:
-    """Put a file into the store. Raises `Refused`: 400 when the content is not of `sha256`, 415
+    """Put a file into the store. Raises `Refused`: 409 when the content is not of `sha256`, 415
     when it is none of the types that jobs have."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ async def take(
             found = await _write(chunks, file)
             if found != sha256:
                 raise Refused(
-                    400,
+                    409,
                     f"the content is of sha256 {found}, not {sha256}",
                     slug=UsageError.slug,
                     hint="the file changed or the transfer broke: send it again",

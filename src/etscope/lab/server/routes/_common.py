@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import re
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
+from pydantic import AwareDatetime, BeforeValidator
+from pydantic.json_schema import SkipJsonSchema
 
 from etscope.lab.server.errors import Refused
 from etscope.lab.server.security import Principal, needs
@@ -22,7 +25,23 @@ JobId = Annotated[
     Path(pattern=ID, max_length=64, description="Of a job, or an unambiguous beginning of it."),
 ]
 Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the content, in hex.")]
-Text = Annotated[str | None, Query(pattern=TEXT, max_length=200)]
+# A parameter that is not given is None; no text in a URL is.
+Nothing = SkipJsonSchema[None]
+Text = Annotated[str | Nothing, Query(pattern=TEXT, max_length=200)]
+
+_MOMENT = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
+
+
+def _moment(value: Any) -> Any:
+    """Of what pydantic takes for a time, only RFC 3339: numbers are none."""
+    if value is None or (isinstance(value, str) and _MOMENT.fullmatch(value)):
+        return value
+    raise ValueError("a time is like 2026-11-30T12:00:00Z")
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_moment)]
 
 Reader = Annotated[Principal, Depends(needs("read"))]
 Submitter = Annotated[Principal, Depends(needs("submit"))]

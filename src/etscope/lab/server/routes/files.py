@@ -16,6 +16,7 @@ from etscope.lab.server.errors import Refused, answers
 from etscope.lab.server.middleware import SANDBOX
 from etscope.lab.server.routes._common import (
     JobId,
+    Nothing,
     Reader,
     Sha256,
     Submitter,
@@ -57,7 +58,7 @@ def get_file(request: Request, _: Reader, sha256: Sha256) -> Artifact:
     status_code=201,
     response_model=Artifact,
     responses={
-        **answers(413, 415, 422),
+        **answers(409, 413, 415, 422),
         200: {"model": Artifact, "description": "It was there already."},
     },
     openapi_extra=_BODY,
@@ -90,7 +91,7 @@ def download_file(
     _: Reader,
     job_id: JobId,
     name: Annotated[str, Path(pattern=_NAME, max_length=255)],
-    if_none_match: Annotated[str | None, Header()] = None,
+    if_none_match: Annotated[str | Nothing, Header()] = None,
 ) -> Response:
     """A file of a job ("run.etdp"); `GET /jobs/{job_id}` lists them."""
     lab = lab_of(request)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import AwareDatetime, TypeAdapter
+from pydantic import TypeAdapter
 
 from etscope.errors import UsageError
 from etscope.lab.api import Filter, Page
@@ -16,6 +16,8 @@ from etscope.lab.server.routes import _streams
 from etscope.lab.server.routes._common import (
     TEXT,
     JobId,
+    Moment,
+    Nothing,
     Reader,
     Submitter,
     Text,
@@ -35,6 +37,8 @@ _EVENTS: dict[int | str, Any] = {
 }
 _job = TypeAdapter(Job)
 _Label = Annotated[str, Query(pattern=r"^[^\x00-\x1f\x7f=]+=[^\x00-\x1f\x7f]*$", max_length=701)]
+
+_Cursor = Annotated[str | Nothing, Query(pattern=r"^[0-9A-Za-z_.:|+=-]+$", max_length=200)]
 
 
 @router.post(
@@ -65,24 +69,31 @@ def submit_job(
     return JSONResponse(body, 201 if new else 200, {"Location": f"/api/v1/jobs/{job.id}"})
 
 
-@router.get("/jobs", response_model=Page, responses=answers(422))
+@router.get("/jobs", response_model=Page, responses=answers(404, 422))
 def list_jobs(
     request: Request,
     _: Reader,
     state: Annotated[list[State], Query(description="Any of these.")] = [],  # noqa: B006
     device: Text = None,
-    kind: Annotated[str | None, Query(pattern=r"^(benchmark|accuracy|ab)$")] = None,
-    model: Annotated[str | None, Query(pattern=SHA256, description="SHA-256 of the file.")] = None,
+    kind: Annotated[str | Nothing, Query(pattern=r"^(benchmark|accuracy|ab)$")] = None,
+    model: Annotated[
+        str | Nothing, Query(pattern=SHA256, description="SHA-256 of the file.")
+    ] = None,
     text: Text = None,
     label: Annotated[list[_Label], Query(description="key=value; all of these.")] = [],  # noqa: B006
-    since: AwareDatetime | None = None,
+    since: Moment | Nothing = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    cursor: Annotated[str | None, Query(pattern=r"^[0-9A-Za-z_.:|+=-]+$", max_length=200)] = None,
+    cursor: Annotated[
+        str | Nothing, Query(pattern=r"^[0-9A-Za-z_.:|+=-]+$", max_length=200)
+    ] = None,
 ) -> Page:
     """Jobs, the newest first. `next` is the cursor of the rest."""
     labels = dict(pair.split("=", 1) for pair in label)
     wanted = Filter(tuple(state), device, kind, model, text, labels or None, since)
-    return lab_of(request).jobs(wanted, limit=limit, cursor=cursor)
+    try:
+        return lab_of(request).jobs(wanted, limit=limit, cursor=cursor)
+    except UsageError as error:  # of the rest, all is known to be right
+        raise Refused(404, error.message, hint=error.hint) from error
 
 
 @router.get("/jobs/{job_id}", response_model=Job, responses=answers(404, 422))
@@ -106,14 +117,14 @@ def stream_events(
     _: Reader,
     job_id: JobId,
     last_event_id: Annotated[
-        str | None, Header(pattern=r"^[0-9]{1,9}$", description="What was seen already.")
-    ] = None,
+        str, Header(pattern=r"^[0-9]{1,9}$", description="What was seen already.")
+    ] = "0",
 ) -> StreamingResponse:
     """The events of a job as they come, as server-sent events: `id` counts them, `event` is the
     state, `data` the JSON of `GET /jobs/{job_id}/events`. It ends with the job, or after a minute;
     a browser then asks again by itself."""
     job = lab_of(request).job(job_id)
-    seen = int(last_event_id or 0)
+    seen = int(last_event_id)
     lines = _streams.events(lab_of(request), settings_of(request), job.id, seen)
     return StreamingResponse(lines, media_type="text/event-stream")
 

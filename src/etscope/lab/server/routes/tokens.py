@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from etscope.errors import UsageError
 from etscope.lab.server.errors import Refused, answers
-from etscope.lab.server.routes._common import Admin, json_only, lab_of
+from etscope.lab.server.routes._common import Admin, Moment, json_only, lab_of
 
 router = APIRouter(tags=["tokens"])
 
@@ -34,7 +34,7 @@ class TokenWish(BaseModel):
 
     name: str = Field(pattern=TOKEN_NAME, max_length=100)
     scopes: list[Literal["read", "submit", "admin"]] = Field(["read"], min_length=1, max_length=3)
-    expires_at: AwareDatetime | None = Field(None, strict=True)
+    expires_at: Moment | None = None
 
 
 class NewToken(BaseModel):
