@@ -172,7 +172,7 @@ class Lab:
     def compare(self, first: str, second: str) -> Mapping[str, Any]:
         from etscope.lab.compare import compare
 
-        return compare(self, first, second)
+        return compare(self, first, second, store=self.store)
 
     def _taken(self, ref: FileRef) -> FileRef:
         """A file by its content: taken into the store if it is named by path."""
