@@ -172,3 +172,22 @@ def said(control: Path, what: str) -> list[float]:
     path = control / "log"
     lines = path.read_text().splitlines() if path.exists() else []
     return [float(line.split()[1]) for line in lines if line.split()[0] == what]
+
+
+def write_lab(folder: Path, artifact: Path, devices: int = 2, seconds: float = 0.0) -> list[Path]:
+    """Describe a lab with simulated devices, sim-0 and so on, in `folder`; their control folders.
+
+    What starts workers needs the repository's root in $PYTHONPATH.
+    """
+    controls = [folder / f"sim-{number}" for number in range(devices)]
+    entries = [
+        {
+            "name": control.name,
+            "driver": DRIVER,
+            "options": {"control": str(control), "artifact": str(artifact), "seconds": seconds},
+        }
+        for control in controls
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "lab.yaml").write_text(json.dumps({"devices": entries}))  # JSON is YAML, too
+    return controls

@@ -68,17 +68,23 @@ class Engine:
         devices: Sequence[str] | None = None,
         scheduler: str | None = None,
         only: Sequence[str] | None = None,
+        in_process: bool | None = None,
         changed: Callable[[], None] = lambda: None,
         lease_seconds: float = LEASE_SECONDS,
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
-        """See `Lab.start_engine`. changed: called, from the engine's thread, after it changed a job
-        in the database. Raises `UsageError` for a device that the lab does not have."""
+        """See `Lab.start_engine`.
+
+        in_process: whether workers are threads of this process; None: when there are few jobs to do
+        (`only`). changed: called, from the engine's thread, after it changed a job in the database.
+        Raises `UsageError` for a device that the lab does not have.
+        """
         self.id = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._lab = lab
         self._database = lab.database
         self._scheduler = scheduler or lab.home.config.scheduler
         self._only = None if only is None else list(only)
+        self._in_process = only is not None if in_process is None else in_process
         self._changed = changed
         self._lease, self._drain_seconds = lease_seconds, drain_seconds
         self._slots = {config.name: Slot(config, {}) for config in _chosen(lab, devices)}
@@ -193,7 +199,7 @@ class Engine:
             live.parent.mkdir(parents=True, exist_ok=True)
             live.write_text("")
         attempt.started = True
-        self._unsaved.append(lambda: self._note_start(attempt, told.message["worker"]))
+        self._unsaved.append(lambda: self._note_start(attempt, told.message["by"]))
         self._show(self._slots[attempt.device])
 
     def _note_start(self, attempt: Attempt, worker: str) -> None:
@@ -321,7 +327,7 @@ class Engine:
         if self._is_due("leases", self._lease / 3):
             self._database.renew(self.id, self._lease)
             self._acquire()
-        if self._is_due("expired", self._lease):
+        if self._is_due("expired", self._lease / 3):
             for job_id in self._database.requeue_expired():
                 for attempt in [a for a in self._attempts.values() if a.job.id == job_id]:
                     self._give_up(attempt)
@@ -363,7 +369,7 @@ class Engine:
             topic=f"etscope-lab-{self.id}",
             say=self._inbox.put,
             scheduler=self._scheduler,
-            in_process=self._only is not None,
+            in_process=self._in_process,
         )
 
     def _cancel_requested(self, cluster: Cluster) -> None:

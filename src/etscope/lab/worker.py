@@ -63,7 +63,7 @@ def work(order: Order, tell: Tell | str = lambda message: None) -> Outcome:
     with _stoppable(order.token) as stop:
         if stop.wanted:
             return Outcome(order.job_id, order.token, State.CANCELLED)
-        send({"kind": "started", "token": order.token, "worker": _worker_name()})
+        send({"kind": "started", "token": order.token, "by": _worker_name()})
         try:
             with _job_folder() as folder:
                 outcome = _attempt(order, folder, stop, send)
