@@ -5,13 +5,15 @@ This is what a worker does; it knows no dataset but the folder that it writes to
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from etscope.errors import EtscopeError
-from etscope.fleet._dataset import Part, event_place
+from etscope.fleet._dataset import Dataset, Part, event_place
 from etscope.fleet._events import Options, Taken, content_of, take
 from etscope.fleet._schema import EVENTS, ROW_GROUP, WANTED_BY, arrow_schema, writer_options
 from etscope.fleet._sources import Source
@@ -33,11 +35,12 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """name: unique in the dataset. workplace: the folder to write to."""
+    """name: unique in the dataset. workplace: the folder to write to. dataset: its folder."""
 
     name: str
     sources: tuple[Source, ...]
     workplace: str
+    dataset: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +70,16 @@ def plan(sources: Sequence[Source], workers: int) -> list[tuple[Source, ...]]:
     return [tuple(batch) for batch in batches]
 
 
-def write_batch(batch: Batch, options: Options, known: frozenset[str]) -> Written:
-    """Read the dumps of a batch and write those that are not `known` by their SHA-256.
+def write_batch(batch: Batch, options: Options, known: frozenset[str] | None = None) -> Written:
+    """Read the dumps of a batch and write those that are not `known` by their SHA-256; None: that
+    are not in the dataset.
 
     Dumps that cannot be read are in the answer's `bad`. Errors of writing are raised.
     """
-    writer = _Writer(Path(batch.workplace), batch.name)
+    if known is None:
+        known = _known(batch.dataset, batch.name.rpartition("-")[0])
+    # A worker that was given up may still write: each attempt has a folder of its own.
+    writer = _Writer(Path(tempfile.mkdtemp(dir=batch.workplace)), batch.name)
     rows: list[dict[str, Any]] = []
     bad: list[Bad] = []
     seen: set[str] = set()
@@ -98,6 +105,12 @@ def write_batch(batch: Batch, options: Options, known: frozenset[str]) -> Writte
         writer.abandon()
         raise
     return Written(batch, writer.finish(), rows, tuple(bad), again)
+
+
+@lru_cache(maxsize=1)
+def _known(dataset: str, collect: str) -> frozenset[str]:
+    """What the dataset had at the first batch of a collect that this process got."""
+    return frozenset(Dataset.open(dataset).dump_ids())
 
 
 def bad_of(url: str, error: Exception) -> Bad:

@@ -77,7 +77,7 @@ def collect(
     with target.writing():
         known = frozenset(target.dump_ids())
         batches = [
-            Batch(name, part, str(target.workplace(name)))
+            Batch(name, part, str(target.workplace(name)), str(target.folder))
             for part, name in zip(plan(sources, workers or 1), _names(), strict=False)
         ]
         done: list[Written] = []

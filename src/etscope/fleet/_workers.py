@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -36,7 +37,7 @@ def run_batches(
         yield iter(here), here.again
         return
     with ExitStack() as stack:
-        there = _There(_client(workers, scheduler, stack), options, batches, known)
+        there = _There(_client(workers, scheduler, stack), options, batches)
         yield iter(there), there.again
 
 
@@ -55,17 +56,19 @@ class _Here:
 
 
 class _There:
-    """Few batches are on the cluster at a time: neither it nor this process holds them all."""
+    """Few batches are on the cluster at a time: neither it nor this process holds them all.
 
-    def __init__(
-        self, client: Any, options: Options, batches: Iterable[Batch], known: frozenset[str]
-    ) -> None:
+    Workers read themselves what the dataset has: data that is sent to them once is lost with them.
+    """
+
+    def __init__(self, client: Any, options: Options, batches: Iterable[Batch]) -> None:
         self._client = client
         self._options = options
         self._batches = iter(batches)
-        self._known = client.scatter(known, broadcast=True, hash=False)
         self._repeated: deque[tuple[Batch, frozenset[str]]] = deque()
-        self._running: Any = require("distributed", wanted_by=_WANTED_BY).as_completed()
+        self._running: Any = require("distributed", wanted_by=_WANTED_BY).as_completed(
+            loop=client.loop
+        )
 
     def again(self, batch: Batch, known: frozenset[str]) -> None:
         self._repeated.append((batch, known))
@@ -87,22 +90,22 @@ class _There:
             self._submit()
 
     def _submit(self) -> None:
+        known: frozenset[str] | None
         if self._repeated:
             batch, known = self._repeated.popleft()
         else:
             following = next(self._batches, None)
             if following is None:
                 return
-            batch, known = following, self._known
+            batch, known = following, None
         self._running.add(
             self._client.submit(write_batch, batch, self._options, known, pure=False, retries=1)
         )
 
     def _cluster_errors(self) -> tuple[type[BaseException], ...]:
-        distributed = require("distributed", wanted_by=_WANTED_BY)
-        from concurrent.futures import CancelledError
-
-        return (distributed.scheduler.KilledWorker, CancelledError, distributed.CommClosedError)
+        scheduler = require("distributed.scheduler", wanted_by=_WANTED_BY)
+        comm = require("distributed.comm", wanted_by=_WANTED_BY)
+        return (scheduler.KilledWorker, comm.CommClosedError, CancelledError)
 
 
 def _client(workers: int | None, scheduler: str | None, stack: ExitStack) -> Any:
