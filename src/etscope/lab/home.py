@@ -5,9 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,7 @@ ENVIRONMENT = "ETSCOPE_LAB"
 CONFIG = "lab.yaml"
 _SERVER = "server.json"
 _DEFAULT = "~/.etscope/lab"
+_PATIENCE = 0.5  # seconds: `server_url` holds the lock for a moment
 
 _Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:-]*$", max_length=200)]
 
@@ -108,7 +110,7 @@ class LabConfig:
     store: str | None = None
     scheduler: str | None = None
     devices: tuple[DeviceConfig, ...] = (DeviceConfig("host", "host"),)
-    server: ServerConfig = ServerConfig()
+    server: ServerConfig = field(default_factory=ServerConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ class Home:
         except OSError as error:
             raise LabError(f"{self.folder} cannot be written: {error.strerror}") from error
         with file:
-            first = _locked(file.fileno(), fcntl.LOCK_EX)
+            first = _locked(file.fileno(), fcntl.LOCK_EX, patience=_PATIENCE)
             if first:
                 file.truncate(0)
                 file.write(json.dumps({"url": url, "pid": os.getpid()}) + "\n")
@@ -184,8 +186,18 @@ class Home:
                     file.truncate(0)
 
 
-def _locked(handle: int, kind: int) -> bool:
-    """Whether a lock was free; it is then ours until the file is closed."""
+def _locked(handle: int, kind: int, patience: float = 0) -> bool:
+    """Whether a lock was free, or became so in that many seconds; it is then ours until the file is
+    closed."""
+    end = time.monotonic() + patience
+    while not _taken(handle, kind):
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _taken(handle: int, kind: int) -> bool:
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:

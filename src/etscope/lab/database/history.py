@@ -1,0 +1,88 @@
+"""The numbers of done benchmarks, in series."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.engine import Connection
+
+from etscope.errors import UsageError
+from etscope.lab.api import Point, Series
+from etscope.lab.database import schema
+from etscope.lab.records import Job
+
+_results = schema.results.c
+_SERIES = (_results.model, _results.method, _results.device, _results.backend)
+_TIMES = ("p50_ms", "p90_ms", "load_ms", "first_ms")
+
+
+def note_result(connection: Connection, seq: int, job: Job) -> None:
+    """Take a done job into its series, when it has what a point needs."""
+    latency = job.summary.get("latency")
+    if job.spec.kind != "benchmark" or not isinstance(latency, Mapping):
+        return
+    times = {name: _number(latency.get(name)) for name in _TIMES}
+    if any(value is None for value in times.values()):
+        return
+    row = {
+        "job": seq,
+        "job_id": job.id,
+        "at": job.finished_at,
+        "model": schema.clean(job.spec.model.name or job.spec.title),
+        "method": schema.clean(str(job.summary.get("method") or job.spec.method or "forward")),
+        "device": job.device or "",
+        "backend": schema.clean(str(job.summary.get("backend") or "")),
+        "model_sha256": job.spec.model.sha256,
+        "marked": bool(job.marks),
+        "labels": dict(job.spec.labels),
+    }
+    connection.execute(schema.results.insert().values(**row, **times))
+
+
+def history(
+    connection: Connection, model: str | None, device: str | None, limit: int
+) -> list[Series]:
+    """All series, or those of a model's name, of a device; the newest `limit` points of each."""
+    if limit < 1:
+        raise UsageError(f"a history of {limit} points", hint="limit is 1 or more")
+    age = func.row_number().over(partition_by=_SERIES, order_by=_results.job.desc())
+    query = select(_results.job, age.label("age"))
+    if model is not None:
+        query = query.where(_results.model == schema.clean(model))
+    if device is not None:
+        query = query.where(_results.device == schema.clean(device))
+    newest = query.subquery()
+    rows = connection.execute(
+        select(schema.results)
+        .join(newest, newest.c.job == _results.job)
+        .where(newest.c.age <= limit)
+        .order_by(_results.job)
+    )
+    found: dict[tuple[str, str, str, str], list[Point]] = defaultdict(list)
+    for row in rows:
+        found[row.model, row.method, row.device, row.backend].append(_point(row))
+    return [Series(*names, tuple(found[names])) for names in sorted(found)]
+
+
+def _point(row: Any) -> Point:
+    return Point(
+        job_id=row.job_id,
+        at=row.at,
+        p50_ms=row.p50_ms,
+        p90_ms=row.p90_ms,
+        load_ms=row.load_ms,
+        first_ms=row.first_ms,
+        marked=row.marked,
+        labels=row.labels,
+        model_sha256=row.model_sha256,
+    )
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,279 @@
+"""The tables, and which version of them a database has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.engine import Connection
+from sqlalchemy.types import TypeDecorator
+
+from etscope.errors import LabError, VersionError
+
+VERSION = 1
+_LOCK = 0x657473636F7065  # of PostgreSQL's advisory locks: "etscope"
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware time, in UTC. SQLite keeps no time zones."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.astimezone(timezone.utc)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            return value.replace(tzinfo=timezone.utc)
+        return value.astimezone(timezone.utc)
+
+
+class Plain(TypeDecorator[Any]):
+    """Plain JSON, as text: the same in all databases, with no number or character in it that one of
+    them refuses."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str:
+        return json.dumps(plain(value), separators=(",", ":"), allow_nan=False)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        return None if value is None else json.loads(value)
+
+
+def plain(value: Any) -> Any:
+    """The value with what JSON has no word for as the nearest that it has: NaN and infinities as
+    null, numpy's numbers as numbers, the rest as text."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    item = getattr(value, "item", None)  # numpy's
+    return plain(item()) if callable(item) and getattr(value, "ndim", 1) == 0 else str(value)
+
+
+def clean(value: str, limit: int = 65_536) -> str:
+    """A text that every database takes: no NUL, no half of a surrogate pair, not endless."""
+    text = value[:limit].replace("\x00", "\ufffd")
+    return text.encode("utf-8", "replace").decode()
+
+
+_Seq = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER counts up by itself there
+# Compared by code points, so that a beginning of it is a range of the index.
+_Id = String(32).with_variant(String(32, collation="C"), "postgresql")
+_Sha256 = String(64)
+
+metadata = MetaData()
+
+version = Table("etscope_lab", metadata, Column("version", Integer, nullable=False))
+
+# seq: the order of submission. sole: the content hash while no other job of it may be added; NULL
+# for those added "again", and for those that ended without a result. token, engine, lease_until: of
+# the present attempt. seeks: what a search for text looks at, in lower case.
+jobs = Table(
+    "lab_jobs",
+    metadata,
+    Column("seq", _Seq, primary_key=True, autoincrement=True),
+    Column("id", _Id, nullable=False, unique=True),
+    Column("state", String(16), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("content_hash", _Sha256, nullable=False, index=True),
+    Column("sole", _Sha256, unique=True),
+    Column("kind", String(16), nullable=False),
+    Column("model_sha256", _Sha256, nullable=False),
+    Column("device", Text),
+    Column("worker", Text),
+    Column("attempt", Integer, nullable=False, default=0),
+    Column("expired", Integer, nullable=False, default=0),
+    Column("token", String(64)),
+    Column("engine", Text, index=True),
+    Column("lease_until", Instant),
+    Column("cancel_requested", Boolean, nullable=False, default=False),
+    Column("created_at", Instant, nullable=False),
+    Column("claimed_at", Instant),
+    Column("started_at", Instant),
+    Column("finished_at", Instant),
+    Column("submitter", Text, nullable=False, default=""),
+    Column("seeks", Text, nullable=False),
+    Column("error", Text, nullable=False, default=""),
+    Column("error_slug", Text, nullable=False, default=""),
+    Column("spec", Text, nullable=False),
+    Column("summary", Plain, nullable=False, default=dict),
+    Column("environment", Plain, nullable=False, default=dict),
+    Column("marks", Plain, nullable=False, default=list),
+    sqlite_autoincrement=True,  # a number is not given out twice
+)
+Index("lab_jobs_queue", jobs.c.state, jobs.c.priority.desc(), jobs.c.seq)
+Index("lab_jobs_by_state", jobs.c.state, jobs.c.seq)
+Index("lab_jobs_by_device", jobs.c.device, jobs.c.seq)
+Index("lab_jobs_by_model", jobs.c.model_sha256, jobs.c.seq)
+Index("lab_jobs_by_kind", jobs.c.kind, jobs.c.seq)
+Index("lab_jobs_by_time", jobs.c.created_at, jobs.c.seq)
+
+
+def _job_column(**more: Any) -> Column[int]:
+    return Column(
+        "job", _Seq, ForeignKey("lab_jobs.seq", ondelete="CASCADE"), nullable=False, **more
+    )
+
+
+labels = Table(
+    "lab_labels",
+    metadata,
+    _job_column(primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+Index("lab_labels_by_value", labels.c.key, labels.c.value, labels.c.job)
+
+inputs = Table(
+    "lab_inputs",
+    metadata,
+    _job_column(primary_key=True),
+    Column("field", String(32), primary_key=True),
+    Column("sha256", _Sha256, nullable=False),
+)
+
+artifacts = Table(
+    "lab_artifacts",
+    metadata,
+    _job_column(primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("sha256", _Sha256, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("media_type", Text, nullable=False),
+)
+
+events = Table(
+    "lab_events",
+    metadata,
+    Column("seq", _Seq, primary_key=True, autoincrement=True),
+    _job_column(),
+    Column("at", Instant, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("device", Text),
+    Column("message", Text, nullable=False),
+)
+Index("lab_events_of_job", events.c.job, events.c.seq)
+
+# The numbers of done benchmarks, for histories: narrow rows in the order in which they are read.
+results = Table(
+    "lab_results",
+    metadata,
+    _job_column(primary_key=True),
+    Column("job_id", _Id, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("method", Text, nullable=False),
+    Column("device", Text, nullable=False),
+    Column("backend", Text, nullable=False),
+    Column("model_sha256", _Sha256, nullable=False),
+    Column("p50_ms", Float, nullable=False),
+    Column("p90_ms", Float, nullable=False),
+    Column("load_ms", Float, nullable=False),
+    Column("first_ms", Float, nullable=False),
+    Column("marked", Boolean, nullable=False),
+    Column("labels", Plain, nullable=False),
+)
+_SERIES = (results.c.model, results.c.method, results.c.device, results.c.backend)
+Index("lab_results_series", *_SERIES, results.c.job)
+Index("lab_results_device", results.c.device)
+
+devices = Table(
+    "lab_devices",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("driver", Text, nullable=False),
+    Column("options", Plain, nullable=False),
+    Column("configured", Plain, nullable=False),
+    Column("attributes", Plain, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("job", Text),
+    Column("seen_at", Instant),
+    Column("conditions", Plain, nullable=False),
+    Column("message", Text, nullable=False),
+)
+
+# Which engine gives work to a device.
+leases = Table(
+    "lab_leases",
+    metadata,
+    Column("device", Text, primary_key=True),
+    Column("engine", Text, nullable=False, index=True),
+    Column("until", Instant, nullable=False),
+)
+
+tokens = Table(
+    "lab_tokens",
+    metadata,
+    Column("name", String(100), primary_key=True),
+    Column("key", String(16), nullable=False, unique=True),
+    Column("sha256", _Sha256, nullable=False),
+    Column("scopes", Plain, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("expires_at", Instant),
+    Column("last_used_at", Instant),
+)
+
+
+def make(connection: Connection) -> None:
+    """Make the tables, in one transaction, unless they are there.
+
+    Raises `VersionError` for a database of a later etscope, and `LabError` for one with tables of
+    these names that are not the lab's.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    if not inspect(connection).has_table(version.name):
+        _refuse_others(connection)
+        metadata.create_all(connection, checkfirst=False)
+        connection.execute(version.insert().values(version=VERSION))
+        return
+    found = connection.execute(select(version.c.version)).scalar()
+    if found != VERSION:
+        later = isinstance(found, int) and found > VERSION
+        raise VersionError(
+            f"the lab's database is of version {found}, and this etscope knows version {VERSION}",
+            hint="install the etscope that the lab's server has (pip install -U 'etscope[lab]'), "
+            "or name another database in lab.yaml"
+            if later
+            else "name another database in lab.yaml",
+        )
+
+
+def _refuse_others(connection: Connection) -> None:
+    there = set(inspect(connection).get_table_names()) & set(metadata.tables)
+    if there:
+        raise LabError(
+            f"the database has tables {', '.join(sorted(there))}, and they are not the lab's",
+            hint="name another database in lab.yaml",
+        )
