@@ -5,16 +5,25 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etscope._version import __version__
-from etscope.errors import EtscopeError
+from etscope.errors import (
+    EtscopeError,
+    FormatError,
+    LabError,
+    MissingDataError,
+    RuntimeFailure,
+    UsageError,
+)
+from etscope.lab import _findings
+from etscope.lab._measured import Measured, TimeUp
 from etscope.lab.conditions import Conditions, cool_down, judged, read_conditions
 from etscope.lab.devices import Driver, open_driver, place_of
-from etscope.lab.measure import Measured, TimeUp
 from etscope.lab.records import DeviceConfig
 from etscope.lab.results import statistics_of
 from etscope.lab.spec import JobSpec
@@ -23,9 +32,13 @@ from etscope.run._job import INTERMEDIATE_OUTPUTS, NONE, Job
 from etscope.run._process import LOG
 from etscope.run._program import open_program
 
-_BASELINE = "baseline."  # begins the names of the baseline's files
+if TYPE_CHECKING:
+    from etscope.lab.ab import Round
+
+BASELINE = "baseline."  # begins the names of the baseline's files
+_ETDUMP = "run.etdp"
 _PATIENCE = 0.25  # of the job's time is spent on waiting for a device to cool
-_MODEL_FILE = {"model": "etrecord"}  # which record goes with which program
+_LOOK_SECONDS = 5.0  # between two readings of the conditions in an A/B job
 
 
 def say(text: str) -> None:
@@ -38,33 +51,43 @@ def measured(spec: JobSpec, config: DeviceConfig, files: Mapping[str, Path], out
 
     files: by field of the specification. out: where the job's files go.
 
-    Raises the errors of `etscope.run.run`, `TimeUp`, and `DeviceLost`.
+    Raises the errors of `etscope.run.run`, `TimeUp`, `DeviceLost`, and `LabError` for a device
+    whose configuration makes no sense.
     """
     end = time.monotonic() + spec.timeout_seconds
     say(f"device {config.name} ({config.driver})")
-    driver = open_driver(config)
     try:
-        return _Measuring(spec, driver, config, files, out, end).all()
+        driver = open_driver(config)
+    except UsageError as error:  # not of who submitted the job
+        raise LabError(
+            f"the device {config.name} is not set up: {error.message}", hint=error.hint
+        ) from error
+    try:
+        return _Measuring(spec, config, files, out, driver, end).all()
     finally:
         driver.close()
 
 
 @dataclass(eq=False)
 class _Watched:
-    """A device as a place to run, with an eye on the time, the log and the conditions."""
+    """A device as a place to run, with an eye on the time, the log and the conditions.
+
+    pause: seconds that have to pass until the conditions are read again. ran: how many runs ended.
+    """
 
     place: Elsewhere
     driver: Driver
     spec: JobSpec
     end: float
     readings: list[Conditions] = field(default_factory=list)
-    every_pass: bool = True
+    pause: float = 0.0
+    ran: int = 0
 
     def missing(self, runner: str) -> str | None:
         return self.place.missing(runner)
 
     def execute(self, job: Job, folder: Path, runner: str, timeout: float | None) -> None:
-        left = self.end - time.monotonic()
+        left = self.left()
         if left <= 0:
             raise self.time_up()
         executions = sum(call.executions for call in job.calls)
@@ -73,153 +96,224 @@ class _Watched:
         try:
             self.place.execute(job, folder, runner, left)
         except EtscopeError as error:
-            if time.monotonic() >= self.end:
+            if self.left() <= 0:
                 raise self.time_up() from error
             raise
         finally:
             _tell_log(folder)
-        if self.every_pass:
+        self.ran += 1
+        if not self.readings or time.time() - self.readings[-1].at >= self.pause:
             self.look()
 
-    def look(self) -> Conditions:
+    def look(self) -> None:
         self.readings.append(read_conditions(self.driver))
-        return self.readings[-1]
+
+    def left(self) -> float:
+        """Seconds of the job's time that are left."""
+        return self.end - time.monotonic()
 
     def time_up(self) -> TimeUp:
         return TimeUp(f"the job did not end within {self.spec.timeout_seconds:g} s")
 
 
-@dataclass(eq=False)
 class _Measuring:
     """One job."""
 
-    spec: JobSpec
-    driver: Driver
-    config: DeviceConfig
-    files: Mapping[str, Path]
-    out: Path
-    end: float
+    def __init__(
+        self,
+        spec: JobSpec,
+        config: DeviceConfig,
+        files: Mapping[str, Path],
+        out: Path,
+        driver: Driver,
+        end: float,
+    ) -> None:
+        self._spec, self._files, self._out, self._driver = spec, files, out, driver
+        self._attributes = {**driver.attributes(), **config.attributes}
+        place = place_of(driver, self._attributes)
+        self._place = _Watched(place, driver, spec, end)
+        self._marks: list[str] = []
+        # Before the device rests: what cannot be opened is known without it.
+        self._opened = {"model": open_program(files["model"], files.get("etrecord"))}
+        if "baseline" in files:
+            self._opened["baseline"] = open_program(files["baseline"])
+        self._method = self._opened["model"].method_name(spec.method)
+        if spec.kind == "accuracy":
+            _findings.check_comparable(self._opened["model"])
 
     def all(self) -> Measured:
-        spec = self.spec
-        attributes = {**self.driver.attributes(), **self.config.attributes}
-        # Before the device rests: what cannot run is known without it.
-        opened = open_program(self.files["model"], self.files.get("etrecord"))
-        place = _Watched(place_of(self.driver, attributes), self.driver, spec, self.end)
-        left = max(self.end - time.monotonic(), 0)
-        rest = min(spec.cool_down_seconds, left)
-        if rest:
-            say(f"rest of {rest:g} s")
-        first = cool_down(self.driver, rest, spec.limits, _PATIENCE * (left - rest))
-        place.readings.append(first)
-        summary: dict[str, Any] = {"method": opened.method_name(spec.method)}
-        summary["backend"] = backend_of(opened, summary["method"])
-        hot = judged([first], spec.limits, 0.0).broken
-        if hot:  # it will not get better by measuring
+        spec, place = self._spec, self._place
+        summary: dict[str, Any] = {
+            "method": self._method,
+            "backend": _findings.backend_of(self._opened["model"], self._method),
+        }
+        self._rest()
+        before = judged(place.readings, spec.limits.model_copy(update={"max_cv": None}), None)
+        if before.broken:  # measuring will not mend it
             self._write("conditions.json", [one.plain() for one in place.readings])
-            return Measured(summary, self._environment(attributes, None), broken=hot)
-        facts, found = self._ab(place) if spec.kind == "ab" else self._run(place)
-        summary |= found
+            return Measured(summary, self._environment({}), before.marks, before.broken)
+        facts, found = self._ab() if spec.kind == "ab" else self._run()
         place.look()
         self._write("conditions.json", [one.plain() for one in place.readings])
-        cv = summary.get("latency", {}).get("cv")
-        judgement = judged(place.readings, spec.limits, cv)
-        environment = self._environment(attributes, facts)
-        return Measured(summary, environment, judgement.marks, judgement.broken)
+        judgement = judged(place.readings, spec.limits, found.get("latency", {}).get("cv"))
+        marks = (*judgement.marks, *self._marks)
+        for word in (*judgement.broken, *marks):
+            say(f"note: {word}")
+        environment = self._environment(facts)
+        return Measured({**summary, **found}, environment, marks, judgement.broken)
+
+    def _rest(self) -> None:
+        """Let the device rest, and read the conditions before the first run."""
+        left = max(self._place.left(), 0)
+        seconds = min(self._spec.cool_down_seconds, left)
+        if seconds:
+            say(f"the device rests for {seconds:g} s")
+        patience = _PATIENCE * (left - seconds)
+        limits = self._spec.limits
+        self._place.readings.append(cool_down(self._driver, seconds, limits, patience))
 
     # -- one model
 
-    def _run(self, place: _Watched) -> tuple[dict[str, Any], dict[str, Any]]:
-        spec = self.spec
+    def _run(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        spec = self._spec
+        numerics = spec.kind == "accuracy" or "numerics" in spec.metrics
         level: str = spec.debug_level
-        if spec.kind == "accuracy" or ("numerics" in spec.metrics and level == NONE):
+        if spec.kind == "accuracy" or (numerics and self._opened["model"].record is not None):
             level = INTERMEDIATE_OUTPUTS
-        with self._runs("model", place, level) as done:
-            return self._kept(done, ""), self._found(done, place)
-
-    def _runs(self, side: str, place: _Watched, level: str, **more: Any) -> Run:
-        spec = self.spec
         trace = bool(spec.traced_iterations or level != NONE)
+        with self._ran(
+            "model",
+            trace=trace,
+            debug_level=level,
+            profiled_iterations=(spec.traced_iterations or 1) if trace else None,
+        ) as done:
+            found = self._found(done)
+            if numerics:
+                found |= self._compared(done, found)
+            done.save(self._out)
+            facts = self._facts(done)
+            self._write("run.json", facts)
+            return facts, found
+
+    def _found(self, done: Run) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if "latency" in self._spec.metrics:
+            found["latency"] = _findings.latency_of(done)
+        if self._spec.traced_iterations:
+            found["traced_p50_ms"] = _findings.traced_p50_ms(done)
+        memory = _findings.memory_of(done) if "memory" in self._spec.metrics else None
+        if memory is not None:
+            found["memory"] = memory
+        verification = _findings.verification_of(done)
+        if verification is not None:
+            found["verification"] = verification
+        return found
+
+    def _compared(self, done: Run, found: Mapping[str, Any]) -> dict[str, Any]:
+        """The numerics, as far as they can be had. An accuracy job without any comparison has
+        nothing to say, which is an error."""
+        try:
+            say("comparing with the reference")
+            return {"numerics": _findings.numerics_of(done)}
+        except MissingDataError as error:
+            if self._spec.kind == "accuracy" and "verification" not in found:
+                raise MissingDataError(
+                    f"nothing could be compared: {error.message}", hint=error.hint
+                ) from error
+            self._marks.append(f"no numerics: {error.message}")
+            return {}
+
+    # -- two models
+
+    def _ab(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        from etscope.lab.ab import measure_ab
+
+        self._place.pause = _LOOK_SECONDS
+        facts: dict[str, dict[str, Any]] = {}
+        memory: dict[str, Any] | None = None
+
+        def run_side(side: str, number: int) -> Sequence[int]:
+            nonlocal memory
+            say(f"round {number}: {side}")
+            with self._ran(side, trace=False) as done:
+                facts.setdefault(side, self._facts(done))
+                if side == "model":
+                    memory = memory or _findings.memory_of(done)
+                return [int(one) for latency in done.latencies for one in latency.samples_ns]
+
+        def told(done: Round) -> None:
+            if done.error:
+                say(f"round {done.number}: {done.error}")
+
+        result = measure_ab(self._spec, run_side, told)
+        raw = result.raw()
+        self._write("ab.json", raw)
+        samples = [one for each in result.rounds for one in each.samples_ns.get("model", ())]
+        first = facts["model"]["latencies"][0]
+        found: dict[str, Any] = {"ab": result.summary()}
+        if "latency" in self._spec.metrics:
+            found["latency"] = statistics_of(samples, first["load_ns"], first["first_ns"])
+        if memory is not None and "memory" in self._spec.metrics:
+            found["memory"] = memory
+        if self._spec.traced_iterations:
+            for side, prefix in (("model", ""), ("baseline", BASELINE)):
+                with self._ran(
+                    side, trace=True, separate=False, iterations=self._spec.traced_iterations
+                ) as done:
+                    done.save_etdump(self._out / f"{prefix}{_ETDUMP}")
+        for side, prefix in (("model", ""), ("baseline", BASELINE)):
+            self._write(f"{prefix}run.json", facts[side])
+        return facts["model"], found
+
+    # -- a run
+
+    @contextmanager
+    def _ran(self, side: str, **more: Any) -> Iterator[Run]:
+        """Run a side's program with the inputs of the job; the files of the run go at the end."""
+        spec, ran = self._spec, self._place.ran
         options: dict[str, Any] = {
-            "etrecord": self.files.get("etrecord") if side == "model" else None,
-            "data": self.files.get("data"),
+            "data": self._files.get("data"),
             "method": spec.method,
             "iterations": spec.iterations,
             "warmup": spec.warmup,
             "seed": spec.seed,
-            "trace": trace,
-            "debug_level": level,
-            "profiled_iterations": (spec.traced_iterations or 1) if trace else None,
             "threads": spec.threads,
             "runner": spec.runner,
-            "place": place,
+            "place": self._place,
+            **more,
         }
-        return run(self.files[side], self.files.get("inputs"), **{**options, **more})
-
-    def _found(self, done: Run, place: _Watched) -> dict[str, Any]:
-        """The summary of the runs."""
-        spec = self.spec
-        latency = done.latency
-        found: dict[str, Any] = {
-            "latency": statistics_of(latency.samples_ns.tolist(), latency.load_ns, latency.first_ns)
-        }
-        traced = [one for one in done.latencies if one.traced == "times"]
-        if traced and spec.traced_iterations:
-            found["traced_p50_ms"] = traced[0].p50_ns / 1e6
-        return found
-
-    # -- two models
-
-    def _ab(self, place: _Watched) -> tuple[dict[str, Any], dict[str, Any]]:
-        from etscope.lab.ab import measure_ab
-
-        place.every_pass = False
-        facts: dict[str, Any] = {}
-
-        def run_side(side: str, number: int) -> Sequence[int]:
-            say(f"round {number}: {side}")
-            with self._runs(side, place, NONE, trace=False, profiled_iterations=None) as done:
-                facts.setdefault(side, done.facts())
-                return [int(one) for one in done.latency.samples_ns]
-
-        result = measure_ab(self.spec, run_side)
-        self._write("ab.json", result.raw())
-        return facts["model"], {"ab": result.summary()}
+        try:
+            done = run(self._opened[side], self._files.get("inputs"), **options)
+        except FormatError as error:
+            if self._place.ran == ran:
+                raise
+            raise RuntimeFailure(f"the device's answer is damaged: {error.message}") from error
+        with done:
+            yield done
 
     # -- to keep
 
-    def _kept(self, done: Run, prefix: str) -> dict[str, Any]:
-        """Keep the files of a run; its facts."""
-        facts = done.facts()
-        done.save(self.out)
-        facts["program"] = self.spec.model.name or self.spec.title
-        self._write(f"{prefix}run.json", facts)
-        return facts
+    def _facts(self, done: Run) -> dict[str, Any]:
+        """What ran, for run.json. The program is called as it was submitted."""
+        names = {self._opened[side]: self._spec.files[side].name for side in self._opened}
+        return {**done.facts(), "program": names.get(done.opened) or self._spec.title}
 
     def _write(self, name: str, content: Any) -> None:
-        (self.out / name).write_text(json.dumps(content, indent=1) + "\n")
+        (self._out / name).write_text(json.dumps(content, indent=1) + "\n")
 
-    def _environment(
-        self, attributes: Mapping[str, str], facts: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
-        known = {} if facts is None else facts
+    def _environment(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            "device": dict(attributes),
+            "device": dict(self._attributes),
             "etscope": __version__,
-            "executorch": known.get("executorch"),
-            "runner": known.get("runner"),
-            "threads": known.get("threads"),
-            "program_sha256": known.get("program_sha256"),
+            "executorch": facts.get("executorch"),
+            "runner": facts.get("runner"),
+            "threads": facts.get("threads"),
+            "program_sha256": facts.get("program_sha256"),
         }
 
 
-def backend_of(opened: Any, method: str) -> str:
-    """The backends of a method's delegates: "XnnpackBackend", "A+B", or "portable" for none."""
-    names = {delegate.backend_id for delegate in opened.program.method(method).delegates}
-    return "+".join(sorted(names)) or "portable"
-
-
 def _tell_log(folder: Path) -> None:
+    """What the runtime said, into the job's log."""
     path = folder / LOG
     if path.is_file():
         text = path.read_text(errors="replace").strip()

@@ -221,8 +221,8 @@ def _checked(
         limits.max_cv,
         cv is not None,
         lambda: (cv or 0) <= (limits.max_cv or 0),
-        f"the steady runs vary by {cv or 0:.1%} (stdev / mean), the limit is "
-        f"{limits.max_cv or 0:.1%}",
+        f"the steady runs vary by {cv or 0:.2%} (stdev / mean), the limit is "
+        f"{limits.max_cv or 0:.2%}",
         "how much the steady runs vary",
     )
     return found

@@ -21,37 +21,24 @@ import json
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from etscope.errors import (
     DeviceLost,
     EtscopeError,
+    FormatError,
     LabError,
     MissingDependencyError,
     RuntimeFailure,
 )
+from etscope.lab._measured import Measured, TimeUp
 from etscope.lab.records import DeviceConfig
 from etscope.lab.spec import JobSpec, spec_of
 from etscope.lab.states import State
 from etscope.lab.task import place_of as place_of_file
 
 ORDER, ANSWER, OUT = "order.json", "answer.json", "out"
-
-
-class TimeUp(Exception):
-    """The job's time is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What was measured. broken: limits that did not hold, in words."""
-
-    summary: Mapping[str, Any]
-    environment: Mapping[str, Any]
-    marks: tuple[str, ...] = ()
-    broken: tuple[str, ...] = ()
 
 
 def main(name: str) -> int:
@@ -66,15 +53,18 @@ def main(name: str) -> int:
 
 def answer_to(folder: Path) -> dict[str, Any]:
     """Do the order in a folder; the answer as plain JSON. Never raises."""
+    names: dict[str, str] = {}
     try:
         order = json.loads((folder / ORDER).read_text())
         spec = spec_of(order["spec"])
         config = DeviceConfig(**order["device"])
-        return _answer(_measured(spec, config, folder))
-    except BaseException as error:
-        if not isinstance(error, Exception):  # SystemExit of SIGTERM, KeyboardInterrupt
-            raise
-        return _failure(error)
+        files = {
+            field: folder / place_of_file(field, ref.name) for field, ref in spec.files.items()
+        }
+        names = {str(path): spec.files[field].name or field for field, path in files.items()}
+        return _answer(_measured(spec, config, files, folder / OUT))
+    except Exception as error:
+        return _failure(error, names)
 
 
 def state_of(error: Exception) -> State:
@@ -88,12 +78,11 @@ def state_of(error: Exception) -> State:
     return State.USER_ERROR if isinstance(error, EtscopeError) else State.FAILED
 
 
-def _measured(spec: JobSpec, config: DeviceConfig, folder: Path) -> Measured:
-    from etscope.lab._measuring import measured
+def _measured(spec: JobSpec, config: DeviceConfig, files: dict[str, Path], out: Path) -> Measured:
+    from etscope.lab._measuring import measured  # numpy and the runner come with it
 
-    files = {field: folder / place_of_file(field, ref.name) for field, ref in spec.files.items()}
-    (folder / OUT).mkdir(exist_ok=True)
-    return measured(spec, config, files, folder / OUT)
+    out.mkdir(exist_ok=True)
+    return measured(spec, config, files, out)
 
 
 def _answer(done: Measured) -> dict[str, Any]:
@@ -103,22 +92,25 @@ def _answer(done: Measured) -> dict[str, Any]:
         "environment": done.environment,
         "marks": list(done.marks),
         "error": "; ".join(done.broken),
-        "error_slug": "lab-invalid" if done.broken else "",
+        "error_slug": "",
     }
 
 
-def _failure(error: Exception) -> dict[str, Any]:
+def _failure(error: Exception, names: Mapping[str, str]) -> dict[str, Any]:
+    """names: what the files at these paths were called by who submitted them."""
+    slug = RuntimeFailure.slug
     if isinstance(error, EtscopeError):
         print(f"error: {error}", file=sys.stderr)
-        message = error.message if error.hint is None else f"{error.message} ({error.hint})"
-        slug = error.slug
+        message, slug = _sentence(error), error.slug
     elif isinstance(error, TimeUp):
         print(f"error: {error}", file=sys.stderr)
-        message, slug = str(error), RuntimeFailure.slug
+        message = str(error)
     else:
         traceback.print_exc()
         message = f"the lab failed: {type(error).__name__}: {error}"
         slug = LabError.slug
+    for path, name in names.items():
+        message = message.replace(path, name)
     return {
         "state": state_of(error).value,
         "summary": {},
@@ -127,6 +119,16 @@ def _failure(error: Exception) -> dict[str, Any]:
         "error": message,
         "error_slug": slug,
     }
+
+
+def _sentence(error: EtscopeError) -> str:
+    """An error on one line: where, what, the runtime's last word, and what to do."""
+    text = error.message
+    if isinstance(error, FormatError) and error.path is not None:
+        text = f"{error.path}: {text}"
+    if isinstance(error, RuntimeFailure) and error.log.strip():
+        text += f": {error.log.strip().splitlines()[-1].strip()}"
+    return text if error.hint is None else f"{text} ({error.hint})"
 
 
 if __name__ == "__main__":
