@@ -22,17 +22,26 @@ def main(arguments: list[str]) -> None:
     fd, module, *rest = arguments
     signal.signal(signal.SIGTERM, _terminated)
     threading.Thread(target=_end_with_parent, args=(int(fd),), daemon=True).start()
-    sys.exit(import_module(module).main(*rest))
+    try:
+        sys.exit(import_module(module).main(*rest))
+    except BaseException as end:
+        if not (isinstance(end, SystemExit) and end.code == 0):
+            end_descendants(os.getpid())
+        raise
 
 
 def end_tree(pid: int, group: int) -> None:
-    """Kill a process, all that descends from it, and its group: runners in sessions of their own
-    too."""
+    """Kill a process, all that descends from it, and its group."""
+    end_descendants(pid)
+    with suppress(OSError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def end_descendants(pid: int) -> None:
+    """Kill all that descends from a process: runners in sessions of their own too."""
     for child in _descendants(pid):
         with suppress(OSError):
             os.kill(child, signal.SIGKILL)
-    with suppress(OSError):
-        os.killpg(group, signal.SIGKILL)
 
 
 def _terminated(number: int, _: object) -> None:

@@ -1,0 +1,256 @@
+"""One attempt at a job, as a Dask worker executes it: what happened, in one of the final states."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etscope.errors import LabError
+from etscope.lab import child, worker
+from etscope.lab.lab import Lab
+from etscope.lab.records import DeviceConfig
+from etscope.lab.states import State
+from etscope.lab.store import Store
+from etscope.lab.task import Order, place_of
+from tests.artifacts import ROOT, artifacts
+from tests.lab_checks import submit
+from tests.simulated_device import fault, write_lab
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(worker, "_lost", set())
+    write_lab(tmp_path / "lab", artifacts("cnn_xnnpack").folder, 1)
+    with Lab.open(tmp_path / "lab") as lab:
+        yield lab
+    assert list(temporary.glob("etscope-job-*")) == []
+
+
+def order(lab: Lab, token: str = "token", **spec: Any) -> Order:
+    [job] = submit(lab, **spec)
+    plain = job.spec.model_dump(mode="json")
+    return Order(job.id, 1, token, plain, lab.home.config.devices[0], lab.home.store_url)
+
+
+def control(lab: Lab) -> Path:
+    return lab.home.folder / "sim-0"
+
+
+def test_what_was_measured(lab: Lab) -> None:
+    heard: list[Any] = []
+    outcome = worker.work(order(lab, traced_iterations=3), heard.append)
+    assert outcome.state is State.DONE
+    assert outcome.summary["latency"]["iterations"] == 3
+    names = {artifact.name for artifact in outcome.artifacts}
+    assert {"run.json", "run.etdp", "outputs.npz", "conditions.json", "log.txt"} <= names
+    assert all(lab.store.has(artifact.sha256) for artifact in outcome.artifacts)
+    assert outcome.busy_seconds > 0
+    assert heard[0]["kind"] == "started"
+    told = "".join(message["text"] for message in heard[1:])
+    [log] = [artifact for artifact in outcome.artifacts if artifact.name == "log.txt"]
+    assert lab.store.open(log.sha256).read().decode() == told
+    assert "sim-0 ran" in told
+
+
+def test_a_runtime_that_aborts(lab: Lab) -> None:
+    fault(control(lab), "abort")
+    outcome = worker.work(order(lab))
+    assert outcome.state is State.FAILED
+    assert "SIGABRT" in outcome.error
+    assert outcome.error_slug == "runtime-failure"
+    assert [artifact.name for artifact in outcome.artifacts if artifact.name == "log.txt"]
+
+
+def test_a_model_that_hangs(lab: Lab) -> None:
+    fault(control(lab), "hang")
+    outcome = worker.work(order(lab, timeout_seconds=2.0))
+    assert outcome.state is State.TIMEOUT
+    assert outcome.error == "the job did not end within 2 s"
+    assert [artifact.name for artifact in outcome.artifacts] == ["log.txt"]
+
+
+def test_what_cannot_run(lab: Lab) -> None:
+    outcome = worker.work(order(lab, method="backward"))
+    assert outcome.state is State.USER_ERROR
+    assert "backward" in outcome.error
+
+
+def test_a_job_that_is_stopped(lab: Lab) -> None:
+    fault(control(lab), "hang")
+    given = order(lab, "stopped")
+
+    def stop_when_begun(message: Any) -> None:
+        if "executions" in message.get("text", ""):
+            worker.stop("stopped")
+
+    assert worker.work(given, stop_when_begun).state is State.CANCELLED
+
+
+def test_a_job_that_is_stopped_before_it_begins(lab: Lab) -> None:
+    worker.stop("early")
+    outcome = worker.work(order(lab, "early"))
+    assert (outcome.state, outcome.busy_seconds) == (State.CANCELLED, 0.0)
+
+
+def test_a_lost_device_gets_no_more_orders_until_it_is_found(lab: Lab) -> None:
+    unplugged = fault(control(lab), "lost-at-3").with_name("unplugged")
+    outcome = worker.work(order(lab))
+    assert outcome.state is State.DEVICE_LOST
+    assert "sim-0 is unplugged" in outcome.error
+    unplugged.unlink()
+    assert worker.work(order(lab)).busy_seconds == 0
+    [device] = lab.home.config.devices
+    found = worker.check(device)
+    assert (found.error, found.attributes["arch"]) == ("", "simulated")
+    assert worker.work(order(lab)).state is State.DONE
+
+
+def test_a_device_out_of_reach(lab: Lab) -> None:
+    fault(control(lab), "unplugged")
+    [device] = lab.home.config.devices
+    assert "unplugged" in worker.check(device).error
+    missing = worker.check(DeviceConfig("x", "tests.nowhere:Driver"))
+    assert "tests.nowhere" in missing.error
+
+
+def test_a_store_that_is_gone(lab: Lab) -> None:
+    given = order(lab)
+    Path(lab.home.store_url).rename(lab.home.folder / "elsewhere")
+    outcome = worker.work(given)
+    assert outcome.state is State.FAILED
+    assert outcome.error_slug == LabError.slug
+    assert outcome.error.startswith("the lab could not do this job: ")
+
+
+def test_a_full_temporary_folder(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Store, "fetch", full)
+    outcome = worker.work(order(lab))
+    assert (outcome.state, outcome.error_slug) == (State.FAILED, LabError.slug)
+    assert "No space left on device" in outcome.error
+
+
+def test_a_full_store_keeps_nothing_half(tmp_path: Path, lab: Lab) -> None:
+    """On a real file system of 256 kB."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("cannot mount a small file system here")
+    try:
+        store = Store(small)
+        given = order(lab, traced_iterations=3)
+        store.put_file(artifacts("cnn_xnnpack").pte, "program.pte")
+        _fill(small)
+        plain = Order(given.job_id, 1, "t", given.spec, given.device, str(small))
+        outcome = worker.work(plain)
+        assert (outcome.state, outcome.error_slug) == (State.FAILED, LabError.slug)
+        assert outcome.artifacts == ()
+        kept = [path for path in (small / "sha256").rglob("*") if path.is_file()]
+        assert [path.name for path in kept] == [given.spec["model"]["sha256"]]
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+def _fill(folder: Path) -> None:
+    handle = os.open(folder / "filler", os.O_WRONLY | os.O_CREAT)
+    try:
+        with pytest.raises(OSError, match="No space"):
+            while True:
+                os.write(handle, bytes(4096))
+    finally:
+        os.close(handle)
+
+
+_HANGS = """
+import sys
+from etscope.lab import child
+child.run_child("tests.child_programs", ["hang", sys.argv[1]], child.Path(sys.argv[2]),
+                timeout=600, stop=child.Stop())
+"""
+
+
+def test_a_child_ends_with_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pids = tmp_path / "pids"
+    parent = subprocess.Popen([sys.executable, "-c", _HANGS, str(pids), str(tmp_path)])
+    try:
+        _until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    finally:
+        parent.kill()
+        parent.wait()
+    for pid in map(int, pids.read_text().split()):
+        _until(lambda pid=pid: not _alive(pid))
+
+
+def test_a_log_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(child, "LOG_LIMIT", 1000)
+    heard: list[str] = []
+    end = child.run_child(
+        "tests.child_programs", ["talk", "100000"], tmp_path,
+        timeout=60, stop=child.Stop(), hear=heard.append,
+    )  # fmt: skip
+    assert (end.code, end.reason) == (0, "")
+    log = (tmp_path / "log.txt").read_text()
+    assert len(log) < 1100
+    assert log.endswith("(the log was cut here)\n")
+    assert "".join(heard) == log
+
+
+def test_a_program_that_ignores_its_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(child, "GRACE", 0.5)
+    stop = child.Stop()
+    threading.Timer(0.5, stop.want).start()
+    end = child.run_child("tests.child_programs", ["stubborn"], tmp_path, timeout=60, stop=stop)
+    assert (end.code, end.reason) == (-signal.SIGKILL, "stopped")
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("net.pte", "files/model-net.pte"),
+        ("../../etc/passwd", "files/model-passwd"),
+        ("a b\n;$(x).pte", "files/model-a_b____x_.pte"),
+        ("..", "files/model"),
+        ("", "files/model"),
+        ("x" * 300 + ".pte", "files/model-" + "x" * 96 + ".pte"),
+    ],
+)
+def test_names_of_files_are_harmless(name: str, place: str) -> None:
+    assert place_of("model", name) == place
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _until(condition: Any, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
