@@ -1,0 +1,191 @@
+"""What names of dumps mean, and what is known of a run beside its dump."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etscope.errors import FormatError, MissingFileError, UsageError
+from etscope.fleet import Source, find_sources
+from etscope.fleet._about import about, flattened, labels_of, name_of
+
+DUMP = b"\x10\x00\x00\x00\x00\x00\x00\x00ED00rest"
+
+
+def put(path: Path, content: bytes = DUMP) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    put(tmp_path / "a" / "run.etdp")
+    put(tmp_path / "a" / "values.etdp")  # of a run that logged values: its times are not the run's
+    put(tmp_path / "b" / "values.etdp")  # there is no other
+    put(tmp_path / "b" / "deep" / "trace.bin")  # known by its first bytes
+    put(tmp_path / "b" / "deep" / "model.pte", b"\x10\x00\x00\x00ET12....")
+    put(tmp_path / "b" / "short", b"ED")
+    os.mkfifo(tmp_path / "b" / "pipe")
+    return tmp_path
+
+
+def names(folder: Path, *given: str | Path) -> list[str]:
+    found, wrong = find_sources(given)
+    assert wrong == []
+    return [os.path.relpath(source.url, folder) for source in found]
+
+
+def test_folders_files_and_globs(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = ["a/run.etdp", "b/values.etdp", "b/deep/trace.bin"]
+    assert names(tree, tree) == everything
+    assert names(tree, tree / "a" / "values.etdp") == ["a/values.etdp"]
+    assert names(tree, f"{tree}/*/*.etdp") == ["a/run.etdp", "a/values.etdp", "b/values.etdp"]
+    assert names(tree, f"{tree}/**/deep") == ["b/deep/trace.bin"]
+    assert names(tree, tree / "a" / "run.etdp", tree / "a") == ["a/run.etdp"]
+    assert names(tree, f"{tree}/none*") == []
+    put(tree / "odd [1]" / "run.etdp")
+    assert names(tree, tree / "odd [1]" / "run.etdp") == ["odd [1]/run.etdp"]
+    monkeypatch.chdir(tree)
+    (source,) = find_sources(["a"])[0]
+    assert source.url == "a/run.etdp"
+    assert source.size == len(DUMP)
+    assert source.modified == pytest.approx((tree / "a" / "run.etdp").stat().st_mtime)
+
+
+def test_lists(tree: Path) -> None:
+    (tree / "list").write_text(f"# dumps\n{tree}/a\n\n  {tree}/b/deep  \n")
+    assert names(tree, f"@{tree}/list") == ["a/run.etdp", "b/deep/trace.bin"]
+    with pytest.raises(MissingFileError, match="list of dumps"):
+        find_sources([f"@{tree}/none"])
+    (tree / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FormatError, match="list of dumps"):
+        find_sources([f"@{tree}/binary"])
+
+
+def test_what_is_not_there(tree: Path) -> None:
+    found, wrong = find_sources([tree / "none.etdp", tree / "a" / "run.etdp"])
+    assert len(found) == 1
+    ((name, error),) = wrong
+    assert name == str(tree / "none.etdp") and isinstance(error, MissingFileError)
+
+
+def test_urls(tree: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    for name in ("one/run.etdp", "one/values.etdp", "one/run.json", "two/x.etdump"):
+        memory.pipe(f"/fleet/{name}", DUMP)
+    found, wrong = find_sources(
+        ["memory://fleet/one/run.etdp", "memory://fleet", "memory://fleet/*/*.etdump"]
+    )
+    assert wrong == []
+    assert [s.url for s in found] == [
+        "memory:///fleet/one/run.etdp",
+        "memory:///fleet/one/values.etdp",
+        "memory:///fleet/two/x.etdump",
+    ] or [s.url.replace("memory:///", "memory://") for s in found] == [
+        "memory://fleet/one/run.etdp",
+        "memory://fleet/one/values.etdp",
+        "memory://fleet/two/x.etdump",
+    ]
+    assert all(s.size == len(DUMP) and s.modified is not None for s in found)
+    local, _ = find_sources([f"file://{tree}/a"])
+    assert [s.url for s in local] == [f"file://{tree}/a/run.etdp", f"file://{tree}/a/values.etdp"]
+    for bad in ("memory://fleet/none.etdp", "nosuch://x/y"):
+        ((name, error),) = find_sources([bad])[1]
+        assert name == bad and isinstance(error, (FormatError, MissingFileError))
+
+
+# -- beside a dump
+
+
+def told(**facts: Any) -> Source:
+    return Source("x/run.etdp", 1, 1e9, about=facts)
+
+
+def test_names_go_before_one_another() -> None:
+    assert about(told(program="/m/net.pte"), {}).model == "net"
+    assert about(told(program="/m/net.pte", model="vision"), {}).model == "vision"
+    assert about(told(model="vision", labels={"model": "mine"}), {}).model == "mine"
+    assert about(told(labels={"model": "mine"}), {"model": "ours"}).model == "ours"
+    assert about(told(), {}, "records/net.etrecord").model == "net"
+    assert about(told(), {}).model == "unknown"
+    assert about(told(device="p8"), {}).device == "p8"
+    assert about(told(device={"name": "p8"}), {"device": "p9"}).device == "p9"
+    assert about(told(device={"soc": "G3"}), {}).environment == {"device.soc": "G3"}
+
+
+def test_times_are_utc() -> None:
+    assert about(told(recorded_at="2026-05-01T12:00:00Z"), {}).recorded_at == datetime(
+        2026, 5, 1, 12
+    )
+    assert about(told(recorded_at="2026-05-01T12:00:00-05:00"), {}).recorded_at.hour == 17
+    assert about(told(recorded_at="2026-05-01T12:00:00.5"), {}).recorded_at.microsecond == 500_000
+    assert about(told(), {}).recorded_at == datetime(2001, 9, 9, 1, 46, 40)
+
+
+def test_other_facts() -> None:
+    found = about(
+        told(
+            threads=4,
+            calls=[{"warmup": 2}, {"warmup": 2}],
+            marks=["hot"],
+            environment={"a": {"b": True, "c": None}, "d": [1, "x"]},
+            job="j1",
+        ),
+        {"k": "v"},
+    )
+    assert (found.threads, found.warmup, found.marks, found.job) == (4, 2, ("hot",), "j1")
+    assert found.environment == {"a.b": "true", "d": "1, x"}
+    assert found.labels == {"k": "v"}
+    assert about(told(calls=[{"warmup": 2}, {"warmup": 3}]), {}).warmup is None
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"recorded_at": "today"},
+        {"recorded_at": 5},
+        {"labels": ["a"]},
+        {"environment": "linux"},
+        {"calls": {"warmup": 1}},
+        {"calls": [1]},
+        {"threads": "many"},
+        {"threads": True},
+        {"model": ["x"]},
+        {"marks": "hot"},
+    ],
+)
+def test_damaged_facts(facts: dict[str, Any]) -> None:
+    with pytest.raises(FormatError):
+        about(told(**facts), {})
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"a": 1} x', "\udcff"])
+def test_a_damaged_run_json(tmp_path: Path, content: str) -> None:
+    dump = put(tmp_path / "run.etdp")
+    (tmp_path / "run.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(FormatError, match=r"run\.json"):
+        about(Source(str(dump), 1), {})
+
+
+def test_labels() -> None:
+    assert labels_of(("a=1", "b = x=y ", "c=")) == {"a": "1", "b": "x=y", "c": ""}
+    for wrong in ("a", "=1"):
+        with pytest.raises(UsageError, match="no label"):
+            labels_of((wrong,))
+
+
+def test_names() -> None:
+    assert name_of(None) == name_of(" \n") == "unknown"
+    assert name_of(" a\tb ") == "ab"
+    assert name_of("é" * 300) != name_of("é" * 301)
+    assert name_of("é" * 300).startswith("é" * 20)
+
+
+def test_flattened() -> None:
+    assert flattened({"a": {"b": 1, "c": {"d": "x"}}}) == {"a.b": "1", "a.c.d": "x"}
