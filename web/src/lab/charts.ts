@@ -90,7 +90,7 @@ function drawSamples(place: HTMLElement, { series, x }: SamplesData): uPlot | nu
           label: one.name,
           stroke: palette[at % palette.length]!,
           width: 1,
-          points: { show: one.x.length <= 400, size: 4 },
+          points: { show: one.x.length <= 400, size: 4, fill: palette[at % palette.length]! },
           value: (_chart: uPlot, value: number | null) => shortTime(value),
         })),
       ],

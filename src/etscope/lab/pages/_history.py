@@ -43,6 +43,7 @@ def _shown(series: Series) -> Mapping[str, Any]:
         "last": points[-1],
         "change": _change(points),
         "marked": sum(point.marked for point in points),
+        "findings": [],
         "chart": _chart(points),
     }
 

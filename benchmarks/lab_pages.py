@@ -1,0 +1,197 @@
+"""How fast the lab's pages and API answer with many jobs: `python benchmarks/lab_pages.py`.
+
+    python benchmarks/lab_pages.py [--jobs 10000] [--url postgresql+psycopg://…]
+
+Fills a database with finished jobs of a few models on a few devices, asks a real server process
+for each page over HTTP, and prints the median and the slowest time of each. The time is that of
+the whole answer, as a client on this machine sees it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+# Run as a script, Python's path starts at this folder.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from etscope.lab.api import Filter
+from etscope.lab.home import Home
+from etscope.lab.lab import Lab
+from etscope.lab.results import statistics_of
+from etscope.lab.spec import spec_of
+from etscope.lab.states import State
+from etscope.lab.task import Outcome
+
+LIMIT_MS = 100.0
+ROUNDS = 20
+MODELS, DEVICES = 12, 4
+_STATES = (State.DONE,) * 17 + (State.FAILED, State.INVALID, State.TIMEOUT)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--url", help="Of the database; default: SQLite.")
+    parser.add_argument("--home", type=Path, help="Fill this folder, or take it as it is.")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        home = given.home or Path(folder) / "lab"
+        if not home.exists():
+            home.mkdir(parents=True)
+            devices = "".join(f"  - {{name: device-{n}, driver: host}}\n" for n in range(DEVICES))
+            database = "" if given.url is None else f"database: {given.url}\n"
+            (home / "lab.yaml").write_text(f"{database}devices:\n{devices}")
+            start = time.perf_counter()
+            fill(home, given.jobs)
+            print(f"{given.jobs:,} jobs in {time.perf_counter() - start:.0f} s", file=sys.stderr)
+        with Lab.open(Home.open(home)) as lab:
+            ids = [job.id for job in lab.jobs(Filter(states=(State.DONE,)), limit=2).jobs]
+        with served(home) as address:
+            return measure(address, ids)
+
+
+def fill(folder: Path, count: int) -> None:
+    """Finished jobs, spread over models and devices."""
+    random.seed(0)
+    lab = Lab.open(Home.open(folder))
+    files = [lab.store.put_bytes(f"model {n}".encode(), f"model-{n}.pte") for n in range(MODELS)]
+    run = lab.store.put_bytes(run_json(), "run.json")
+    log = lab.store.put_bytes(b"run: 50 executions\n" * 40, "log.txt")
+    for number in range(count):
+        model = files[number % MODELS]
+        spec = spec_of(
+            {
+                "model": {"sha256": model.sha256, "name": model.name},
+                "labels": {"commit": f"{number:07x}", "branch": random.choice(["main", "fast"])},
+                "device": f"device-{number % DEVICES}",
+            }
+        )
+        job, _ = lab.database.add(spec)
+        device, token = f"device-{number % DEVICES}", f"token-{number}"
+        lab.database.claim(job.id, device=device, engine="e", token=token, lease_seconds=60)
+        lab.database.started(job.id, token, "worker")
+        state = random.choice(_STATES)
+        lab.database.finish(outcome(job.id, token, state, number, [run, log]))
+    lab.close()
+
+
+def outcome(job_id: str, token: str, state: State, number: int, files: list[Any]) -> Outcome:
+    samples = np.random.default_rng(number).normal(4e6 + number * 10, 2e5, 50).astype(int)
+    measured = state in (State.DONE, State.INVALID)
+    return Outcome(
+        job_id,
+        token,
+        state,
+        summary={
+            "method": "forward",
+            "backend": "XnnpackBackend",
+            "latency": statistics_of(samples.tolist(), 3_000_000, 9_000_000),
+        }
+        if measured
+        else {},
+        environment={"device": {"arch": "x86_64", "cores": "8"}, "executorch": "1.5.1"},
+        marks=("the governor cannot be read",) if number % 3 == 0 else (),
+        artifacts=tuple(files) if measured else (files[1],),
+        error="" if state is State.DONE else "as it goes",
+    )
+
+
+def run_json() -> bytes:
+    samples = [4_000_000 + 1000 * n for n in range(50)]
+    entry = {"traced": None, "method": "forward", "samples_ns": samples}
+    return str({"latencies": [entry]}).replace("'", '"').replace("None", "null").encode()
+
+
+@contextlib.contextmanager
+def served(home: Path) -> Iterator[str]:
+    """A server process without an engine, and its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    code = (
+        "import sys, uvicorn; from etscope.lab.lab import Lab\n"
+        "from etscope.lab.server.app import create_app\n"
+        "uvicorn.run(create_app(Lab.open(sys.argv[1])), port=int(sys.argv[2]), "
+        "log_level='warning')"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(home), str(port)])
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(300):
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(f"{address}/assets/lab.css")
+                break
+            time.sleep(0.1)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A page and what it is asked with."""
+
+    name: str
+    path: str
+
+
+def paths(ids: list[str]) -> list[Asked]:
+    since = (datetime.now(timezone.utc) - timedelta(days=1)).isoformat()
+    return [
+        Asked("jobs", "/"),
+        Asked("jobs, by state", "/?state=failed&state=timeout"),
+        Asked("jobs, by text", "/?text=model-3"),
+        Asked("jobs, by text that is nowhere", "/?text=nowhere"),
+        Asked("jobs, by label", "/?label=branch%3Dfast"),
+        Asked("jobs, by device", "/?device=device-2"),
+        Asked("a job", f"/jobs/{ids[0]}"),
+        Asked("history", "/history"),
+        Asked("history of a model", "/history?model=model-3.pte"),
+        Asked("compare", f"/compare?first={ids[0]}&second={ids[1]}"),
+        Asked("devices", "/devices"),
+        Asked("API: jobs", "/api/v1/jobs"),
+        Asked("API: jobs since", f"/api/v1/jobs?since={since.replace('+', '%2B')}"),
+        Asked("API: a job", f"/api/v1/jobs/{ids[0]}"),
+        Asked("API: history", "/api/v1/history?model=model-3.pte"),
+        Asked("API: devices", "/api/v1/devices"),
+    ]
+
+
+def measure(address: str, ids: list[str]) -> int:
+    slow = 0
+    print("| page | median | slowest | size |\n|---|---:|---:|---:|")
+    with httpx.Client(base_url=address, timeout=60) as client:
+        for asked in paths(ids):
+            times = []
+            for _ in range(ROUNDS):
+                start = time.perf_counter()
+                answer = client.get(asked.path)
+                times.append((time.perf_counter() - start) * 1e3)
+                if not answer.is_success:
+                    raise SystemExit(f"{asked.path}: {answer.status_code}: {answer.text}")
+            size = len(answer.content) / 1024
+            # The first answer also reads templates.
+            median, worst = float(np.median(times)), max(times[1:])
+            slow += median > LIMIT_MS
+            print(f"| {asked.name} | {median:.0f} ms | {worst:.0f} ms | {size:.0f} KiB |")
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
