@@ -1,0 +1,42 @@
+"""Programs that are well-formed, and end badly when they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from etscope.formats import pte_schema as pte
+from etscope.formats.scalar_type import ScalarType
+from tests.unit.formats.handmade import method, pte_file
+from tests.unit.run.echo import CONSTANTS, typed
+
+
+def endless(folder: Path) -> Path:
+    """A program that adds an input to itself, and jumps back to that. The runtime gives up after
+    ten million instructions, which takes minutes."""
+    never = pte.ScalarValue(pte.ValueKind.BOOL, False)
+    one = pte.ScalarValue(pte.ValueKind.INT, 1)
+    return _program(
+        folder / "endless.pte",
+        (never, one),
+        (pte.KernelCall(0, (0, 0, 2, 0, 0)), pte.JumpFalseCall(1, 0)),
+        size=1 << 16,
+    )
+
+
+def aborting(folder: Path) -> Path:
+    """A program that gives a kernel a number for a tensor, which the runtime takes for a mistake
+    of the programmer's: it aborts its process."""
+    number = pte.ScalarValue(pte.ValueKind.INT, 7)
+    call = pte.KernelCall(0, (1, 1, 1, 1, 1))
+    return _program(folder / "aborting.pte", (number,), (call,), size=2)
+
+
+def _program(
+    path: Path, more: Sequence[pte.Value], instructions: Sequence[pte.Instruction], *, size: int
+) -> Path:
+    """A program of one operator, aten::add.out, and one input, which is its output too."""
+    values = [typed(ScalarType.FLOAT, size), *more]
+    made = method(values, instructions, inputs=[0], outputs=[0], operators=["aten::add.out"])
+    path.write_bytes(pte_file(made, segments=[bytes(16)], more=CONSTANTS))
+    return path
