@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -31,17 +30,9 @@ BASE_NAME = r"^[^/\\\x00-\x1f\x7f]*$"  # no path: it is part of file names later
 _Text = Annotated[str, StringConstraints(max_length=200, pattern=TEXT)]
 _Value = Annotated[str, StringConstraints(max_length=500, pattern=TEXT)]
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=TEXT)]
-
-
-def _number(value: Any) -> Any:
-    """`value`, unless pydantic would make a number of what is none: of "50" and true."""
-    if isinstance(value, (str, bytes, bool)):
-        raise ValueError("not a number")
-    return value
-
-
-_Int = Annotated[int, BeforeValidator(_number)]
-_Float = Annotated[float, BeforeValidator(_number)]
+# "50" and true are no numbers.
+_Int = Annotated[int, Strict()]
+_Float = Annotated[float, Strict()]
 _Bool = Annotated[bool, Strict()]
 _LONGEST_SHORT = 4096
 _NO_OTHERS: dict[str, Any] = {"additionalProperties": False}  # keys than those of the pattern
@@ -50,7 +41,21 @@ _NO_OTHERS: dict[str, Any] = {"additionalProperties": False}  # keys than those 
 class _Strict(BaseModel):
     """A typing error in a specification is an error, not something that is left out."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # Defaults are validated, so that they are of the same type, and hash, as what came as JSON.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole(cls, value: Any) -> Any:
+        """50.0 is an integer, as it is in JSON."""
+        if not isinstance(value, Mapping):
+            return value
+        return {
+            key: int(one) if isinstance(one, float) and one.is_integer() else one
+            for key, one in value.items()
+        }
 
 
 class _WithShortForm(_Strict):
@@ -218,7 +223,7 @@ class JobSpec(_Strict):
     inputs: FileRef | None = Field(
         None, description=".npz, .npy, .safetensors or .pt; else a bundle's cases, else of seed."
     )
-    seed: _Int = Field(0, ge=0, lt=2**63, description="Of generated inputs.")
+    seed: _Int = Field(0, ge=0, lt=2**53, description="Of generated inputs.")
     iterations: _Int = Field(50, ge=1, le=1_000_000, description="Timed executions.")
     warmup: _Int = Field(5, ge=0, le=1_000_000, description="Executions before, not counted.")
     traced_iterations: _Int = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from urllib.parse import quote
 
@@ -9,7 +10,6 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
 
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.lab.server.errors import Refused, body_of, status_of
@@ -41,8 +41,7 @@ def _place(request: Request) -> str:
 
 
 async def _known(request: Request, error: Exception) -> Response:
-    assert_error = error if isinstance(error, EtscopeError) else EtscopeError(str(error))
-    return answer(request, assert_error)
+    return answer(request, error if isinstance(error, EtscopeError) else EtscopeError(str(error)))
 
 
 async def _of_framework(request: Request, error: Exception) -> Response:
@@ -51,19 +50,20 @@ async def _of_framework(request: Request, error: Exception) -> Response:
     headers = error.headers if isinstance(error, HTTPException) else None
     said = error.detail if isinstance(error, HTTPException) else HTTPStatus(status).phrase
     slug = MissingDataError.slug if status == 404 else UsageError.slug
-    if status == 405:
-        headers = {"Allow": ", ".join(_methods(request))}
+    if status == 405 and (allowed := _allowed(request)) is not None:
+        headers = {"Allow": allowed}
     hint = "/api/docs lists what there is" if status in (404, 405) else None
     return answer(request, Refused(status, str(said), slug=slug, hint=hint, headers=headers))
 
 
-def _methods(request: Request) -> list[str]:
-    """Of all operations at the path; the framework tells those of the first one."""
-    found = set()
-    for route in request.app.routes:
-        if route.matches(request.scope)[0] is not Match.NONE:
-            found |= set(getattr(route, "methods", None) or ())
-    return sorted(found)
+def _allowed(request: Request) -> str | None:
+    """The methods of all operations at a path of the API; the framework tells those of the first
+    one. None for other paths."""
+    paths: dict[str, dict[str, object]] = request.app.openapi()["paths"]
+    for path, operations in paths.items():
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)), request.url.path):
+            return ", ".join(sorted(method.upper() for method in operations))
+    return None
 
 
 async def _of_validation(request: Request, error: Exception) -> Response:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Depends, Path, Query, Request
-from pydantic import AwareDatetime, BeforeValidator
+from fastapi import Depends, Path, Request
+from pydantic import AwareDatetime, BeforeValidator, StringConstraints
 from pydantic.json_schema import SkipJsonSchema
 
 from etscope.lab.server.errors import Refused
@@ -27,7 +27,7 @@ JobId = Annotated[
 Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the content, in hex.")]
 # A parameter that is not given is None; no text in a URL is.
 Nothing = SkipJsonSchema[None]
-Text = Annotated[str | Nothing, Query(pattern=TEXT, max_length=200)]
+Text = Annotated[str, StringConstraints(pattern=TEXT, max_length=200)] | Nothing
 
 _MOMENT = re.compile(
     r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII

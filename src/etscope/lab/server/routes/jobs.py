@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import TypeAdapter
+from pydantic import StringConstraints, TypeAdapter
 
 from etscope.errors import UsageError
 from etscope.lab.api import Filter, Page
@@ -38,7 +38,9 @@ _EVENTS: dict[int | str, Any] = {
 _job = TypeAdapter(Job)
 _Label = Annotated[str, Query(pattern=r"^[^\x00-\x1f\x7f=]+=[^\x00-\x1f\x7f]*$", max_length=701)]
 
-_Cursor = Annotated[str | Nothing, Query(pattern=r"^[0-9A-Za-z_.:|+=-]+$", max_length=200)]
+_Cursor = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_.:|+=-]+$", max_length=200)]
+_ModelHash = Annotated[str, StringConstraints(pattern=SHA256)]
+_Kind = Literal["benchmark", "accuracy", "ab"]
 
 
 @router.post(
@@ -75,19 +77,16 @@ def list_jobs(
     _: Reader,
     state: Annotated[list[State], Query(description="Any of these.")] = [],  # noqa: B006
     device: Text = None,
-    kind: Annotated[str | Nothing, Query(pattern=r"^(benchmark|accuracy|ab)$")] = None,
-    model: Annotated[
-        str | Nothing, Query(pattern=SHA256, description="SHA-256 of the file.")
-    ] = None,
+    kind: _Kind | Nothing = None,
+    model: _ModelHash | Nothing = None,
     text: Text = None,
     label: Annotated[list[_Label], Query(description="key=value; all of these.")] = [],  # noqa: B006
     since: Moment | Nothing = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    cursor: Annotated[
-        str | Nothing, Query(pattern=r"^[0-9A-Za-z_.:|+=-]+$", max_length=200)
-    ] = None,
+    cursor: _Cursor | Nothing = None,
 ) -> Page:
-    """Jobs, the newest first. `next` is the cursor of the rest."""
+    """Jobs, the newest first: those for which everything holds that is given. `state`: any of
+    these. `model`: the SHA-256 of its file. `next` is the cursor of the rest."""
     labels = dict(pair.split("=", 1) for pair in label)
     wanted = Filter(tuple(state), device, kind, model, text, labels or None, since)
     try:
