@@ -13,6 +13,7 @@ interface HistoryData {
   p50: number[];
   p90: number[];
   marked: boolean[];
+  standing: string[];
   jobs: string[];
   labels: string[];
 }
@@ -103,6 +104,7 @@ function drawSamples(place: HTMLElement, { series, x }: SamplesData): uPlot | nu
 function drawHistory(place: HTMLElement, data: HistoryData): uPlot | null {
   const marks = (name: string) => (chart: uPlot, series: number): null => {
     paintPoints(chart, series, data.marked, colour(name));
+    if (series === 1) ringChanges(chart, data.standing);
     return null;
   };
   const line = (label: string, name: string): uPlot.Series => ({
@@ -138,7 +140,7 @@ function drawHistory(place: HTMLElement, data: HistoryData): uPlot | null {
   });
   chart.over.addEventListener("mousemove", () => {
     const at = chart.cursor.idx;
-    chart.over.title = at === null || at === undefined ? "" : [data.labels[at], data.marked[at] ? "with a caveat" : ""].filter(Boolean).join(" · ");
+    chart.over.title = at === null || at === undefined ? "" : [data.labels[at], data.marked[at] ? "with a caveat" : "", RINGS[data.standing[at]!] ? data.standing[at] : ""].filter(Boolean).join(" · ");
   });
   return chart;
 }
@@ -159,5 +161,25 @@ function paintPoints(chart: uPlot, series: number, marked: boolean[], stroke: st
     ctx.fill();
     ctx.stroke();
   }
+  ctx.restore();
+}
+
+const RINGS: Record<string, string> = { regressed: "bad", improved: "good", suspicious: "warn" };
+
+/** A ring around the points where the model changed, or may have. */
+function ringChanges(chart: uPlot, standing: string[]): void {
+  const { ctx } = chart;
+  const ratio = devicePixelRatio || 1;
+  ctx.save();
+  ctx.lineWidth = 2 * ratio;
+  standing.forEach((word, at) => {
+    const ring = RINGS[word];
+    const value = chart.data[1]![at];
+    if (!ring || value === null || value === undefined) return;
+    ctx.strokeStyle = colour(ring);
+    ctx.beginPath();
+    ctx.arc(chart.valToPos(chart.data[0][at]!, "x", true), chart.valToPos(value, "y", true), 7 * ratio, 0, 2 * Math.PI);
+    ctx.stroke();
+  });
   ctx.restore();
 }

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
+from etscope.analysis.compare_samples import Policy
 from etscope.lab.api import Filter
 from etscope.lab.lab import Lab
+from etscope.lab.noise import device_noise
 from etscope.lab.pages import _texts
 from etscope.lab.records import Device
+from etscope.lab.states import State
+
+_NOISE_JOBS = 60  # the newest ones, from which a device's noise is known
 
 
 def context(lab: Lab) -> dict[str, Any]:
@@ -20,8 +26,32 @@ def context(lab: Lab) -> dict[str, Any]:
         "at_work": {device.job: lab.job(device.job) for device in devices if device.job},
         "counts": {name: lab.jobs(Filter(device=name), limit=1).total for name in names},
         "conditions": {device.config.name: _conditions(device) for device in devices},
-        "noise": {},
+        "noise": {name: _noise(lab, name) for name in names},
     }
+
+
+def _noise(lab: Lab, name: str) -> Mapping[str, str]:
+    """How much jobs on the device differ when nothing was changed."""
+    newest = lab.jobs(_done(name), limit=1).jobs
+    return _noise_until(lab, name, newest[0].id) if newest else {}
+
+
+@lru_cache(maxsize=256)
+def _noise_until(lab: Lab, name: str, newest: str) -> Mapping[str, str]:
+    done = lab.jobs(_done(name), limit=_NOISE_JOBS).jobs
+    found = device_noise(done, done[:1])
+    floor = found.floor(Policy())
+    if found.spread is None or floor is None:
+        return {}
+    return {
+        "spread of repeats": _texts.share(found.spread),
+        "a change that it can pass for": _texts.share(floor),
+        "known from": f"{found.jobs} {found.source}",
+    }
+
+
+def _done(name: str) -> Filter:
+    return Filter(states=(State.DONE,), device=name)
 
 
 def _conditions(device: Device) -> Mapping[str, str]:

@@ -9,9 +9,11 @@ from starlette.datastructures import QueryParams
 
 from etscope.lab.api import Point, Series
 from etscope.lab.lab import Lab
+from etscope.lab.regressions import Judged, changes_of, judge_series
 
 _MOST_SERIES = 24  # drawn on one page
 _MOST_POINTS = 200
+_MOST_TOLD = 3  # changes of a series, the last ones
 
 
 def context(lab: Lab, query: QueryParams) -> dict[str, Any]:
@@ -34,6 +36,7 @@ def context(lab: Lab, query: QueryParams) -> dict[str, Any]:
 
 def _shown(series: Series) -> Mapping[str, Any]:
     points = series.points
+    judged = judge_series(series)
     return {
         "model": series.model,
         "method": series.method,
@@ -43,17 +46,20 @@ def _shown(series: Series) -> Mapping[str, Any]:
         "last": points[-1],
         "change": _change(points),
         "marked": sum(point.marked for point in points),
-        "findings": [],
-        "chart": _chart(points),
+        "findings": [{**one.plain(), "at": one.point.at} for one in changes_of(judged)][
+            -_MOST_TOLD:
+        ],
+        "chart": _chart(points, judged),
     }
 
 
-def _chart(points: Sequence[Point]) -> Mapping[str, Any]:
+def _chart(points: Sequence[Point], judged: Sequence[Judged]) -> Mapping[str, Any]:
     return {
         "at": [point.at.timestamp() for point in points],
         "p50": [point.p50_ms for point in points],
         "p90": [point.p90_ms for point in points],
         "marked": [point.marked for point in points],
+        "standing": [str(one.standing) for one in judged],
         "jobs": [point.job_id for point in points],
         "labels": [
             ", ".join(f"{key}={value}" for key, value in point.labels.items()) for point in points
