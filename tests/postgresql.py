@@ -24,7 +24,7 @@ class PostgreSql:
 
     def url(self, database: str) -> str:
         """Of a database that is there, as SQLAlchemy takes it."""
-        return f"postgresql+psycopg://{_USER}@/{database}?host={self.folder}"
+        return f"postgresql://{_USER}@/{database}?host={self.folder}"
 
     def new(self) -> str:
         """The URL of a new, empty database."""

@@ -51,6 +51,16 @@ class Instant(TypeDecorator[datetime]):
         return value.astimezone(timezone.utc)
 
 
+class Words(TypeDecorator[str]):
+    """Text, made such that every database takes it, whether it is to be kept or to be found."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else clean(value)
+
+
 class Plain(TypeDecorator[Any]):
     """Plain JSON, as text: the same in all databases, with no number or character in it that one of
     them refuses."""
@@ -88,7 +98,7 @@ def clean(value: str, limit: int = 65_536) -> str:
 
 _Seq = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER counts up by itself there
 # Compared by code points, so that a beginning of it is a range of the index.
-_Id = String(32).with_variant(String(32, collation="C"), "postgresql")
+_Id = Words(32).with_variant(Words(32, collation="C"), "postgresql")
 _Sha256 = String(64)
 
 metadata = MetaData()
@@ -109,22 +119,22 @@ jobs = Table(
     Column("sole", _Sha256, unique=True),
     Column("kind", String(16), nullable=False),
     Column("model_sha256", _Sha256, nullable=False),
-    Column("device", Text),
-    Column("worker", Text),
+    Column("device", Words),
+    Column("worker", Words),
     Column("attempt", Integer, nullable=False, default=0),
     Column("expired", Integer, nullable=False, default=0),
-    Column("token", String(64)),
-    Column("engine", Text, index=True),
+    Column("token", Words),
+    Column("engine", Words, index=True),
     Column("lease_until", Instant),
     Column("cancel_requested", Boolean, nullable=False, default=False),
     Column("created_at", Instant, nullable=False),
     Column("claimed_at", Instant),
     Column("started_at", Instant),
     Column("finished_at", Instant),
-    Column("submitter", Text, nullable=False, default=""),
-    Column("seeks", Text, nullable=False),
-    Column("error", Text, nullable=False, default=""),
-    Column("error_slug", Text, nullable=False, default=""),
+    Column("submitter", Words, nullable=False, default=""),
+    Column("seeks", Words, nullable=False),
+    Column("error", Words, nullable=False, default=""),
+    Column("error_slug", Words, nullable=False, default=""),
     Column("spec", Text, nullable=False),
     Column("summary", Plain, nullable=False, default=dict),
     Column("environment", Plain, nullable=False, default=dict),
@@ -149,8 +159,8 @@ labels = Table(
     "lab_labels",
     metadata,
     _job_column(primary_key=True),
-    Column("key", Text, primary_key=True),
-    Column("value", Text, nullable=False),
+    Column("key", Words, primary_key=True),
+    Column("value", Words, nullable=False),
 )
 Index("lab_labels_by_value", labels.c.key, labels.c.value, labels.c.job)
 
@@ -166,10 +176,10 @@ artifacts = Table(
     "lab_artifacts",
     metadata,
     _job_column(primary_key=True),
-    Column("name", Text, primary_key=True),
+    Column("name", Words, primary_key=True),
     Column("sha256", _Sha256, nullable=False),
     Column("size", BigInteger, nullable=False),
-    Column("media_type", Text, nullable=False),
+    Column("media_type", Words, nullable=False),
 )
 
 events = Table(
@@ -180,8 +190,8 @@ events = Table(
     Column("at", Instant, nullable=False),
     Column("state", String(16), nullable=False),
     Column("attempt", Integer, nullable=False),
-    Column("device", Text),
-    Column("message", Text, nullable=False),
+    Column("device", Words),
+    Column("message", Words, nullable=False),
 )
 Index("lab_events_of_job", events.c.job, events.c.seq)
 
@@ -192,10 +202,10 @@ results = Table(
     _job_column(primary_key=True),
     Column("job_id", _Id, nullable=False),
     Column("at", Instant, nullable=False),
-    Column("model", Text, nullable=False),
-    Column("method", Text, nullable=False),
-    Column("device", Text, nullable=False),
-    Column("backend", Text, nullable=False),
+    Column("model", Words, nullable=False),
+    Column("method", Words, nullable=False),
+    Column("device", Words, nullable=False),
+    Column("backend", Words, nullable=False),
     Column("model_sha256", _Sha256, nullable=False),
     Column("p50_ms", Float, nullable=False),
     Column("p90_ms", Float, nullable=False),
@@ -211,31 +221,31 @@ Index("lab_results_device", results.c.device)
 devices = Table(
     "lab_devices",
     metadata,
-    Column("name", Text, primary_key=True),
-    Column("driver", Text, nullable=False),
+    Column("name", Words, primary_key=True),
+    Column("driver", Words, nullable=False),
     Column("options", Plain, nullable=False),
     Column("configured", Plain, nullable=False),
     Column("attributes", Plain, nullable=False),
     Column("state", String(16), nullable=False),
-    Column("job", Text),
+    Column("job", Words),
     Column("seen_at", Instant),
     Column("conditions", Plain, nullable=False),
-    Column("message", Text, nullable=False),
+    Column("message", Words, nullable=False),
 )
 
 # Which engine gives work to a device.
 leases = Table(
     "lab_leases",
     metadata,
-    Column("device", Text, primary_key=True),
-    Column("engine", Text, nullable=False, index=True),
+    Column("device", Words, primary_key=True),
+    Column("engine", Words, nullable=False, index=True),
     Column("until", Instant, nullable=False),
 )
 
 tokens = Table(
     "lab_tokens",
     metadata,
-    Column("name", String(100), primary_key=True),
+    Column("name", Words, primary_key=True),
     Column("key", String(16), nullable=False, unique=True),
     Column("sha256", _Sha256, nullable=False),
     Column("scopes", Plain, nullable=False),
