@@ -89,6 +89,7 @@ class Cluster:
         self._topic = topic
         self._say = say
         self._futures: dict[str, Future] = {}
+        self._turn = 0
         client.subscribe_topic(topic, self._hear)
         client.subscribe_topic("all", self._hear_of_workers)
 
@@ -148,8 +149,14 @@ class Cluster:
                 self._local.close(timeout=10)
 
     def _submit(self, device: str, function: Callable[..., Any], *arguments: Any) -> Future:
+        self._turn -= 1  # a device's worker takes what came first, and not what Dask thinks best
         return self._client.submit(
-            function, *arguments, resources={PREFIX + device: 1}, pure=False, retries=0
+            function,
+            *arguments,
+            resources={PREFIX + device: 1},
+            priority=self._turn,
+            pure=False,
+            retries=0,
         )
 
     def _hear(self, event: tuple[float, Mapping[str, Any]]) -> None:
