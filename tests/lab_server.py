@@ -10,8 +10,7 @@ from pathlib import Path
 
 from etscope.lab.lab import Lab
 from etscope.lab.records import Job
-from etscope.lab.server.app import create_app
-from etscope.lab.server.run import _config, _listen, _Server, address_of
+from etscope.lab.server.run import address_of, listen, server_of
 from etscope.lab.server.settings import Settings
 from etscope.lab.spec import JobSpec
 from etscope.lab.states import State
@@ -54,8 +53,8 @@ def a_done_job(lab: Lab, files: dict[str, bytes], **fields: object) -> Job:
 def running(lab: Lab, settings: Settings | None = None, port: int = 0) -> Iterator[str]:
     """The address of the lab's server, which runs in a thread meanwhile."""
     settings = settings or Settings()
-    with _listen(settings.host, port) as listening:
-        server = _Server(_config(create_app(lab, settings), settings))
+    with listen(settings.host, port) as listening:
+        server = server_of(lab, settings)
 
         def run() -> None:
             asyncio.run(server.serve(sockets=[listening]))

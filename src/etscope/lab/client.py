@@ -30,6 +30,7 @@ _API = "/api/v1"
 _ATTEMPTS = 5
 _FIRST_REST = 0.1  # seconds; doubled each time
 _PATIENCE = 60.0  # seconds that `wait` lets a server be away: it may be restarting
+_QUIET = 30.0  # seconds; a server that is well says something every ten
 _T = TypeVar("_T")
 
 _ERRORS: dict[str, type[EtscopeError]] = {
@@ -295,13 +296,19 @@ class Client:
     # -- HTTP
 
     def _until_final(self, job_id: str, end: float | None) -> None:
-        """Wait while the server streams events of a job; until it ends, or the stream does."""
-        with self._stream(f"/jobs/{_part(job_id)}/events/stream") as answer:
-            for line in answer.iter_lines():
-                if line.startswith("data: ") and _event_of(line).state.is_final:
-                    return
-                if end is not None and time.monotonic() >= end:
-                    return
+        """Wait while the server streams events of a job: until it ends, the stream does, or it is
+        `end`."""
+        left = _QUIET if end is None else min(_QUIET, max(end - time.monotonic(), 0.01))
+        timeout = httpx.Timeout(self._http.timeout.connect, read=left)
+        with self._stream(f"/jobs/{_part(job_id)}/events/stream", timeout=timeout) as answer:
+            try:
+                for line in answer.iter_lines():
+                    if line.startswith("data: ") and _event_of(line).state.is_final:
+                        return
+                    if end is not None and time.monotonic() >= end:
+                        return
+            except httpx.ReadTimeout:
+                return
 
     def _send(
         self,

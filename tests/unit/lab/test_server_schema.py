@@ -7,6 +7,7 @@ A longer run by hand: `etscope lab serve` on a new --home with a token, then
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 
 pytest.importorskip("schemathesis")
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode
 
 from etscope.lab.lab import Lab
 from etscope.lab.server.app import create_app
@@ -40,9 +42,9 @@ def description(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         real = {"job_id": done.id, "sha256": done.spec.model.sha256, "name": "run.etdp"}
 
         def map_path_parameters(context: Any, values: dict[str, Any]) -> dict[str, Any]:
-            # Which half: by what was made up, so that a failure can be repeated.
+            # Which: by what was made up, so that a failure can be repeated.
             return values and {
-                name: real[name] if name in real and len(str(value)) % 2 else value
+                name: real[name] if _is_replaced(name, str(value)) else value
                 for name, value in values.items()
             }
 
@@ -57,16 +59,39 @@ def description(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield found
 
 
-api = schemathesis.pytest.from_fixture("description")
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_answers_are_what_the_description_says(description: Any, mode: GenerationMode) -> None:
+    operations = [found.ok() for found in description.get_all_operations()]
+    assert len(operations) >= 18
+    for operation in operations:
+        if mode is GenerationMode.NEGATIVE and not _takes_something(operation):
+            continue
+
+        @settings(
+            max_examples=10,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def holds(case: Any) -> None:
+            case.call_and_validate(
+                headers={"Authorization": f"Bearer {local_secret(_settings.key)}"}
+            )
+
+        holds()
 
 
-@api.parametrize()
-@settings(
-    max_examples=12,
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-def test_answers_are_what_the_description_says(case: Any) -> None:
-    case.call_and_validate(headers={"Authorization": f"Bearer {local_secret(_settings.key)}"})
+_GOOD = {"job_id": r"[0-9A-Za-z_-]{1,64}", "sha256": r"[0-9a-f]{64}", "name": r"[^/\\\\]{1,255}"}
+
+
+def _is_replaced(name: str, value: str) -> bool:
+    """Of good values, all hashes and half of the others."""
+    return bool(re.fullmatch(_GOOD[name], value)) and (name == "sha256" or len(value) % 2 == 0)
+
+
+def _takes_something(operation: Any) -> bool:
+    """Whether there is anything of which a wrong value can be made."""
+    return bool(operation.path_parameters or operation.query or operation.body)

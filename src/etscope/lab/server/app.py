@@ -42,6 +42,7 @@ def create_app(lab: Lab, settings: Settings | None = None) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.lab, app.state.settings = lab, settings
+    app.state.ending = lambda: False  # whether the server is about to end
     app.state.gate = Gate(lab.database, settings)
     for routes in (jobs, files, devices, tokens, service):
         app.include_router(routes.router, prefix=API)

@@ -50,9 +50,9 @@ def serve(
                 f"others can reach {settings.host}, and this lab has no tokens",
                 hint="etscope lab token add NAME --scope admin makes one",
             )
-    listening = _listen(settings.host, port)
+    listening = listen(settings.host, port)
     with listening:
-        server = _Server(_config(create_app(lab, settings), settings))
+        server = server_of(lab, settings)
         if engine is not None:
             engine()
         ready(address_of(listening, settings.host))
@@ -70,7 +70,7 @@ def address_of(listening: socket.socket, host: str) -> str:
     return f"http://{shown}:{listening.getsockname()[1]}/"
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -88,6 +88,14 @@ def _listen(host: str, port: int) -> socket.socket:
             f"cannot listen at {host}:{port} ({error})", hint="another port: --port 0 takes any"
         ) from error
     return listening
+
+
+def server_of(lab: Lab, settings: Settings) -> uvicorn.Server:
+    """What serves the lab; its streams end when it is about to."""
+    app = create_app(lab, settings)
+    server = _Server(_config(app, settings))
+    app.state.ending = lambda: server.should_exit
+    return server
 
 
 def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:

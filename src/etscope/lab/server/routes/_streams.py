@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
+from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 
 from etscope.lab.records import JobEvent
@@ -20,8 +21,10 @@ _ALIVE_SECONDS = 10.0  # a word now and then, for proxies that wait no longer
 _event = TypeAdapter(JobEvent)
 
 
-async def events(lab: Lab, settings: Settings, job_id: str, seen: int) -> AsyncIterator[str]:
+async def events(app: Starlette, job_id: str, seen: int) -> AsyncIterator[str]:
     """Server-sent events of a job, from the one after the first `seen`."""
+    lab: Lab = app.state.lab
+    settings: Settings = app.state.settings
     end = time.monotonic() + settings.stream_seconds
     said = time.monotonic()
     yield "retry: 1000\n\n"
@@ -32,7 +35,7 @@ async def events(lab: Lab, settings: Settings, job_id: str, seen: int) -> AsyncI
             yield f"id: {number}\nevent: {event.state}\ndata: {data}\n\n"
             said = time.monotonic()
         seen = max(seen, len(found))
-        if (found and found[-1].state.is_final) or time.monotonic() >= end:
+        if (found and found[-1].state.is_final) or _is_over(app, end):
             return
         if time.monotonic() - said >= _ALIVE_SECONDS:
             yield ": still here\n\n"
@@ -40,8 +43,10 @@ async def events(lab: Lab, settings: Settings, job_id: str, seen: int) -> AsyncI
         await asyncio.sleep(settings.look_seconds)
 
 
-async def log(lab: Lab, settings: Settings, job_id: str, offset: int) -> AsyncIterator[bytes]:
+async def log(app: Starlette, job_id: str, offset: int) -> AsyncIterator[bytes]:
     """A job's log from a byte on, as it grows."""
+    lab: Lab = app.state.lab
+    settings: Settings = app.state.settings
     end = time.monotonic() + settings.stream_seconds
     while True:
         job = await run_in_threadpool(lab.job, job_id)  # before its log: then that is whole
@@ -49,6 +54,11 @@ async def log(lab: Lab, settings: Settings, job_id: str, offset: int) -> AsyncIt
         if len(text) > offset:
             yield text[offset:]
             offset = len(text)
-        if job.state.is_final or time.monotonic() >= end:
+        if job.state.is_final or _is_over(app, end):
             return
         await asyncio.sleep(settings.look_seconds)
+
+
+def _is_over(app: Starlette, end: float) -> bool:
+    """Whether a stream has lasted long enough, or the server is about to end."""
+    return time.monotonic() >= end or app.state.ending()

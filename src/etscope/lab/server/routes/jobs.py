@@ -23,7 +23,6 @@ from etscope.lab.server.routes._common import (
     Text,
     json_only,
     lab_of,
-    settings_of,
 )
 from etscope.lab.server.submitted import SubmittedSpec
 from etscope.lab.spec import SHA256
@@ -32,9 +31,16 @@ from etscope.lab.states import State
 router = APIRouter(tags=["jobs"])
 
 _LOG: dict[int | str, Any] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-_EVENTS: dict[int | str, Any] = {
-    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+_EVENT = {
+    "type": "object",
+    "required": ["id", "event", "data"],
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string", "enum": [str(state) for state in State]},
+        "data": {"type": "string", "description": "JSON of a JobEvent."},
+    },
 }
+_EVENTS: dict[int | str, Any] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
 _job = TypeAdapter(Job)
 _Label = Annotated[str, Query(pattern=r"^[^\x00-\x1f\x7f=]+=[^\x00-\x1f\x7f]*$", max_length=701)]
 
@@ -124,7 +130,7 @@ def stream_events(
     a browser then asks again by itself."""
     job = lab_of(request).job(job_id)
     seen = int(last_event_id)
-    lines = _streams.events(lab_of(request), settings_of(request), job.id, seen)
+    lines = _streams.events(request.app, job.id, seen)
     return StreamingResponse(lines, media_type="text/event-stream")
 
 
@@ -147,7 +153,7 @@ def read_log(
     media_type = "text/plain; charset=utf-8"
     job = lab.job(job_id)
     if follow:
-        pieces = _streams.log(lab, settings_of(request), job.id, offset)
+        pieces = _streams.log(request.app, job.id, offset)
         return StreamingResponse(pieces, media_type=media_type, headers=headers)
     return Response(lab.log(job.id).encode()[offset:], media_type=media_type, headers=headers)
 
