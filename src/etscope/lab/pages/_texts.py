@@ -20,8 +20,10 @@ def duration(milliseconds: Any) -> str:
     """A time in the unit that suits it: 0.0123 is "12.300 µs"."""
     if not _is_number(milliseconds):
         return NOTHING
+    if milliseconds == 0:
+        return "0 ms"
     unit, factor = next(
-        (found for found in reversed(_UNITS) if abs(milliseconds) >= found[1]), _UNITS[1]
+        (found for found in reversed(_UNITS) if abs(milliseconds) >= found[1]), _UNITS[0]
     )
     return f"{format_duration(milliseconds / factor, unit)} {unit}"
 

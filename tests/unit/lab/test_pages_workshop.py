@@ -1,0 +1,122 @@
+"""What is made of a job's files: once, in a child process, and never half."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from etscope.lab.pages._workshop import Made, Recipe, Workshop
+from etscope.lab.store import Store
+from tests.artifacts import artifacts
+
+DEADLINE = 120.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, store: Store) -> Iterator[Workshop]:
+    made = Workshop(tmp_path / "made", store)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def recipe(store: Store) -> Recipe:
+    found = artifacts("cnn_xnnpack")
+    names = {"run.etdp": found.etdump_timing, "record": found.etrecord, "model": found.pte}
+    return Recipe("operators", {name: put(store, path) for name, path in names.items()})
+
+
+def put(store: Store, path: Path | None) -> str:
+    assert path is not None
+    return store.put_file(path, path.name).sha256
+
+
+def finished(workshop: Workshop, recipe: Recipe) -> Made:
+    """The piece when it is there, or why it is not."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        made = workshop.ask(recipe)
+        if made.folder is not None or made.failure is not None:
+            return made
+        time.sleep(0.05)
+    raise AssertionError("it was not made")
+
+
+def left(workshop: Workshop) -> list[str]:
+    return sorted(path.name for path in workshop._folder.iterdir())
+
+
+def test_a_piece_is_made_once_and_kept(
+    workshop: Workshop, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert workshop.look(recipe) is None  # looking makes nothing
+    made = finished(workshop, recipe)
+    assert made.folder is not None
+    assert "Convolution" in (made.folder / "tables.json").read_text()
+    assert left(workshop) == [recipe.key]
+    monkeypatch.setattr(workshop, "_make", lambda _: pytest.fail("made again"))
+    assert workshop.ask(recipe) == made
+    assert workshop.look(recipe) == made
+
+
+def test_other_files_are_another_piece(recipe: Recipe) -> None:
+    other = Recipe(recipe.kind, {**recipe.files, "run.etdp": "0" * 64})
+    assert other.key != recipe.key != Recipe("report", recipe.files).key
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"no dump at all", "not an ETDump"), (b"", "empty")],
+)
+def test_what_cannot_be_made_says_why(
+    workshop: Workshop, store: Store, recipe: Recipe, content: bytes, words: str
+) -> None:
+    bad = store.put_bytes(content, "run.etdp").sha256
+    made = finished(workshop, Recipe("operators", {**recipe.files, "run.etdp": bad}))
+    assert made.folder is None
+    assert made.failure is not None and words in made.failure
+    assert left(workshop) == []
+
+
+def test_a_missing_file_is_a_failure(workshop: Workshop) -> None:
+    made = finished(workshop, Recipe("operators", {"run.etdp": "0" * 64}))
+    assert made.failure is not None and "0" * 12 in made.failure
+
+
+def test_what_takes_too_long_is_ended(tmp_path: Path, store: Store, recipe: Recipe) -> None:
+    workshop = Workshop(tmp_path / "made", store, seconds=0.01)
+    try:
+        made = finished(workshop, recipe)
+    finally:
+        workshop.close()
+    assert made.failure is not None and "given up" in made.failure
+    assert not workshop._children
+    assert left(workshop) == []
+
+
+def test_what_nobody_looks_at_goes_first(tmp_path: Path, store: Store, recipe: Recipe) -> None:
+    workshop = Workshop(tmp_path / "made", store, most_bytes=20_000)
+    for name, at in (("old", 1_000), ("older", 500)):
+        (tmp_path / "made" / name).mkdir(parents=True)
+        (tmp_path / "made" / name / "file").write_bytes(bytes(9_000))
+        os.utime(tmp_path / "made" / name, (at, at))
+    try:
+        finished(workshop, recipe)
+    finally:
+        workshop.close()  # waits for the sweep
+    assert left(workshop) == sorted(["old", recipe.key])
+
+
+def test_after_the_end_nothing_is_begun(workshop: Workshop, recipe: Recipe) -> None:
+    workshop.close()
+    assert workshop.ask(recipe) == Made()
+    assert not workshop._at_work
