@@ -161,7 +161,7 @@ def measure_ab(
         failed = [one for one in rounds if not one.complete]
         if len(failed) * MOST_FAILED > spec.rounds:
             raise RuntimeFailure(
-                f"{len(failed)} of {len(rounds)} rounds failed: {failed[-1].error}"
+                f"{len(failed)} of {len(rounds)} rounds failed, last: {failed[-1].error}"
             )
     return judge(rounds, Policy(spec.min_effect, spec.confidence))
 
