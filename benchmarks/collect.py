@@ -50,8 +50,10 @@ frames = []
 for path in {paths!r}:
     inspector = Inspector(etdump_path=path, etrecord={record!r})
     frames.append(inspector.to_dataframe())
-pandas.concat(frames).drop(columns=["stack_traces", "module_hierarchy", "debug_data",
-    "delegate_debug_identifier"]).to_parquet({target!r})
+# Of mixed types, which Parquet has not.
+odd = ["stack_traces", "module_hierarchy", "debug_data", "delegate_debug_identifier"]
+frame = pandas.concat(frames).drop(columns=odd)
+frame.astype({{"op_types": str}}).to_parquet({target!r})
 """
 
 

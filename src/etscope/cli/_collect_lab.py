@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from etscope.errors import EtscopeError, MissingDataError, MissingFileError
@@ -91,7 +91,7 @@ def _source(lab: LabApi, job: Job, url: str, dump: Artifact, etrecord: str | Non
     about: dict[str, Any] = {
         "job": job.id,
         "device": job.device,
-        "model": job.spec.title,
+        "model": job.spec.name or PurePath(job.spec.title).stem,
         "recorded_at": None if job.finished_at is None else job.finished_at.isoformat(),
         "labels": dict(job.spec.labels),
         "marks": list(job.marks),

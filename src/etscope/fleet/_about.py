@@ -112,7 +112,7 @@ def labels_of(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def flattened(value: Any, above: str = "") -> dict[str, str]:
-    """A JSON object as texts by dotted path; what is null is left out."""
+    """A JSON object as texts by dotted path; what is null or empty is left out."""
     found: dict[str, str] = {}
     for key, item in mapping(value, "an object").items():
         name = f"{above}{key}"
@@ -122,7 +122,7 @@ def flattened(value: Any, above: str = "") -> dict[str, str]:
             found[name] = ", ".join(map(str, item))
         elif item is not None:
             found[name] = str(item).lower() if isinstance(item, bool) else str(item)
-    return found
+    return {name: text for name, text in found.items() if text}
 
 
 def _beside(url: str) -> tuple[str | None, Mapping[str, Any]]:
