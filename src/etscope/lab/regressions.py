@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 from math import exp, inf, log, log1p, sqrt
 from typing import Any
 
@@ -142,7 +143,7 @@ class _Window:
     def of(cls, level: Sequence[float], policy: Policy) -> _Window:
         values = np.asarray(level)
         count = len(values)
-        t = float(quantile(policy.alpha, count - 1)[0]) if count > 1 else inf
+        t = _quantile(policy.alpha, count - 1) if count > 1 else inf
         half = t * float(values.std(ddof=1)) * sqrt(1 + 1 / count)
         return cls(float(values.mean()), max(half, log1p(policy.min_effect)))
 
@@ -160,6 +161,11 @@ class _Window:
             relative=point.p50_ms / exp(self.middle) - 1,
             before=before,
         )
+
+
+@cache  # of few windows' lengths, for thousands of points
+def _quantile(alpha: float, freedom: int) -> float:
+    return float(quantile(alpha, freedom)[0])
 
 
 def _with(judged: Judged, standing: Standing) -> Judged:

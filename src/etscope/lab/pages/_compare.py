@@ -23,7 +23,7 @@ _STATISTICS = (
     ("load", "load_ms"), ("first", "first_ms"), ("p10", "p10_ms"), ("p50", "p50_ms"),
     ("p90", "p90_ms"), ("mean", "mean_ms"), ("stdev", "stdev_ms"), ("MAD", "mad_ms"),
 )  # fmt: skip
-_MOST_CHOICES = 100
+_MOST_CHOICES = 40
 
 
 def context(lab: Lab, query: QueryParams) -> dict[str, Any]:

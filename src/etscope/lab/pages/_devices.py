@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from etscope.analysis.compare_samples import Policy
+from etscope.errors import MissingDataError
 from etscope.lab.api import Filter
 from etscope.lab.lab import Lab
 from etscope.lab.noise import device_noise
@@ -20,25 +20,22 @@ _NOISE_JOBS = 60  # the newest ones, from which a device's noise is known
 def context(lab: Lab) -> dict[str, Any]:
     """What the template shows."""
     devices = list(lab.devices())
-    names = [device.config.name for device in devices]
     return {
         "devices": devices,
         "at_work": {device.job: lab.job(device.job) for device in devices if device.job},
-        "counts": {name: lab.jobs(Filter(device=name), limit=1).total for name in names},
         "conditions": {device.config.name: _conditions(device) for device in devices},
-        "noise": {name: _noise(lab, name) for name in names},
     }
 
 
-def _noise(lab: Lab, name: str) -> Mapping[str, str]:
-    """How much jobs on the device differ when nothing was changed."""
-    newest = lab.jobs(_done(name), limit=1).jobs
-    return _noise_until(lab, name, newest[0].id) if newest else {}
+def noise(lab: Lab, name: str) -> Mapping[str, str]:
+    """How much jobs on a device differ when nothing was changed; nothing where it is not known.
 
-
-@lru_cache(maxsize=256)
-def _noise_until(lab: Lab, name: str, newest: str) -> Mapping[str, str]:
-    done = lab.jobs(_done(name), limit=_NOISE_JOBS).jobs
+    Raises `MissingDataError` for a device that is not there.
+    """
+    if all(device.config.name != name for device in lab.devices()):
+        raise MissingDataError(f"there is no device {name!r}")
+    wanted = Filter(states=(State.DONE,), device=name)
+    done = lab.jobs(wanted, limit=_NOISE_JOBS).jobs
     found = device_noise(done, done[:1])
     floor = found.floor(Policy())
     if found.spread is None or floor is None:
@@ -48,10 +45,6 @@ def _noise_until(lab: Lab, name: str, newest: str) -> Mapping[str, str]:
         "a change that it can pass for": _texts.share(floor),
         "known from": f"{found.jobs} {found.source}",
     }
-
-
-def _done(name: str) -> Filter:
-    return Filter(states=(State.DONE,), device=name)
 
 
 def _conditions(device: Device) -> Mapping[str, str]:

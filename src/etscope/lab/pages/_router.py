@@ -116,6 +116,10 @@ def router_of(lab: Lab) -> APIRouter:
     def devices(request: Request) -> Response:
         return site.page(request, "devices.html", **_devices.context(lab))
 
+    @page("/devices/{name}/noise")
+    def noise(request: Request, name: str) -> Response:
+        return site.page(request, "noise.html", noise=_devices.noise(lab, name))
+
     return router
 
 
