@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
@@ -15,6 +16,7 @@ from etscope.optional import require
 
 _WANTED_BY = "collecting on several workers"
 _CONNECT_SECONDS = 30
+_LOOPBACK = "127.0.0.1"
 _AHEAD = 2  # batches a worker has, the one at work and those that wait
 
 Again = Callable[[Batch, frozenset[str]], None]
@@ -113,7 +115,13 @@ def _client(workers: int | None, scheduler: str | None, stack: ExitStack) -> Any
     if scheduler is None:
         address = stack.enter_context(
             distributed.LocalCluster(
-                n_workers=workers, threads_per_worker=1, dashboard_address=None
+                n_workers=workers,
+                threads_per_worker=1,
+                host=_LOOPBACK,
+                # Dask's own web servers cannot be left out; nobody else gets to them.
+                dashboard_address=f"{_LOOPBACK}:0",
+                worker_dashboard_address=f"{_LOOPBACK}:0",
+                silence_logs=logging.CRITICAL,
             )
         )
     else:
