@@ -133,11 +133,11 @@ class Cluster:
 
     def stop(self, token: str, address: str | None) -> None:
         """End an attempt; it comes back as cancelled."""
-        if address is not None:
-            with suppress(OSError, ValueError, RuntimeError):
-                self._client.run(
-                    worker.stop, token, workers=[address], wait=False, on_error="ignore"
-                )
+        if address is not None and self.alive:
+            call = self._client.run(
+                worker.stop, token, workers=[address], on_error="ignore", asynchronous=True
+            )  # nobody waits for the answer: the worker may be gone
+            asyncio.run_coroutine_threadsafe(call, self._client.loop.asyncio_loop)
 
     def close(self) -> None:
         with suppress(Exception):  # of a connection that is gone

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from etscope.errors import EtscopeError, LabError, UsageError
+from etscope.errors import EtscopeError, LabError
 from etscope.lab.cluster import (
     Cluster,
     Ended,
@@ -38,8 +38,8 @@ from etscope.lab.cluster import (
     Workers,
     open_cluster,
 )
-from etscope.lab.records import DeviceConfig, Job
-from etscope.lab.slots import Attempt, Slot, choose
+from etscope.lab.records import Job
+from etscope.lab.slots import Attempt, Slot, choose, slots_of
 from etscope.lab.states import State
 from etscope.lab.task import Order, Outcome
 
@@ -87,7 +87,7 @@ class Engine:
         self._in_process = only is not None if in_process is None else in_process
         self._changed = changed
         self._lease, self._drain_seconds = lease_seconds, drain_seconds
-        self._slots = {config.name: Slot(config, {}) for config in _chosen(lab, devices)}
+        self._slots = slots_of(lab.home, devices)
         self._attempts: dict[str, Attempt] = {}  # by token
         self._unsaved: deque[Callable[[], object]] = deque()  # for the database, in order
         self._inbox: queue.Queue[Message | None] = queue.Queue()
@@ -490,14 +490,3 @@ class Engine:
         end = time.monotonic() + seconds
         while self._attempts and (left := end - time.monotonic()) > 0:
             self._step(min(left, _POLL))
-
-
-def _chosen(lab: Lab, names: Sequence[str] | None) -> list[DeviceConfig]:
-    configured = {config.name: config for config in lab.home.config.devices}
-    unknown = [name for name in names or () if name not in configured]
-    if unknown:
-        raise UsageError(
-            f"the lab has no device {unknown[0]!r}",
-            hint=f"it has {', '.join(configured) or 'none'}; see lab.yaml in {lab.home.folder}",
-        )
-    return [configured[name] for name in names] if names else list(configured.values())

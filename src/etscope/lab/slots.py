@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from etscope.errors import UsageError
 from etscope.lab.records import Device, DeviceConfig, Job
+
+if TYPE_CHECKING:
+    from etscope.lab.home import Home
 
 AHEAD = 2  # attempts a device has: one at work, and one ready when that ends
 
@@ -93,3 +97,15 @@ def choose(slots: Sequence[Slot], job: Job) -> Slot | None:
         if slot.ready and slot.has_room and job.spec.device.takes(slot.config.name, slot.attributes)
     ]
     return min(fit, key=lambda slot: len(slot.attempts), default=None)
+
+
+def slots_of(home: Home, names: Sequence[str] | None) -> dict[str, Slot]:
+    """The configured devices of those names, or all. `UsageError` for a name that is none."""
+    configured = {config.name: config for config in home.config.devices}
+    unknown = [name for name in names or () if name not in configured]
+    if unknown:
+        raise UsageError(
+            f"the lab has no device {unknown[0]!r}",
+            hint=f"it has {', '.join(configured) or 'none'}; see lab.yaml in {home.folder}",
+        )
+    return {name: Slot(configured[name], {}) for name in names or configured}

@@ -96,7 +96,7 @@ def test_a_running_job_is_cancelled(lab: Lab) -> None:
     wait_for(lab, running, State.RUNNING)
     until(lambda: said(controls(lab)[0], "begin"))
     wait_for(lab, waiting, State.CLAIMED)
-    assert "run: 4 executions" in lab.log(running.id)  # while it runs
+    until(lambda: "run: 4 executions" in lab.log(running.id))  # while it runs
     lab.cancel(waiting.id)
     lab.cancel(running.id)
     for job in ended(lab, [running, waiting]):
@@ -166,7 +166,8 @@ def test_a_dead_engines_jobs_are_taken_over(lab: Lab) -> None:
     assert claimed is not None
     start(lab, lease_seconds=1.0)
     check_all_done_once(lab, jobs, controls(lab))
-    assert lab.job(jobs[0].id).attempt == 2
+    states = [event.state for event in lab.events(jobs[0].id)]
+    assert states.count(State.CLAIMED) == 2
 
 
 def test_an_engine_that_ends_gives_back_what_it_has_not_done(lab: Lab) -> None:

@@ -1,0 +1,130 @@
+"""Processes are killed and servers restarted in the middle of jobs: no job is lost, none is done
+twice, no file is half-written. `benchmarks/lab_queue.py` does the same many more times."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from etscope.lab.engine import Engine
+from etscope.lab.lab import Lab
+from etscope.lab.states import State
+from tests.artifacts import ROOT, artifacts
+from tests.lab_checks import PATIENCE, check_all_done_once, submit
+from tests.postgresql import PostgreSql
+from tests.simulated_device import fault, said, write_lab
+
+_ENGINE = [sys.executable, str(ROOT / "tests/lab_engine.py")]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    write_lab(tmp_path, artifacts("cnn_xnnpack").folder, 2, seconds=0.3)
+    return tmp_path
+
+
+def controls(home: Path) -> list[Path]:
+    return [home / "sim-0", home / "sim-1"]
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@contextmanager
+def process(*command: str) -> Iterator[subprocess.Popen[str]]:
+    """A process, and its end: by SIGTERM, then by SIGKILL."""
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield started
+    finally:
+        started.terminate()
+        try:
+            started.wait(60)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.wait()
+
+
+def test_workers_that_are_killed_in_mid_job(home: Path) -> None:
+    with Lab.open(home) as lab:
+        for control in controls(home):
+            fault(control, "once-kill-worker")
+        jobs = submit(lab, 4)
+        lab.start_engine()
+        check_all_done_once(lab, jobs, controls(home))
+        attempts = sorted(lab.job(job.id).attempt for job in jobs)
+        assert attempts == [1, 1, 2, 2]
+
+
+def test_a_job_that_kills_its_worker_each_time_ends(home: Path) -> None:
+    with Lab.open(home) as lab:
+        fault(controls(home)[0], "kill-worker")
+        [bad, innocent] = submit(lab, 2, device="sim-0", attempts=2)
+        lab.start_engine()
+        found = lab.wait(bad.id, PATIENCE)
+        assert (found.state, found.attempt) == (State.DEVICE_LOST, 2)
+        assert found.error == "its worker was killed, in every attempt"
+        (controls(home)[0] / "kill-worker").unlink(missing_ok=True)
+        assert lab.wait(innocent.id, PATIENCE).state in (State.DONE, State.DEVICE_LOST)
+
+
+def test_engines_that_are_killed_between_claim_and_result(home: Path) -> None:
+    with Lab.open(home) as lab:
+        jobs = submit(lab, 5)
+        for killed in range(2):
+            with process(*_ENGINE, str(home)) as engine:
+                begun = len(said(controls(home)[0], "begin"))
+                until(lambda begun=begun: len(said(controls(home)[0], "begin")) > begun)
+                engine.kill()
+            assert killed == 1 or any(not lab.job(job.id).state.is_final for job in jobs)
+        with process(*_ENGINE, str(home)):
+            check_all_done_once(lab, jobs, controls(home))
+
+
+def test_a_scheduler_that_is_killed_and_comes_back(home: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1"]
+    scheduler += ["--port", str(port), "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+    lab_worker = [sys.executable, "-m", "etscope", "lab", "worker", "--scheduler", address]
+    lab_worker += ["--device", "sim-0", "--device", "sim-1"]
+    with Lab.open(home) as lab:
+        with process(*scheduler) as first, process(*lab_worker):
+            lab.engine = Engine(lab, scheduler=address, changed=lab._notify)
+            lab.engine.start()
+            jobs = submit(lab, 4)
+            until(lambda: said(controls(home)[0], "begin") or said(controls(home)[1], "begin"))
+            first.kill()
+            first.wait()
+        with process(*scheduler), process(*lab_worker):
+            check_all_done_once(lab, jobs, controls(home))
+
+
+def test_postgresql_restarts_under_jobs(home: Path, postgresql_server: PostgreSql) -> None:
+    config = yaml.safe_load((home / "lab.yaml").read_text())
+    config["database"] = postgresql_server.new()
+    (home / "lab.yaml").write_text(yaml.safe_dump(config))
+    with Lab.open(home) as lab:
+        jobs = submit(lab, 6)
+        lab.engine = Engine(lab, in_process=True, changed=lab._notify)
+        lab.engine.start()
+        for _ in range(2):
+            begun = len(said(controls(home)[0], "begin"))
+            until(lambda begun=begun: len(said(controls(home)[0], "begin")) > begun)
+            postgresql_server.restart()
+        check_all_done_once(lab, jobs, controls(home))
