@@ -1,0 +1,101 @@
+"""Regressions along a history: the policy's words, and how often it is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+
+import numpy as np
+import pytest
+
+from etscope.analysis.compare_samples import Policy
+from etscope.errors import UsageError
+from etscope.lab.api import Point, Series
+from etscope.lab.regressions import Standing, changes_of, judge_series
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def series(times: Sequence[float], marked: Sequence[int] = ()) -> Series:
+    points = tuple(
+        Point(f"j{i}", START + timedelta(days=i), t, t * 1.1, 1, t, i in marked, {}, "a" * 64)
+        for i, t in enumerate(times)
+    )
+    return Series("model", "forward", "host", "portable", points)
+
+
+def noisy(levels: Sequence[float], sigma: float = 0.01, seed: int = 0) -> list[float]:
+    return (np.random.default_rng(seed).lognormal(0, sigma, len(levels)) * levels).tolist()
+
+
+def standings(times: Sequence[float], marked: Sequence[int] = ()) -> list[str]:
+    return [one.standing.value for one in judge_series(series(times, marked))]
+
+
+def test_a_change_is_confirmed_by_the_next_point() -> None:
+    level = noisy([10.0] * 10)
+    assert standings(level) == ["unjudged"] * 5 + ["steady"] * 5
+    assert standings([*level, 11.5])[-1] == "suspicious"
+    assert standings([*level, 11.5, 11.6])[-2:] == ["regressed", "unjudged"]
+    assert standings([*level, 11.5, 10.0])[-2:] == ["outlier", "steady"]
+    assert standings([*level, 8.5, 8.6])[-2:] == ["improved", "unjudged"]
+    # The other way round confirms nothing, and is suspicious itself.
+    assert standings([*level, 11.5, 8.5])[-2:] == ["outlier", "suspicious"]
+
+
+def test_a_change_says_between_which_jobs_and_how_large() -> None:
+    judged = judge_series(series([*noisy([10.0] * 10), 11.5, 11.5]))
+    (found,) = changes_of(judged)
+    assert (found.standing, found.point.job_id, found.before) == (Standing.REGRESSED, "j10", "j9")
+    assert found.relative == pytest.approx(0.15, abs=0.01)
+    assert found.low_ms < found.expected_ms < found.high_ms < 11.5  # type: ignore[operator]
+    plain = [one.plain() for one in judged]
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+
+
+def test_the_new_level_is_the_normal_one_afterwards() -> None:
+    times = [*noisy([10.0] * 10), *noisy([11.5] * 10, seed=1), *noisy([10.0] * 4, seed=2)]
+    found = standings(times)
+    assert [i for i, one in enumerate(found) if one in ("regressed", "improved")] == [10, 20]
+    assert (found[10], found[20]) == ("regressed", "improved")
+
+
+def test_an_outlier_widens_no_window() -> None:
+    found = standings([*noisy([10.0] * 10), 30.0, *noisy([10.0] * 4, seed=1), 11.5, 11.5])
+    assert found[10] == "outlier" and found[-2] == "regressed"
+
+
+def test_small_changes_are_no_regression_however_sure() -> None:
+    assert set(standings([10.0] * 8 + [10.2] * 4)) == {"unjudged", "steady"}
+    assert standings([10.0] * 8 + [10.5] * 2)[-2] == "regressed"
+
+
+def test_marked_points_neither_count_nor_confirm() -> None:
+    level = noisy([10.0] * 10)
+    assert standings([*level, 11.5, 12.0, 11.5], marked=(11,))[-3:] == [
+        "regressed", "unjudged", "unjudged",
+    ]  # fmt: skip
+    assert standings([*level, 11.5, 12.0], marked=(11,))[-2:] == ["suspicious", "unjudged"]
+    assert set(standings([*level, 15.0], marked=range(11))) == {"unjudged"}
+
+
+def test_false_alarms_are_rare_and_changes_are_found() -> None:
+    """Two points in a row are off by chance far less often than one in a hundred."""
+    alarms = judged = found = 0
+    for seed in range(40):
+        times = noisy([10.0] * 40 + [10.7] * 3, sigma=0.012, seed=seed)
+        standing = standings(times)
+        judged += 35
+        alarms += sum(one in ("regressed", "improved") for one in standing[:39])
+        found += "regressed" in standing[39:42]
+    assert alarms <= 0.004 * judged
+    assert found >= 32
+
+
+def test_policies_that_make_no_sense() -> None:
+    for window, fewest in ((4, 5), (5, 1)):
+        with pytest.raises(UsageError, match="makes no sense"):
+            judge_series(series([1.0]), window=window, fewest=fewest)
+    assert judge_series(series([])) == []
+    assert judge_series(series([1.0] * 6 + [1.04] * 2), Policy(0.05))[-2].standing == "steady"
