@@ -187,6 +187,8 @@ class _Measuring:
             debug_level=level,
             profiled_iterations=(spec.traced_iterations or 1) if trace else None,
         ) as done:
+            if done.is_traced and done.opened.record is not None:
+                done.trace.verify()  # a record of ExecuTorch's own tools holds no fingerprints
             found = self._found(done)
             if numerics:
                 found |= self._compared(done, found)
