@@ -257,6 +257,24 @@ def test_a_driver_of_ones_own() -> None:
     assert driver_class("tests.simulated_device:Simulated").__name__ == "Simulated"
 
 
+def test_a_driver_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = tmp_path / "etscope_pigeon-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: etscope-pigeon\nVersion: 1.0\n"
+    )
+    (installed / "entry_points.txt").write_text(
+        "[etscope.drivers]\npigeon = etscope_pigeon.driver:Pigeon\n"
+    )
+    (tmp_path / "etscope_pigeon").mkdir()
+    (tmp_path / "etscope_pigeon" / "driver.py").write_text("class Pigeon: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert driver_class("pigeon").__module__ == "etscope_pigeon.driver"
+    with pytest.raises(UsageError, match="hawk") as caught:
+        driver_class("hawk")
+    assert "adb, host, pigeon, ssh" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [
