@@ -43,8 +43,8 @@ def command(
     """Show a job, by its id or the beginning of it.
 
     With --wait the exit code tells how it ended, as etscope lab submit's does: 0 done;
-    3 user_error; 4 invalid; 5 failed, timeout or device_lost, and when --timeout is over;
-    130 cancelled. Without, it is 0. Either way 4 when there is no such job.
+    3 user_error; 4 invalid or cancelled; 5 failed, timeout or device_lost, and when --timeout is
+    over. Without, it is 0. Either way 4 when there is no such job.
     """
     from etscope.cli._lab_options import open_lab
     from etscope.cli._lab_result import link_of
@@ -61,7 +61,7 @@ def command(
         report = job_report(job, link_of(lab, job))
         report = replace(report, sections=(*report.sections, _steps(lab.events(job.id))))
     write_reports([report], SCHEMA, format, output, color)
-    return 0 if not waits or job.state.value == "done" else EXIT_CODES.get(job.state.value, _FAILED)
+    return EXIT_CODES.get(job.state.value, _FAILED) if waits else 0
 
 
 def _ended(lab: Lab | Client, job: Job, timeout: float | None) -> Job:

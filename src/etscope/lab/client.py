@@ -28,7 +28,7 @@ from etscope.lab.spec import FileRef, JobSpec, base_name
 TOKEN_VARIABLE = "ETSCOPE_LAB_TOKEN"
 _API = "/api/v1"
 _ATTEMPTS = 5
-_FIRST_REST = 0.1  # seconds; doubled each time
+_FIRST_REST = 0.05  # seconds; doubled each time
 _PATIENCE = 60.0  # seconds that `wait` lets a server be away: it may be restarting
 _QUIET = 30.0  # seconds; a server that is well says something every ten
 _T = TypeVar("_T")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
@@ -12,8 +11,8 @@ from pydantic import TypeAdapter
 from etscope.errors import MissingDataError
 from etscope.lab.records import Artifact
 from etscope.lab.server import uploads
+from etscope.lab.server.downloads import download
 from etscope.lab.server.errors import Refused, answers
-from etscope.lab.server.middleware import SANDBOX
 from etscope.lab.server.routes._common import (
     JobId,
     Nothing,
@@ -94,28 +93,4 @@ def download_file(
     if_none_match: Annotated[str | Nothing, Header()] = None,
 ) -> Response:
     """A file of a job ("run.etdp"); `GET /jobs/{job_id}` lists them."""
-    lab = lab_of(request)
-    artifact = lab.artifact(job_id, name)
-    etag = f'"{artifact.sha256}"'
-    headers = {
-        "ETag": etag,
-        "Content-Disposition": disposition(artifact.name),
-        "Content-Security-Policy": SANDBOX,
-        "X-Content-Type-Options": "nosniff",
-    }
-    if if_none_match is not None and etag in [
-        one.strip().removeprefix("W/") for one in if_none_match.split(",")
-    ]:
-        return Response(status_code=304, headers=headers)
-    pieces = lab.read(job_id, name)
-    headers["Content-Length"] = str(artifact.size)
-    return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
-
-
-def disposition(name: str) -> str:
-    """`Content-Disposition` of a download, for any name (RFC 6266)."""
-    plain = "".join(
-        char if char.isascii() and char.isprintable() and char not in '"\\/' else "_"
-        for char in name
-    )
-    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
+    return download(lab_of(request), job_id, name, if_none_match)

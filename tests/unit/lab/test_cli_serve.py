@@ -1,0 +1,96 @@
+"""`etscope lab serve` as a process: where it says it is, that the other commands find it, and that
+a signal ends it in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from etscope.cli import main
+from etscope.lab.home import Home
+
+ETSCOPE = [sys.executable, "-m", "etscope"]
+
+
+@contextmanager
+def serving(
+    home: Path, *options: str, ignore: bool = False
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address that a server prints, and its process."""
+    # A shell that starts a job in the background lets it ignore SIGINT.
+    before = (lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ignore else None
+    process = subprocess.Popen(
+        [*ETSCOPE, "lab", "serve", "--home", str(home), "--port", "0", *options],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=before,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip(), process
+    finally:
+        process.kill()
+        process.wait(60)
+
+
+@pytest.mark.parametrize(("number", "ignore"), [(signal.SIGTERM, False), (signal.SIGINT, True)])
+def test_starts_is_found_and_ends_in_order(
+    tmp_path: Path, number: int, ignore: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [] if number == signal.SIGTERM else ["--no-engine"]
+    with serving(tmp_path, *options, ignore=ignore) as (url, process):
+        assert httpx.get(f"{url}api/v1/health", timeout=60).json()["status"] == "ok"
+        assert Home.open(tmp_path).server_url == url
+        assert main(["lab", "list", "--home", str(tmp_path), "--format", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["rows"] == []
+        assert main(["lab", "serve", "--home", str(tmp_path), "--port", "0"]) == 2
+        assert "is served already" in capsys.readouterr().err
+        with httpx.stream("GET", url, timeout=60):
+            process.send_signal(number)
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    assert Home.open(tmp_path).server_url is None
+
+
+def test_who_may_read_the_folder_needs_no_token(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["lab", "token", "add", "ann", "--scope", "read", "--home", str(tmp_path)]) == 0
+    secret = capsys.readouterr().out.strip()
+    with serving(tmp_path, "--no-engine") as (url, process):
+        assert main(["lab", "list", "--home", str(tmp_path)]) == 0
+        assert main(["lab", "list", "--server", url]) == 5
+        assert "needs a token" in capsys.readouterr().err
+        assert main(["lab", "list", "--server", url, "--token", secret]) == 0
+        assert main(["lab", "token", "list", "--server", url, "--token", secret]) == 5
+        monkeypatch.setenv("ETSCOPE_LAB_TOKEN", secret)
+        assert main(["lab", "status", "none", "--server", url]) == 4
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_off_the_loopback_it_needs_a_token(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["lab", "serve", "--home", str(tmp_path), "--host", "0.0.0.0", "--port", "0"]
+    assert main(command) == 5
+    assert "has no tokens" in capsys.readouterr().err
+
+
+def test_an_address_that_is_none_and_options_that_do_not_go_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["lab", "serve", "--home", str(tmp_path), "--port", "0"]
+    assert main(["lab", "token", "add", "ann", "--home", str(tmp_path)]) == 0
+    assert main([*command, "--host", "192.0.2.1", "--no-engine"]) == 2
+    assert main([*command, "--no-engine", "--device", "host"]) == 2
+    assert os.listdir(tmp_path)
+    assert "cannot listen at 192.0.2.1" in capsys.readouterr().err
