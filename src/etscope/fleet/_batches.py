@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from etscope.errors import EtscopeError
+from etscope.errors import EtscopeError, UsageError
 from etscope.fleet._dataset import Dataset, Part, event_place
 from etscope.fleet._events import Options, Taken, content_of, take
 from etscope.fleet._schema import EVENTS, ROW_GROUP, WANTED_BY, arrow_schema, writer_options
@@ -74,7 +75,8 @@ def write_batch(batch: Batch, options: Options, known: frozenset[str] | None = N
     """Read the dumps of a batch and write those that are not `known` by their SHA-256; None: that
     are not in the dataset.
 
-    Dumps that cannot be read are in the answer's `bad`. Errors of writing are raised.
+    Dumps that cannot be read are in the answer's `bad`. Raises `UsageError` when the dataset cannot
+    be written.
     """
     if known is None:
         known = _known(batch.dataset, batch.name.rpartition("-")[0])
@@ -101,10 +103,14 @@ def write_batch(batch: Batch, options: Options, known: frozenset[str] | None = N
             seen.add(dump_id)
             rows.append(taken.row)
             writer.add(taken)
+        parts = writer.finish()
+    except OSError as error:  # of writing; those of reading are in `bad`
+        writer.abandon()
+        raise UsageError(f"cannot write to {batch.dataset}: {error}") from error
     except BaseException:
         writer.abandon()
         raise
-    return Written(batch, writer.finish(), rows, tuple(bad), again)
+    return Written(batch, parts, rows, tuple(bad), again)
 
 
 @lru_cache(maxsize=1)
@@ -171,7 +177,8 @@ class _Writer:
 
     def abandon(self) -> None:
         for file in self._open.values():
-            file.writer.close()
+            with suppress(OSError):
+                file.writer.close()
 
     def _new(self, partition: tuple[str, str]) -> _Open:
         pq = require("pyarrow.parquet", wanted_by=WANTED_BY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from time import monotonic
 
@@ -80,48 +80,62 @@ def collect(
             Batch(name, part, str(target.workplace(name)), str(target.folder))
             for part, name in zip(plan(sources, workers or 1), _names(), strict=False)
         ]
-        done: list[Written] = []
+        waiting: list[Written] = []  # of a strict collect: until nothing is bad
         taken: set[str] = set()
-        finished = 0
+        sums = _Sums()
         with run_batches(batches, options, known, workers, scheduler) as (written, again):
             for result in written:
                 ids = {row["dump_id"] for row in result.rows}
                 if ids & taken:  # two batches had the same dump
                     target.discard(result.batch.name)
-                    batch = replace(
-                        result.batch, workplace=str(target.workplace(result.batch.name))
-                    )
-                    again(batch, known | taken)
+                    target.workplace(result.batch.name)
+                    again(result.batch, known | taken)
                     continue
                 taken |= ids
-                done.append(result)
                 bad.extend(result.bad)
-                finished += len(result.batch.sources)
-                if not strict:
-                    _commit(target, result)
+                sums.finished += len(result.batch.sources)
+                sums.again += result.again
+                if strict:
+                    waiting.append(result)
+                else:
+                    _commit(target, result, sums)
                 if progress is not None:
-                    progress(finished, total)
-        if strict and not bad:
-            for result in done:
-                _commit(target, result)
-    kept = [] if strict and bad else [row for result in done for row in result.rows]
+                    progress(sums.finished, total)
+        for result in waiting if not bad else ():
+            _commit(target, result, sums)
     return Collected(
         dataset=target,
         found=total,
-        taken=len(kept),
-        again=sum(result.again for result in done),
+        taken=sums.taken,
+        again=sums.again,
         bad=tuple(bad),
-        events=sum(row["events"] for row in kept),
-        without_record=sum(row["etrecord"] is None for row in kept) if options.records else 0,
-        bytes=sum(row["bytes"] for row in kept),
+        events=sums.events,
+        without_record=sums.without_record if options.records else 0,
+        bytes=sums.bytes,
         seconds=monotonic() - begin,
     )
 
 
-def _commit(target: Dataset, written: Written) -> None:
+@dataclass(slots=True)
+class _Sums:
+    """What was done so far; the rows themselves are not kept."""
+
+    finished: int = 0
+    taken: int = 0
+    again: int = 0
+    events: int = 0
+    without_record: int = 0
+    bytes: int = 0
+
+
+def _commit(target: Dataset, written: Written, sums: _Sums) -> None:
     if written.rows:
         target.commit(written.batch.name, written.parts, written.rows)
     target.discard(written.batch.name)
+    sums.taken += len(written.rows)
+    sums.events += sum(row["events"] for row in written.rows)
+    sums.without_record += sum(row["etrecord"] is None for row in written.rows)
+    sums.bytes += sum(row["bytes"] for row in written.rows)
 
 
 def _options(

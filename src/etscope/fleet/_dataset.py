@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,9 +97,9 @@ class Dataset:
         files = sorted((self.folder / DUMPS).glob("part-*.parquet"))
         return {_batch(path): path for path in files}
 
-    def event_files(self) -> list[Path]:
-        """The files of events of all batches that are there."""
-        there = self.batches()
+    def event_files(self, batches: Collection[str] | None = None) -> list[Path]:
+        """The files of events of `batches`; None: of all that are there."""
+        there = self.batches() if batches is None else batches
         return [path for path in self._event_files() if _batch(path) in there]
 
     def dump_ids(self) -> set[str]:

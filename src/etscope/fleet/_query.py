@@ -91,8 +91,9 @@ def _connection(duckdb: Any, dataset: Dataset) -> Iterator[Any]:
             raise UsageError(f"a dataset's path cannot have *, ? or [: {folder}")
         fields = (*EVENT_FIELDS, *(Field(name, "text", "") for name in PARTITIONS))
         with _errors(duckdb, folder, None):
-            _view(connection, EVENTS, dataset.event_files(), fields)
-            _view(connection, DUMPS, list(dataset.batches().values()), DUMP_FIELDS)
+            batches = dataset.batches()  # once: a collect may add some meanwhile
+            _view(connection, EVENTS, dataset.event_files(batches), fields)
+            _view(connection, DUMPS, list(batches.values()), DUMP_FIELDS)
             places = ", ".join(_quoted(f"{folder / name}/") for name in (EVENTS, DUMPS))
             connection.execute(f"SET allowed_directories = [{places}]")
             connection.execute("SET enable_external_access = false")
@@ -176,6 +177,8 @@ def _errors(duckdb: Any, folder: Path, timeout: float | None) -> Iterator[None]:
         raise UsageError(
             f"a query reads the views events and dumps, and nothing else: {error}"
         ) from error
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        raise UsageError(f"this query cannot be run: {error}") from error
     except duckdb.Error as error:
         if str(folder) in str(error):
             raise FormatError(f"a file of this dataset is damaged: {error}", path=folder) from error

@@ -65,8 +65,8 @@ def open_url(url: str) -> bytes:
     try:
         with fsspec.open(url, "rb") as file:
             content: bytes = file.read()
-    except (OSError, ValueError, ImportError) as error:
-        raise FormatError(f"cannot read it: {error}", path=url) from error
+    except Exception as error:  # each of fsspec's file systems has errors of its own
+        raise FormatError(f"cannot be read: {error}", path=url) from error
     return content
 
 
@@ -87,8 +87,12 @@ def _listed(names: Iterable[str]) -> Iterator[str]:
 def _tried(name: str) -> tuple[list[Source], EtscopeError | None]:
     try:
         return list(_named(name)), None
-    except (OSError, ValueError) as error:  # fsspec raises these, too
+    except (OSError, ValueError) as error:
         return [], _refusal(error)
+    except Exception as error:
+        if not is_url(name):
+            raise
+        return [], _refusal(error)  # each of fsspec's file systems has errors of its own
 
 
 def _named(name: str) -> Iterator[Source]:
@@ -107,7 +111,8 @@ def _named(name: str) -> Iterator[Source]:
 
 def _local(path: Path) -> Source:
     status = path.stat()
-    return Source(str(path), status.st_size, status.st_mtime)
+    # Workers may be in another folder, and whoever asks the dataset later is.
+    return Source(os.path.abspath(path), status.st_size, status.st_mtime)  # noqa: PTH100
 
 
 def _below(folder: Path) -> Iterator[Source]:

@@ -384,3 +384,31 @@ def test_every_artifact(tmp_path: Path) -> None:
             dump.run[timed].tolist(), dump.start[timed].tolist(), elapsed.tolist(), strict=True
         )
         assert found == sorted(wanted)
+
+
+def test_a_full_disk(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was finished stays, and nothing half-written does."""
+    collect([runs / "cnn-0"], tmp_path / "ds")
+    before = sorted(path for path in (tmp_path / "ds").rglob("*") if path.is_file())
+
+    def full(self: object, *args: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    with pytest.raises(UsageError, match="No space left"):
+        collect([runs], tmp_path / "ds")
+    monkeypatch.undo()
+    assert sorted(path for path in (tmp_path / "ds").rglob("*") if path.is_file()) == before
+    assert collect([runs], tmp_path / "ds").taken == 3
+
+
+def test_dumps_by_url(runs: Path, tmp_path: Path) -> None:
+    """With what is beside them; in memory, as an object store has them."""
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    for name in ("run.etdp", "run.json"):
+        memory.pipe(f"/collected/{name}", (runs / "cnn-2" / name).read_bytes())
+    memory.pipe("/collected/bad.etdp", b"no dump")
+    done = collect(["memory://collected"], tmp_path / "ds")
+    assert (done.taken, len(done.bad)) == (1, 1)
+    assert done.bad[0].url.endswith("collected/bad.etdp")
+    assert rows(tmp_path / "ds", "select device, labels['commit'] from dumps") == [("s24", "c2")]
