@@ -36,6 +36,7 @@ def parameters() -> list[object]:
 def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "MPLBACKEND": "Agg", "COLUMNS": "100"}
+    environment["ETSCOPE_LAB"] = str(folder / "lab")
     return subprocess.run(
         [sys.executable, "-m", "tests.docs.pages", str(page)],
         cwd=folder,

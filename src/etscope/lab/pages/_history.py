@@ -12,7 +12,8 @@ from etscope.lab.lab import Lab
 from etscope.lab.regressions import Judged, changes_of, judge_series
 
 _MOST_SERIES = 24  # drawn on one page
-_MOST_POINTS = 200
+_MOST_POINTS = 200  # of a series; of each of many, fewer
+_FEW_POINTS = 40
 _MOST_TOLD = 3  # changes of a series, the last ones
 
 
@@ -20,7 +21,7 @@ def context(lab: Lab, query: QueryParams) -> dict[str, Any]:
     """What the template shows."""
     model, device = query.get("model") or None, query.get("device") or None
     found = sorted(
-        lab.history(model, device, limit=_MOST_POINTS),
+        lab.history(model, device, limit=_MOST_POINTS if model else _FEW_POINTS),
         key=lambda series: series.points[-1].at if series.points else None,  # type: ignore[arg-type, return-value]
         reverse=True,
     )
@@ -30,6 +31,7 @@ def context(lab: Lab, query: QueryParams) -> dict[str, Any]:
         "device": device or "",
         "devices": [one.config.name for one in lab.devices()],
         "series": [_shown(one) for one in shown],
+        "few": _FEW_POINTS,
         "left_out": [one for one in found if one.points][_MOST_SERIES:],
     }
 
