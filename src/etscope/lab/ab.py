@@ -245,6 +245,9 @@ def _differences(rounds: Sequence[Round]) -> Floats:
 
 
 def _quartiles(processes: Sequence[Sequence[int]]) -> Floats:
+    if len({len(one) for one in processes}) == 1:  # one call for all is much faster
+        found: Floats = np.percentile(np.asarray(processes, dtype=np.float64), 25, axis=1)
+        return found
     return np.array([np.percentile(one, 25) for one in processes], dtype=np.float64)
 
 
