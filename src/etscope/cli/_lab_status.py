@@ -59,7 +59,8 @@ def command(
         if waits and not job.state.is_final:
             job = _ended(lab, job, timeout)
         report = job_report(job, link_of(lab, job))
-        report = replace(report, sections=(*report.sections, _steps(lab.events(job.id))))
+        steps = _steps(lab.events(job.id))
+        report = replace(report, sections=(*report.sections, *_files(job), steps))
     write_reports([report], SCHEMA, format, output, color)
     return EXIT_CODES.get(job.state.value, _FAILED) if waits else 0
 
@@ -91,3 +92,14 @@ def _steps(events: Sequence[JobEvent]) -> Section:
         for one in events
     )
     return rows("steps", "steps", columns, content)
+
+
+def _files(job: Job) -> list[Section]:
+    from etscope.model.report import rows
+    from etscope.model.table import Column, Kind
+
+    if not job.artifacts:
+        return []
+    columns = (Column("name"), Column("size", Kind.BYTES), Column("sha256", priority=1))
+    content = ((one.name, one.size, one.sha256) for _, one in sorted(job.artifacts.items()))
+    return [rows("files", "files", columns, content)]
