@@ -121,7 +121,10 @@ def _spec(model: str | None, file: str | None, options: dict[str, Any]) -> JobSp
     if "model" not in plain:
         raise UsageError("no model", hint="etscope lab submit MODEL, or model: in --spec FILE")
     renamed = {"cool_down": "cool_down_seconds", "timeout": "timeout_seconds"}
-    pairs = {name: _pairs(name, options.pop(name)) for name in ("limits", "labels")}
+    pairs: dict[str, dict[str, Any]] = {
+        name: _pairs(name, options.pop(name)) for name in ("limits", "labels")
+    }
+    pairs["limits"] = {key: _value(text) for key, text in pairs["limits"].items()}
     for name, value in options.items():
         if value is not None:
             plain[renamed.get(name, name)] = value
@@ -141,6 +144,16 @@ def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
             raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=f"--{option[:-1]}")
         found[key.strip()] = value.strip()
     return found
+
+
+def _value(text: str) -> Any:
+    """A number, true or false; else the text."""
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _user() -> str:

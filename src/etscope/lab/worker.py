@@ -63,7 +63,8 @@ def work(order: Order, tell: Tell | str = lambda message: None) -> Outcome:
     with _stoppable(order.token) as stop:
         if stop.wanted:
             return Outcome(order.job_id, order.token, State.CANCELLED)
-        send({"kind": "started", "token": order.token, "by": _worker_name()})
+        at = time.time()
+        send({"kind": "started", "token": order.token, "by": _worker_name(), "at": at})
         try:
             with _job_folder() as folder:
                 outcome = _attempt(order, folder, stop, send)

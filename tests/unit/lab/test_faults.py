@@ -126,5 +126,6 @@ def test_postgresql_restarts_under_jobs(home: Path, postgresql_server: PostgreSq
         for _ in range(2):
             begun = len(said(controls(home)[0], "begin"))
             until(lambda begun=begun: len(said(controls(home)[0], "begin")) > begun)
-            postgresql_server.restart()
+            postgresql_server.stop()
+            postgresql_server.start()
         check_all_done_once(lab, jobs, controls(home))
