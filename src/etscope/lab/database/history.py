@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Text, func, select, type_coerce
 from sqlalchemy.engine import Connection
 
-from etscope.errors import UsageError
+from etscope.errors import LabError, UsageError
 from etscope.lab.api import Point, Series
 from etscope.lab.database import schema
 from etscope.lab.records import Job
@@ -18,6 +20,14 @@ from etscope.lab.records import Job
 _results = schema.results.c
 _SERIES = (_results.model, _results.method, _results.device, _results.backend)
 _TIMES = ("p50_ms", "p90_ms", "load_ms", "first_ms")
+_POINT = (
+    _results.job_id,
+    _results.at_us,
+    *(_results[name] for name in _TIMES),
+    _results.marked,
+    _results.model_sha256,
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def note_result(connection: Connection, seq: int, job: Job) -> None:
@@ -31,7 +41,7 @@ def note_result(connection: Connection, seq: int, job: Job) -> None:
     row = {
         "job": seq,
         "job_id": job.id,
-        "at": job.finished_at,
+        "at_us": _microseconds(job.finished_at),
         "model": schema.clean(job.spec.model.name or job.spec.title),
         "method": schema.clean(str(job.summary.get("method") or job.spec.method or "forward")),
         "device": job.device or "",
@@ -57,29 +67,26 @@ def history(
         query = query.where(_results.device == schema.clean(device))
     newest = query.subquery()
     rows = connection.execute(
-        select(schema.results)
+        select(*_SERIES, *_POINT, type_coerce(_results.labels, Text))
         .join(newest, newest.c.job == _results.job)
         .where(newest.c.age <= limit)
         .order_by(_results.job)
-    )
+    ).all()
+    # One text of JSON, and not thousands.
+    labels = json.loads(f"[{','.join(row[-1] for row in rows)}]")
     found: dict[tuple[str, str, str, str], list[Point]] = defaultdict(list)
-    for row in rows:
-        found[row.model, row.method, row.device, row.backend].append(_point(row))
+    for row, own in zip(rows, labels, strict=True):
+        model, method, board, backend, job_id, at_us, p50, p90, load, first, marked, sha256, _ = row
+        at = datetime.fromtimestamp(at_us / 1e6, timezone.utc)
+        point = Point(job_id, at, p50, p90, load, first, marked, own, sha256)
+        found[model, method, board, backend].append(point)
     return [Series(*names, tuple(found[names])) for names in sorted(found)]
 
 
-def _point(row: Any) -> Point:
-    return Point(
-        job_id=row.job_id,
-        at=row.at,
-        p50_ms=row.p50_ms,
-        p90_ms=row.p90_ms,
-        load_ms=row.load_ms,
-        first_ms=row.first_ms,
-        marked=row.marked,
-        labels=row.labels,
-        model_sha256=row.model_sha256,
-    )
+def _microseconds(at: datetime | None) -> int:
+    if at is None:
+        raise LabError("a done job without the time when it ended")
+    return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def _number(value: Any) -> float | None:

@@ -107,7 +107,7 @@ version = Table("etscope_lab", metadata, Column("version", Integer, nullable=Fal
 
 # seq: the order of submission. sole: the content hash while no other job of it may be added; NULL
 # for those added "again", and for those that ended without a result. token, engine, lease_until: of
-# the present attempt. seeks: what a search for text looks at, in lower case.
+# the present attempt. seeks: what a search for text looks at, case folded.
 jobs = Table(
     "lab_jobs",
     metadata,
@@ -195,13 +195,14 @@ events = Table(
 )
 Index("lab_events_of_job", events.c.job, events.c.seq)
 
-# The numbers of done benchmarks, for histories: narrow rows in the order in which they are read.
+# The numbers of done benchmarks, for histories: narrow rows, thousands of which are read at once.
+# at_us: microseconds since 1970.
 results = Table(
     "lab_results",
     metadata,
     _job_column(primary_key=True),
     Column("job_id", _Id, nullable=False),
-    Column("at", Instant, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
     Column("model", Words, nullable=False),
     Column("method", Words, nullable=False),
     Column("device", Words, nullable=False),
@@ -215,7 +216,7 @@ results = Table(
     Column("labels", Plain, nullable=False),
 )
 _SERIES = (results.c.model, results.c.method, results.c.device, results.c.backend)
-Index("lab_results_series", *_SERIES, results.c.job)
+Index("lab_results_series", *_SERIES, results.c.job.desc())
 Index("lab_results_device", results.c.device)
 
 devices = Table(
