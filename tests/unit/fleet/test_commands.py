@@ -108,7 +108,6 @@ def test_nothing(capsys: Captured, tmp_path: Path) -> None:
     assert not (tmp_path / "ds").exists()
     assert run(capsys, "collect", "-o", tmp_path / "ds")[0] == 2
     assert run(capsys, "collect", tmp_path, "-o", tmp_path / "ds", "--label", "x")[0] == 2
-    assert run(capsys, "collect", tmp_path, "--lab", tmp_path / "no", "-o", tmp_path / "d")[0] == 2
 
 
 def test_sql(capsys: Captured, dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:

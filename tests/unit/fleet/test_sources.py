@@ -124,7 +124,7 @@ def test_times_are_utc() -> None:
         2026, 5, 1, 12
     )
     assert about(told(recorded_at="2026-05-01T12:00:00-05:00"), {}).recorded_at.hour == 17
-    assert about(told(recorded_at="2026-05-01T12:00:00.5"), {}).recorded_at.microsecond == 500_000
+    assert about(told(recorded_at="2026-05-01T12:00:00.500"), {}).recorded_at.microsecond == 500_000
     assert about(told(), {}).recorded_at == datetime(2001, 9, 9, 1, 46, 40)
 
 

@@ -17,7 +17,7 @@ WITH times AS (
         model,
         device,
         method,
-        date_trunc($per, recorded_at) AS since,
+        date_trunc($per, recorded_at)::TIMESTAMP AS since,
         count(DISTINCT dump_id) AS dumps,
         count(*) AS executions,
         quantile_cont(duration_ns, [0.5, 0.9]) AS q
