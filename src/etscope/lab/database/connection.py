@@ -33,6 +33,15 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.05, 1.0  # seconds between two tries
 _COLLISIONS = 5  # tries when another one has just written the same key
 _WRITES = "etscope_writes"
 
+# What SQLite says, and what helps.
+_ADVICE = {
+    "disk is full": "make room, and go on: what was queued is there",
+    "readonly": "this user must be able to write to the file and its folder",
+    "unable to open": "this user must be able to write to the file and its folder",
+    "not a database": "name another one in lab.yaml, or bring back a copy",
+    "malformed": "it is damaged: bring back a copy, or name another one in lab.yaml",
+}
+
 _Result = TypeVar("_Result")
 
 
@@ -87,7 +96,7 @@ class Connections:
     def _failed(self, error: SQLAlchemyError) -> LabError:
         reason = str(error.orig if isinstance(error, DBAPIError) else error).strip()
         first = reason.splitlines()[0] if reason else type(error).__name__
-        hint = f"the database is {self.url}"
+        hint = f"the database is {self.url}{_advice(first)}"
         return LabError(f"the lab's database failed: {first}", hint=hint)
 
 
@@ -101,6 +110,13 @@ def _once(
         return None, error
 
 
+def _advice(reason: str) -> str:
+    for word, advice in _ADVICE.items():
+        if word in reason:
+            return f"; {advice}"
+    return ""
+
+
 def now(connection: Connection) -> datetime:
     """The time, by the one clock of all that use this database."""
     if connection.dialect.name == "postgresql":
@@ -112,7 +128,7 @@ def now(connection: Connection) -> datetime:
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:  # of a port that is no number
         raise UsageError("this is no URL of a database", hint=_kinds()) from error
     kind = parsed.drivername
     if kind in ("postgresql", "postgres"):
@@ -139,7 +155,14 @@ def _engine(url: URL) -> Engine:
         raise MissingDependencyError(
             f"{url.drivername} cannot be used: {error}", hint="pip install 'etscope[lab]'"
         ) from error
-    Path(url.database or "").parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(url.database or "").parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabError(
+            f"the folder of the lab's database, {folder}, cannot be made: {error.strerror}",
+            hint="name another database in lab.yaml",
+        ) from error
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

@@ -122,7 +122,7 @@ def referenced(connection: Connection) -> set[str]:
 def seeks_of(spec: JobSpec) -> str:
     """What a search for text looks at: the name, the model's name, the labels."""
     pairs = [f"{key}={value}" for key, value in spec.labels.items()]
-    return schema.clean("\n".join([spec.title, spec.model.name, *pairs]).lower())
+    return schema.clean("\n".join([spec.title, spec.model.name, *pairs]).casefold())
 
 
 def _select() -> Select[Any]:
@@ -140,7 +140,7 @@ def _where(wanted: Filter) -> list[ColumnElement[bool]]:
     if wanted.model_sha256 is not None:
         where.append(_jobs.model_sha256 == schema.clean(wanted.model_sha256))
     if wanted.text:
-        where.append(_jobs.seeks.contains(schema.clean(wanted.text).lower(), autoescape=True))
+        where.append(_jobs.seeks.contains(schema.clean(wanted.text.casefold()), autoescape=True))
     if wanted.since is not None:
         if wanted.since.tzinfo is None:
             raise UsageError(f"since {wanted.since} has no time zone")
