@@ -1,0 +1,230 @@
+"""The artefact store: whole objects or none, whatever goes wrong."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from etscope.errors import FormatError, LabError, MissingDataError, MissingFileError, UsageError
+from etscope.lab.store import Store
+
+DATA = bytes(range(256)) * 5_000
+SHA256 = hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.fixture(params=["folder", "file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    folder = tmp_path / "a store, 100% größer"
+    name = uuid.uuid4().hex
+    return Store({"folder": str(folder), "file": f"file://{folder}", "memory": f"memory://{name}"}[
+        request.param
+    ])  # fmt: skip
+
+
+def files(store: Store) -> list[str]:
+    """All that is kept, below the store's root."""
+    filesystem, root = fsspec.core.url_to_fs(store.url)
+    if not filesystem.exists(root):
+        return []
+    return sorted(str(path)[len(str(root).rstrip("/")) + 1 :] for path in filesystem.find(root))
+
+
+def test_what_is_put_is_found_by_its_content(store: Store, tmp_path: Path) -> None:
+    assert not store.has(SHA256)
+    (tmp_path / "net.pte").write_bytes(DATA)
+    kept = store.put_file(tmp_path / "net.pte", "net.pte", "application/x")
+
+    assert (kept.name, kept.sha256, kept.size) == ("net.pte", SHA256, len(DATA))
+    assert kept.media_type == "application/x"
+    assert store.put_bytes(DATA, "other").sha256 == SHA256
+    pieces = [DATA[:10], b"", DATA[10:]]
+    assert store.put_stream(pieces, "third", limit=len(DATA)).sha256 == SHA256
+    assert files(store) == [f"sha256/{SHA256[:2]}/{SHA256}"]
+    assert store.has(SHA256) and store.size(SHA256) == len(DATA)
+    with store.open(SHA256) as file:
+        assert file.read(7) == DATA[:7] and file.read() == DATA[7:]
+    store.fetch(SHA256, tmp_path / "fetched")
+    assert (tmp_path / "fetched").read_bytes() == DATA
+    assert store.put_bytes(b"", "nothing").size == 0
+
+
+def test_what_is_not_there(store: Store, tmp_path: Path) -> None:
+    for act in (store.open, store.size, lambda sha256: store.fetch(sha256, tmp_path / "x")):
+        with pytest.raises(MissingDataError, match=SHA256):
+            act(SHA256)
+    assert not store.has(SHA256) and list(tmp_path.glob("*x*")) == []
+    with pytest.raises(MissingFileError):
+        store.put_file(tmp_path / "none", "none")
+    assert files(store) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "..", "../../etc/passwd", "/etc/passwd", SHA256[:-1], SHA256 + "0", SHA256.upper(),
+     SHA256 + "\n", "sha256/" + SHA256, "\x00" * 64, "*" * 64, "../" * 21 + "a"],
+)  # fmt: skip
+def test_only_a_hash_becomes_a_path(tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path / "store")
+    for act in (store.open, store.size, store.has, lambda one: store.fetch(one, tmp_path / "x")):
+        with pytest.raises(UsageError, match="SHA-256"):
+            act(name)
+    assert not (tmp_path / "x").exists()
+
+
+def test_names_are_no_paths(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    assert store.put_bytes(DATA, "../../evil").name == "../../evil"
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_parallel_writers_of_equal_content(store: Store) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        kept = list(pool.map(lambda n: store.put_stream([DATA], f"{n}"), range(24)))
+    assert {one.sha256 for one in kept} == {SHA256}
+    assert files(store) == [f"sha256/{SHA256[:2]}/{SHA256}"]
+    with store.open(SHA256) as file:
+        assert file.read() == DATA
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), OSError(errno.EIO, "gone"), KeyboardInterrupt()])
+def test_a_source_that_breaks_off(store: Store, error: BaseException) -> None:
+    """Its own error comes through, and nothing is left."""
+
+    def chunks() -> Iterator[bytes]:
+        yield DATA
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        store.put_stream(chunks(), "x")
+    assert caught.value is error and files(store) == []
+
+
+def test_more_than_the_limit(store: Store) -> None:
+    with pytest.raises(UsageError, match="1,279,999"):
+        store.put_stream([DATA], "x", limit=len(DATA) - 1)
+    assert files(store) == []
+
+
+def test_a_damaged_object(store: Store, tmp_path: Path) -> None:
+    """It is told, not handed out; and who submits the file again mends the store."""
+    store.put_bytes(DATA, "x")
+    filesystem, root = fsspec.core.url_to_fs(store.url)
+    place = f"{root}/sha256/{SHA256[:2]}/{SHA256}"
+    target = tmp_path / "fetched"
+    target.write_text("before")
+    for damage in (DATA[:-1], DATA[:-1] + b"x", b""):
+        filesystem.pipe_file(place, damage)
+        with pytest.raises(FormatError, match="damaged") as caught:
+            store.fetch(SHA256, target)
+        assert SHA256 in str(caught.value) and caught.value.hint
+        assert target.read_text() == "before"
+        store.put_bytes(DATA, "x")
+        store.fetch(SHA256, tmp_path / "mended")
+        assert (tmp_path / "mended").read_bytes() == DATA
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_sweep(store: Store) -> None:
+    kept, gone = (store.put_bytes(text, "x").sha256 for text in (b"kept", b"gone"))
+    filesystem, root = fsspec.core.url_to_fs(store.url)
+    filesystem.pipe_file(f"{root}/not of the store", b"somebody's")
+    filesystem.makedirs(f"{root}/parts", exist_ok=True)
+    filesystem.pipe_file(f"{root}/parts/{'0' * 32}", b"of one that was killed")
+
+    assert store.sweep([kept], 3600) == 0 and store.has(gone)
+    assert store.sweep([kept], -1) == 1
+
+    assert store.has(kept) and not store.has(gone)
+    assert files(store) == sorted(["not of the store", f"sha256/{kept[:2]}/{kept}"])
+    assert Store(f"{store.url}/new").sweep([], 0) == 0
+
+
+def test_a_target_that_cannot_be_written(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.put_bytes(DATA, "x")
+    (tmp_path / "folder").mkdir()
+    for target in (tmp_path / "no" / "folder", tmp_path / "folder", Path("/proc/x")):
+        with pytest.raises(LabError, match="written") as caught:
+            store.fetch(SHA256, target)
+        assert str(target) in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here")
+    try:
+        store = Store(folder)
+        small = store.put_bytes(b"small", "x")
+        for _ in range(3):
+            with pytest.raises(LabError) as caught:
+                store.put_bytes(DATA, "x")
+            assert "make room" in str(caught.value)
+            assert files(store) == [f"sha256/{small.sha256[:2]}/{small.sha256}"]
+        assert store.put_bytes(b"still room", "x").size == 10
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+class Faulty(MemoryFileSystem):  # type: ignore[misc]
+    """A file system that fails where `fault` says; the errors of cloud stores are of any class."""
+
+    protocol = "faulty"
+    cachable = False
+    store: dict[str, Any] = {}  # noqa: RUF012
+    pseudo_dirs = [""]  # noqa: RUF012
+    fault = ""
+
+    def _fail(self, name: str) -> None:
+        if name == Faulty.fault:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if f"{name}!" == Faulty.fault:
+            raise RuntimeError("AccessDenied")
+
+    def _open(self, path: str, mode: str = "rb", **more: Any) -> Any:
+        self._fail("open")
+        return super()._open(path, mode, **more)
+
+    def cp_file(self, *arguments: Any, **more: Any) -> Any:
+        self._fail("move")
+        return super().cp_file(*arguments, **more)
+
+    def info(self, *arguments: Any, **more: Any) -> Any:
+        self._fail("info")
+        return super().info(*arguments, **more)
+
+
+@pytest.mark.parametrize("fault", ["open", "open!", "move", "move!", "info", "info!"])
+def test_a_store_that_fails(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec.register_implementation("faulty", Faulty, clobber=True)
+    monkeypatch.setattr(Faulty, "store", {})
+    store = Store("faulty://lab")
+    monkeypatch.setattr(Faulty, "fault", fault)
+    with pytest.raises(LabError) as caught:
+        store.put_stream([DATA], "x")
+    assert caught.value.hint and not isinstance(caught.value, MissingDataError)
+    monkeypatch.setattr(Faulty, "fault", "")
+    assert files(store) == [] and not store.has(SHA256)
+    assert store.put_bytes(DATA, "x").sha256 == SHA256
+
+
+def test_a_place_that_is_none() -> None:
+    with pytest.raises(UsageError):
+        Store("nosuchkind://x")
+    for place in ("/proc/nowhere/store", "/dev/null/store"):
+        with pytest.raises(LabError):
+            Store(place).put_bytes(DATA, "x")
