@@ -23,8 +23,10 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
 
-from etscope.errors import LabError, UsageError
+from etscope.errors import FormatError, LabError, UsageError
 from etscope.lab.records import DeviceConfig
 
 ENVIRONMENT = "ETSCOPE_LAB"
@@ -125,7 +127,7 @@ class Home:
         """The lab of a folder: `path`, else $ETSCOPE_LAB, else ~/.etscope/lab. It is made, for its
         owner only, when it is not there; without a lab.yaml everything is as by default.
 
-        Raises `UsageError` that names each key of lab.yaml at fault, `LabError` for a folder that
+        Raises `FormatError` that names each key of lab.yaml at fault, `LabError` for a folder that
         cannot be made or read.
         """
         folder = _folder(path)
@@ -147,11 +149,21 @@ class Home:
 
     @property
     def database_url(self) -> str:
-        return self.config.database or f"sqlite:///{self.folder / 'lab.db'}"
+        """Relative paths are taken from the lab's folder, not from where one happens to be."""
+        url = self.config.database or "sqlite:///lab.db"
+        try:
+            parsed = make_url(url)
+        except ArgumentError:
+            return url  # `Database` says what is wrong with it
+        file = parsed.database
+        if not url.startswith("sqlite") or file in (None, "", ":memory:"):
+            return url
+        return str(parsed.set(database=str(self.folder / file)))
 
     @property
     def store_url(self) -> str:
-        return self.config.store or str(self.folder / "store")
+        url = self.config.store or "store"
+        return url if "://" in url else str(self.folder / Path(url).expanduser())
 
     @property
     def server_url(self) -> str | None:
@@ -232,11 +244,11 @@ def _parsed(text: str, path: Path) -> Mapping[str, Any]:
     try:
         plain = yaml.load(text, Loader=_loader())
     except yaml.YAMLError as error:
-        raise UsageError(f"{path} is not YAML: {error}") from error
+        raise FormatError(f"not YAML: {error}", path=path) from error
     if plain is None:
         return {}
     if not isinstance(plain, dict):
-        raise UsageError(f"{path} is a {type(plain).__name__}, not keys with values")
+        raise FormatError(f"a {type(plain).__name__}, not keys with values", path=path)
     return plain
 
 
@@ -248,8 +260,8 @@ def _config(plain: Mapping[str, Any], path: Path) -> LabConfig:
             ": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"])))
             for fault in error.errors(include_url=False, include_input=False)
         ]
-        raise UsageError(
-            f"{path}: " + "; ".join(faults), hint="etscope's documentation lists its keys"
+        raise FormatError(
+            "; ".join(faults), path=path, hint="`Home.init` of an empty folder writes an example"
         ) from error
     return LabConfig(
         database=entries.database,
@@ -278,15 +290,16 @@ def _loader() -> Any:
 
 
 EXAMPLE = """\
-# A lab of etscope. Every key may be left out; what is commented out here is the default.
+# A lab of etscope. Every key may be left out: what is commented out here is the default, or an
+# example. Relative paths begin in this folder.
 
 # Jobs and results: a file for one machine, PostgreSQL for a team
 # (postgresql://user@host/database; the password in ~/.pgpass or $PGPASSWORD).
-# database: sqlite:///lab.db in this folder
+# database: sqlite:///lab.db
 
 # What jobs read and write: a folder, or a URL that fsspec knows (s3://bucket/lab, …). Workers on
 # other machines must reach it by the same name.
-# store: the folder store/ in this folder
+# store: store
 
 # Address of a Dask scheduler whose workers have the devices (`etscope lab worker`); by default
 # the server has workers of its own.

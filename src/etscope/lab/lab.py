@@ -182,7 +182,7 @@ class Lab:
                 raise MissingFileError(f"file not found: {ref.path}")
             kept = self.store.put_file(path, ref.name or base_name(path.name))
             return FileRef(sha256=kept.sha256, name=kept.name)
-        if ref.sha256 is not None and not self.store.has(ref.sha256):
+        if ref.sha256 is not None and not self.store.hold(ref.sha256):
             raise MissingDataError(
                 f"the lab has no file of sha256 {ref.sha256}", hint="submit it by its path"
             )
