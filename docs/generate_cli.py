@@ -29,7 +29,14 @@ def page() -> str:
     for verb in COMMANDS:
         command = cli.get_command(parent, verb)
         assert command is not None
-        parts.append(_section(click.Context(command, info_name=verb, parent=parent, **WIDTH)))
+        context = click.Context(command, info_name=verb, parent=parent, **WIDTH)
+        parts.append(_section(context))
+        if isinstance(command, click.Group):  # with commands of its own
+            for name in command.list_commands(context):
+                inner = command.get_command(context, name)
+                assert inner is not None
+                below = click.Context(inner, info_name=name, parent=context, **WIDTH)
+                parts.append(_section(below))
     return "\n".join(parts)
 
 
