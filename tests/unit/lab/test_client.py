@@ -19,6 +19,7 @@ from etscope.errors import (
     MissingFileError,
     UsageError,
 )
+from etscope.lab._transfers import checked, quiet
 from etscope.lab.api import Filter
 from etscope.lab.client import Client
 from etscope.lab.lab import Lab
@@ -98,9 +99,11 @@ def test_damage_on_the_way_is_seen(
 ) -> None:
     job = a_done_job(lab, {"run.etdp": b"right"})
     monkeypatch.setattr(lab, "read", lambda *_: iter([b"wrong"]))
-    with pytest.raises(FormatError, match="came damaged"):
+    with pytest.raises(LabError, match="was lost"):  # the server breaks off
         client.fetch(job.id, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
+    with pytest.raises(FormatError, match="came damaged"):  # one that does not
+        list(checked([b"wrong"], job.artifacts["run.etdp"], quiet))
 
 
 def test_errors_are_those_of_a_lab(client: Client, lab: Lab, tmp_path: Path) -> None:
@@ -123,9 +126,13 @@ def test_errors_are_those_of_a_lab(client: Client, lab: Lab, tmp_path: Path) -> 
 
 
 def test_large_files_are_refused_before_they_are_sent(lab: Lab) -> None:
-    with running(lab, Settings(max_upload_bytes=100)) as url, Client(url) as client:
-        with pytest.raises(UsageError, match="the lab takes 100 at most"):
-            client.submit(JobSpec(model={"path": str(program())}))
+    settings = Settings(max_upload_bytes=100)
+    with (
+        running(lab, settings) as url,
+        Client(url) as client,
+        pytest.raises(UsageError, match="the lab takes 100 at most"),
+    ):
+        client.submit(JobSpec(model={"path": str(program())}))
 
 
 def test_waits_for_the_end(client: Client, lab: Lab) -> None:
@@ -158,9 +165,9 @@ def test_a_restart_of_the_server_is_waited_for(lab: Lab) -> None:
 
 
 def test_nothing_there_is_said_with_what_to_do() -> None:
-    with Client("http://127.0.0.1:9") as client:
-        with pytest.raises(LabError, match=r"no lab answers at http://127\.0\.0\.1:9") as caught:
-            client.jobs()
+    silent = r"no lab answers at http://127\.0\.0\.1:9"
+    with Client("http://127.0.0.1:9") as client, pytest.raises(LabError, match=silent) as caught:
+        client.jobs()
     assert caught.value.hint == "etscope lab serve starts one"
     for wrong in ("127.0.0.1:8000", "ftp://x", "http://", "http://[::"):
         with pytest.raises(UsageError):
@@ -168,9 +175,9 @@ def test_nothing_there_is_said_with_what_to_do() -> None:
 
 
 def test_something_else_there_is_no_lab(client: Client) -> None:
-    with Client(client.url + "/x") as other:
-        with pytest.raises(LabError, match="is not a lab of this version"):
-            other.jobs()
+    wrong = "is not a lab of this version"
+    with Client(client.url + "/x") as other, pytest.raises(LabError, match=wrong):
+        other.jobs()
 
 
 def test_the_token_is_sent(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
