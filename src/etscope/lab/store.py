@@ -125,7 +125,7 @@ class Store:
                         digest.update(piece)
                         file.write(piece)
                 if digest.hexdigest() != sha256:
-                    self._set_aside(sha256)
+                    self._set_aside_if_damaged(sha256)
                     raise FormatError(
                         "the content of this object of the lab's store is damaged",
                         path=f"{self.url}/{_place_of(sha256)}",
@@ -197,9 +197,14 @@ class Store:
         with self._at_work(f"object {sha256} cannot be read"):
             return source.read(_PIECE)
 
-    def _set_aside(self, sha256: str) -> None:
-        with suppress(Exception):
-            self._place.move(_place_of(sha256), f"{_DAMAGED}/{sha256}-{secrets.token_hex(4)}")
+    def _set_aside_if_damaged(self, sha256: str) -> None:
+        """Unless it was damaged only on its way here."""
+        with suppress(Exception), self._place.open(_place_of(sha256)) as source:
+            digest = hashlib.sha256()
+            while piece := source.read(_PIECE):
+                digest.update(piece)
+            if digest.hexdigest() != sha256:
+                self._place.move(_place_of(sha256), f"{_DAMAGED}/{sha256}-{secrets.token_hex(4)}")
 
     @contextmanager
     def _at_work(self, what: str) -> Iterator[None]:
