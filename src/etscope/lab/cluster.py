@@ -182,7 +182,10 @@ def open_cluster(
     at the address.
     """
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    local = None if scheduler is not None else _local(devices, in_process)
+    try:
+        local = None if scheduler is not None else _local(devices, in_process)
+    except (OSError, RuntimeError, asyncio.TimeoutError) as error:
+        raise LabError(f"workers cannot be started on this machine: {error}") from error
     try:
         client = Client(scheduler or local, timeout=_CONNECT, set_as_default=False, name="etscope")
     except (OSError, asyncio.TimeoutError, ValueError) as error:
