@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Select, and_, exists, func, select
+from sqlalchemy import ColumnElement, Select, and_, func, select
 from sqlalchemy.engine import Connection, Row
 
 from etscope.errors import MissingDataError, UsageError, VersionError
@@ -21,6 +21,7 @@ from etscope.lab.states import State
 
 _ID = re.compile(r"[0-9a-f]{1,32}")
 _CURSOR = re.compile(r"[0-9]{1,18}")
+_LONGEST_TEXT = 1000  # SQLite refuses longer patterns, of some 50,000 bytes
 _AFTER_HEX = "g"  # follows every digit of an id
 
 _jobs = schema.jobs.c
@@ -140,6 +141,8 @@ def _where(wanted: Filter) -> list[ColumnElement[bool]]:
     if wanted.model_sha256 is not None:
         where.append(_jobs.model_sha256 == schema.clean(wanted.model_sha256))
     if wanted.text:
+        if len(wanted.text) > _LONGEST_TEXT:
+            raise UsageError(f"a text to search for has {_LONGEST_TEXT:,} characters at most")
         where.append(_jobs.seeks.contains(schema.clean(wanted.text.casefold()), autoescape=True))
     if wanted.since is not None:
         if wanted.since.tzinfo is None:
@@ -147,8 +150,8 @@ def _where(wanted: Filter) -> list[ColumnElement[bool]]:
         where.append(_jobs.created_at >= wanted.since)
     label = schema.labels.c
     for key, value in (wanted.labels or {}).items():
-        here = and_(label.job == _jobs.seq, label.key == schema.clean(key))
-        where.append(exists().where(here, label.value == schema.clean(value)))
+        held = and_(label.key == schema.clean(key), label.value == schema.clean(value))
+        where.append(_jobs.seq.in_(select(label.job).where(held)))
     return where
 
 
