@@ -52,7 +52,7 @@ def spec_of_number(number: int, dice: random.Random) -> JobSpec:
     return JobSpec(
         model=FileRef(sha256=f"{model:064x}", name=f"model-{model}.pte"),
         labels={"commit": f"{number:07x}", "branch": dice.choice(["main", "fast"])},
-        device={"name": f"device-{number % DEVICES}"},  # type: ignore[arg-type]
+        device={"name": f"device-{number % DEVICES}"},
     )
 
 
