@@ -43,8 +43,8 @@ def blame(wanted: list[str], heavy: list[str]) -> dict[str, str]:
 
 
 def modules_without_torch() -> list[str]:
-    """All modules but those of bridge/ and lab/, whose job is to load torch and what a server needs,
-    and `__main__`."""
+    """All modules but `__main__` and those of bridge/ and lab/, which load torch and what a server
+    needs."""
     found = pkgutil.walk_packages(etscope.__path__, "etscope.", onerror=lambda _: None)
     names = [module.name for module in found]
     edges = (".bridge", ".lab.")
