@@ -26,6 +26,7 @@ COMMANDS: dict[str, LabCommand] = {
     "serve": LabCommand("etscope.cli._lab_serve", "Run jobs; serve the web pages and the API."),
     "worker": LabCommand("etscope.cli._lab_worker", "Offer a device to a Dask cluster."),
     "token": LabCommand("etscope.cli._lab_token", "Make, list and revoke access tokens."),
+    "sweep": LabCommand("etscope.cli._lab_sweep", "Remove files from the store that no job has."),
     "schema": LabCommand("etscope.cli._lab_schema", "Print the JSON Schema of a job."),
 }
 

@@ -1,0 +1,32 @@
+"""`etscope lab sweep`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from etscope.cli import main
+from etscope.lab.lab import Lab
+from etscope.lab.spec import spec_of
+
+
+def test_what_no_job_has_goes_when_it_is_old(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Lab.open(tmp_path / "lab") as lab:
+        needed = lab.store.put_bytes(b"of a job", "model.pte")
+        forgotten = lab.store.put_bytes(b"of nobody", "other.pte")
+        lab.submit(spec_of({"model": f"sha256:{needed.sha256}"}))
+
+        assert main(["lab", "sweep", "--home", str(tmp_path / "lab")]) == 0
+        assert capsys.readouterr().out == "0\n"
+        assert main(["lab", "sweep", "--older-than", "0h", "--home", str(tmp_path / "lab")]) == 0
+        assert capsys.readouterr().out == "1\n"
+
+        assert lab.store.has(needed.sha256)
+        assert not lab.store.has(forgotten.sha256)
+
+
+def test_an_age_that_is_none(tmp_path: Path) -> None:
+    assert main(["lab", "sweep", "--older-than", "soon", "--home", str(tmp_path)]) == 2
