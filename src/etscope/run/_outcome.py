@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,13 +58,15 @@ class Run:
     """What a run left. Its files are in a temporary folder until they are saved, and go with it.
 
     opened: the program and what came with it. calls: what was executed, in order. passes: the
-    separate runs by name: "latency" (untraced), "profile" (times) and "values".
+    separate runs by name: "latency" (untraced), "profile" (times) and "values". recorded_at: when
+    the first of them began, in UTC.
     """
 
     opened: Opened = field(repr=False)
     calls: tuple[CallRun, ...] = field(repr=False)
     passes: Mapping[str, Executed] = field(repr=False)
     folder: Folder = field(repr=False)
+    recorded_at: datetime
     forced: bool = False
 
     def close(self) -> None:
@@ -311,7 +314,8 @@ class Run:
         return [target / name for name in (*written, outputs, "run.json")]
 
     def facts(self) -> dict[str, Any]:
-        """What ran, on what, and how long it took: plain values for JSON. Times are in ns."""
+        """What ran, on what, when (ISO 8601) and for how long: plain values for JSON. Times are in
+        ns."""
         first = self._first
         return {
             "program": self.opened.given,
@@ -319,6 +323,7 @@ class Run:
             "runner": first.result.runner,
             "executorch": first.result.executorch,
             "threads": first.result.threads,
+            "recorded_at": self.recorded_at.isoformat(timespec="milliseconds"),
             "calls": [
                 {
                     "method": call.method,

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -153,12 +154,14 @@ def run(
         place=where,
     )
     folder = Folder()
+    begun = datetime.now(timezone.utc)
     try:
         passes = _executed(jobs, folder.path, how, opened)
     except BaseException:
         folder.remove()
         raise
-    return Run(opened, tuple(CallRun.of(call) for call in calls), passes, folder, forced=not verify)
+    ran = tuple(CallRun.of(call) for call in calls)
+    return Run(opened, ran, passes, folder, begun, forced=not verify)
 
 
 def _jobs(

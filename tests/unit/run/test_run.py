@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,16 @@ def test_one_run_for_all_is_labelled() -> None:
     assert list(done.passes) == ["values"]
     assert done.latency.traced == "values"
     assert done.profile_path == done.etdump_path
+
+
+def test_it_tells_when_it_ran() -> None:
+    begin = datetime.now(timezone.utc)
+    done = run(artifacts("cnn_portable").pte, iterations=1, trace=False, isolate=False)
+
+    assert begin <= done.recorded_at <= datetime.now(timezone.utc)
+    told = datetime.fromisoformat(done.facts()["recorded_at"])
+    assert told.utcoffset() == timedelta(0)
+    assert abs(told - done.recorded_at) <= timedelta(milliseconds=1)
 
 
 def test_without_a_trace() -> None:
