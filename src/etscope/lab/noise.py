@@ -138,11 +138,11 @@ def ab_history(history: Iterable[Job], job: Job, policy: Policy | None = None) -
     policy = policy or Policy(job.spec.min_effect, job.spec.confidence)
     work = work_of(job)
     found = {
-        one.id: float(one.summary["ab"]["relative"])
+        one.id: float(change)
         for one in (*history, job)
         if one.state is State.DONE
         and one.device == job.device
-        and one.summary.get("ab")
+        and (change := (one.summary.get("ab") or {}).get("relative")) is not None
         and work_of(one) == work
     }
     changes = tuple(found.values())

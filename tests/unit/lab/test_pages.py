@@ -83,7 +83,9 @@ def test_a_done_job_shows_its_numbers_with_their_caveats(client: TestClient, don
 def test_the_dump_is_saved_under_the_name_of_its_job(client: TestClient, done: Job) -> None:
     answer = client.get(f"/jobs/{done.id}/files/run.etdp")
     assert answer.content == artifacts("cnn_xnnpack").etdump_timing.read_bytes()
-    assert answer.headers["content-disposition"] == "attachment; filename*=UTF-8''My-model.v2.etdp"
+    assert answer.headers["content-disposition"] == (
+        "attachment; filename=\"My-model.v2.etdp\"; filename*=UTF-8''My-model.v2.etdp"
+    )
     assert answer.headers["content-type"] == "application/octet-stream"
     assert "sandbox" in answer.headers["content-security-policy"]
     assert client.get(f"/jobs/{done.id}/files/other").status_code == 404
@@ -136,6 +138,13 @@ def test_an_ab_job_shows_verdict_and_both_sides(client: TestClient, lab: Lab) ->
     assert "5.20 % longer than the baseline (+4.00 % to +6.00 % with 99.0% confidence)" in text
     assert "it &lt;fell&gt;" in text
     assert "regressed" in client.get("/?kind=ab").text
+    assert "With its repeats" not in text
+    again = {**found, "relative": 0.044}
+    ended(lab, spec(kind="ab", baseline=pte, name="again"), summary={"ab": again})
+    unknown = {**found, "relative": None}
+    ended(lab, spec(kind="ab", baseline=pte, name="third"), summary={"ab": unknown})
+    text = client.get(f"/jobs/{job.id}").text
+    assert re.search(r"done 2 times, and answered \+4.4 %, \+5.2 %\. One more", text)
 
 
 def test_hostile_names_are_text_everywhere(client: TestClient, lab: Lab) -> None:

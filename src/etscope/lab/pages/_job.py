@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
-from urllib.parse import quote
 
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
+from etscope.lab.api import Filter
 from etscope.lab.lab import Lab
+from etscope.lab.noise import AbHistory, ab_history
 from etscope.lab.pages import _made, _recipes, _samples
 from etscope.lab.pages._workshop import Workshop
 from etscope.lab.records import Job
+from etscope.lab.server import downloads
 from etscope.lab.states import State
 
 _LOG_SHOWN = 200_000  # characters, the last ones
+_MOST_REPEATS = 20  # of an A/B job that are looked for
 _STATISTICS = (
     ("load", "load_ms", "Loading the program and the method, once."),
     ("first", "first_ms", "The first execution after loading, warm-up included."),
@@ -68,6 +71,7 @@ def context(lab: Lab, workshop: Workshop, job_id: str) -> dict[str, Any]:
         "refresh": not job.state.is_final,
         "statistics": _statistics(job),
         "conditions": _samples.conditions(lab, job),
+        "repeats": _repeats(lab, job),
         "sides": _recipes.sides(job) is not None,
         "chart": _samples.chart(lab, job) if measured else None,
         "operators": _made.tables(workshop, _recipes.operators(job)) if has_dump else None,
@@ -85,20 +89,8 @@ _BAD = frozenset({State.FAILED, State.USER_ERROR, State.TIMEOUT, State.DEVICE_LO
 
 
 def download(lab: Lab, job_id: str, name: str) -> Response:
-    """A file of a job, as something to save: nothing in it acts here."""
-    job = lab.job(job_id)
-    artifact = lab.artifact(job.id, name)
-    saved = quote(_saved_name(job, name))
-    return StreamingResponse(
-        lab.read(job.id, name),
-        media_type="application/octet-stream",
-        headers={
-            "Content-Disposition": f"attachment; filename*=UTF-8''{saved}",
-            "Content-Length": str(artifact.size),
-            "Content-Security-Policy": "sandbox; default-src 'none'",
-            "X-Content-Type-Options": "nosniff",
-        },
-    )
+    """A file of a job, as something to save under a name that tells whose it is."""
+    return downloads.download(lab, job_id, name, saved_as=_saved_name(lab.job(job_id), name))
 
 
 def _statistics(job: Job) -> list[Mapping[str, Any]]:
@@ -108,6 +100,16 @@ def _statistics(job: Job) -> list[Mapping[str, Any]]:
         for name, key, text in _STATISTICS
         if key in latency
     ]
+
+
+def _repeats(lab: Lab, job: Job) -> AbHistory | None:
+    """What this A/B job and its repeats answered; None when it was not repeated."""
+    if job.spec.kind != "ab" or job.state is not State.DONE:
+        return None
+    model = job.spec.model.sha256
+    like = Filter((State.DONE,), device=job.device, kind="ab", model_sha256=model)
+    found = ab_history(lab.jobs(like, limit=_MOST_REPEATS).jobs, job)
+    return None if found.floor is None else found
 
 
 def _file(job: Job, name: str) -> File:

@@ -17,15 +17,23 @@ if TYPE_CHECKING:
     from etscope.lab.lab import Lab
 
 
-def download(lab: Lab, job_id: str, name: str, if_none_match: str | None = None) -> Response:
-    """The answer; 304 without content when `if_none_match` has its SHA-256.
+def download(
+    lab: Lab,
+    job_id: str,
+    name: str,
+    if_none_match: str | None = None,
+    *,
+    saved_as: str | None = None,
+) -> Response:
+    """The answer; 304 without content when `if_none_match` has its SHA-256. saved_as: the name that
+    a browser gives the file, by default its own.
 
     Raises `MissingDataError` for a job or file that is not there.
     """
     artifact = lab.artifact(job_id, name)
     headers = {
         "ETag": f'"{artifact.sha256}"',
-        "Content-Disposition": disposition(artifact.name),
+        "Content-Disposition": disposition(saved_as or artifact.name),
         "Content-Security-Policy": SANDBOX,
         "X-Content-Type-Options": "nosniff",
     }
