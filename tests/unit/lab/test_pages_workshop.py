@@ -116,6 +116,34 @@ def test_what_nobody_looks_at_goes_first(tmp_path: Path, store: Store, recipe: R
     assert left(workshop) == sorted(["old", recipe.key])
 
 
+def test_what_a_killed_server_left_goes(workshop: Workshop, recipe: Recipe) -> None:
+    for name, age in (("making-old", 1e6), ("making-new", 0)):
+        (workshop._folder / name / "in").mkdir(parents=True)
+        at = time.time() - age
+        os.utime(workshop._folder / name, (at, at))
+    finished(workshop, recipe)
+    workshop.close()  # waits for the sweep
+    assert left(workshop) == sorted([recipe.key, "making-new"])
+
+
+def test_modules_do_not_come_from_where_the_server_runs(
+    workshop: Workshop, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit('the wrong numpy')")
+    monkeypatch.chdir(tmp_path)
+    assert finished(workshop, recipe).failure is None
+
+
+def test_a_bug_is_a_failure_too(
+    workshop: Workshop, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(workshop, "_child", fail)
+    assert finished(workshop, recipe).failure == "this is a bug in the lab"
+
+
 def test_after_the_end_nothing_is_begun(workshop: Workshop, recipe: Recipe) -> None:
     workshop.close()
     assert workshop.ask(recipe) == Made()

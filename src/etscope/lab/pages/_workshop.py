@@ -28,6 +28,7 @@ from etscope.errors import EtscopeError, LabError
 from etscope.lab.store import Store
 
 _FAILURE_LASTS = 60.0  # seconds until something that failed is tried again
+_HALF_MADE = 4  # times as long as making may take: nobody works on such a thing any more
 _SAID = 2000  # characters of what a child said that a page shows
 
 
@@ -115,13 +116,18 @@ class Workshop:
         return Made() if key in self._at_work else None
 
     def _make(self, recipe: Recipe) -> None:
-        failure = ""
+        failure = "this is a bug in the lab"  # unless one of what follows says better
         try:
             self._run(recipe)
+            failure = ""
         except EtscopeError as error:
             failure = str(error)
         except OSError as error:
             failure = f"the lab's folder for what it makes cannot be used: {error}"
+        finally:
+            self._note_end(recipe, failure)
+
+    def _note_end(self, recipe: Recipe, failure: str) -> None:
         with self._lock:
             self._at_work.pop(recipe.key, None)
             self._failed.pop(recipe.key, None)
@@ -159,6 +165,7 @@ class Workshop:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                cwd=work,  # modules come from there, too: from where the server runs, none must
             )
             with self._lock:
                 self._children.add(child)
@@ -177,10 +184,15 @@ class Workshop:
             raise LabError(_reason(work, code))
 
     def _sweep(self, fresh: str) -> None:
-        """Remove what was not looked at for longest, until the rest is small enough."""
+        """Remove what was not looked at for longest, until the rest is small enough; and what a
+        server that was killed left half made."""
         found = []
         for path in self._folder.iterdir():
             with contextlib.suppress(OSError):  # another process may sweep as well
+                half = path.name.startswith("making-")
+                if half and time.time() - path.stat().st_mtime > _HALF_MADE * self._seconds:
+                    shutil.rmtree(path, ignore_errors=True)
+                    continue
                 size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
                 found.append((path.stat().st_mtime, size, path))
         left = sum(size for _, size, _ in found)
