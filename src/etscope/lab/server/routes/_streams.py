@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from etscope.lab.server.settings import Settings
 
 _ALIVE_SECONDS = 10.0  # a word now and then, for proxies that wait no longer
+AT_ONCE = {"X-Accel-Buffering": "no"}  # a header that nginx knows: it would wait for 4 KiB
 _event = TypeAdapter(JobEvent)
 
 

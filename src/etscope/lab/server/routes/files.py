@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import TypeAdapter
+from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import MissingDataError
 from etscope.lab.records import Artifact
@@ -75,7 +76,7 @@ async def put_file(
     if content_type != "application/octet-stream":
         raise Refused(415, "a file is sent as application/octet-stream")
     store = lab_of(request).store
-    was_there = store.has(sha256)
+    was_there = await run_in_threadpool(store.has, sha256)
     kept = await uploads.take(store, request.stream(), sha256, name, settings_of(request).uploads)
     return JSONResponse(_artifact.dump_python(kept, mode="json"), 200 if was_there else 201)
 

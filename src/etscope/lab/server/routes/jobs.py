@@ -131,7 +131,7 @@ def stream_events(
     job = lab_of(request).job(job_id)
     seen = int(last_event_id)
     lines = _streams.events(request.app, job.id, seen)
-    return StreamingResponse(lines, media_type="text/event-stream")
+    return StreamingResponse(lines, media_type="text/event-stream", headers=_streams.AT_ONCE)
 
 
 @router.get(
@@ -154,6 +154,7 @@ def read_log(
     job = lab.job(job_id)
     if follow:
         pieces = _streams.log(request.app, job.id, offset)
+        headers |= _streams.AT_ONCE
         return StreamingResponse(pieces, media_type=media_type, headers=headers)
     return Response(lab.log(job.id).encode()[offset:], media_type=media_type, headers=headers)
 
