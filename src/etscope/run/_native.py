@@ -36,10 +36,16 @@ def command(
     the flags are written now: there may be more of them than a command line holds.
 
     runner: the words that begin it. seen: what the runner calls that folder; None: as it is here.
+
+    Raises `UsageError` for names that would be more than one flag.
     """
     place = folder if seen is None else seen
+    words = _flags(job, place)
+    for word in words:
+        if "\n" in word:  # of the name of a method, for one: what follows would be more flags
+            raise UsageError(f"the native runner takes no line break: {word!r:.200}")
     _write_inputs(job, folder)
-    (folder / FLAGS).write_text("".join(f"{word}\n" for word in _flags(job, place)))
+    (folder / FLAGS).write_text("".join(f"{word}\n" for word in words))
     return [*(os.fspath(word) for word in runner), f"@{place / FLAGS}"]
 
 

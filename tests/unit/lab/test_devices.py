@@ -250,6 +250,18 @@ def test_a_pushed_runner_stays(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("below", ["", "bin/etscope-runner"])
+def test_what_another_user_left_as_a_runner_is_not_run(tmp_path: Path, below: str) -> None:
+    with device_of("ssh", tmp_path) as config:
+        with closing(open_driver(config)) as device:
+            [word] = device.runner("native")
+        os.chown(Path(word).parents[1] / below, 12345, 12345)
+        refused = pytest.raises(RuntimeFailure, match="is of another user there")
+        with closing(open_driver(config)) as device, refused:
+            device.runner("native")
+
+
 # -- which driver
 
 

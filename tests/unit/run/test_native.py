@@ -50,6 +50,14 @@ def test_outputs_are_those_of_the_python_runtime(tmp_path: Path) -> None:
     assert not (tmp_path / "run.etdp").exists()
 
 
+def test_a_name_cannot_be_more_flags(tmp_path: Path) -> None:
+    """The name of a method is the program's, which may come from anybody."""
+    call = JobCall("forward\n--etdump-out\n/tmp/precious", ())
+    with pytest.raises(UsageError, match="no line break"):
+        command(["runner"], Job(tmp_path / "a.pte", (call,)), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_calls_of_several_methods_share_one_load_and_one_dump(tmp_path: Path) -> None:
     made = artifacts("two_methods")
     encode, decode = case(made, "encode/0"), case(made, "decode/0")

@@ -229,7 +229,9 @@ class Remote(ABC):
             known.update(path.read_bytes())
         target = f"{self._base}/{RUNNER}-{known.hexdigest()[:16]}"
         binary = f"{target}/bin/{RUNNER}"
-        if self.ask(f"[ -x {shlex.quote(binary)} ]")[1] == 0:
+        # In /tmp anybody can make a folder of this name.
+        ours = f"[ -O {shlex.quote(target)} ] && [ -O {shlex.quote(binary)} ]"
+        if self.ask(f"{ours} && [ -x {shlex.quote(binary)} ]")[1] == 0:
             return binary
         part = f"{self._folder()}/{RUNNER}"
         self.do(f"mkdir -p {shlex.quote(part)}")
@@ -239,6 +241,11 @@ class Remote(ABC):
             f"chmod 755 {shlex.quote(f'{part}/bin/{RUNNER}')} && "
             f"{{ [ -d {shlex.quote(target)} ] || mv {shlex.quote(part)} {shlex.quote(target)}; }}"
         )
+        if self.ask(ours)[1] != 0:
+            raise RuntimeFailure(
+                f"{self.name}: {target} is of another user there",
+                hint="name another place: the option folder of the device",
+            )
         return binary
 
 

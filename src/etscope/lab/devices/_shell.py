@@ -23,11 +23,6 @@ def mark() -> str:
     return f"etscope-{secrets.token_hex(12)}"
 
 
-def line_of(command: Sequence[str]) -> str:
-    """A command as a shell reads it."""
-    return shlex.join(command)
-
-
 def reading(patterns: Sequence[str], sign: str) -> str:
     """A script that prints the files, each after a line of `sign` and its path."""
     strange = [pattern for pattern in patterns if not _PATTERN.fullmatch(pattern)]

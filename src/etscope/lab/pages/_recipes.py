@@ -40,21 +40,6 @@ def tensorboard(job: Job) -> Recipe:
     return Recipe("tensorboard", _files(job), {"method": job.spec.method})
 
 
-def differences(first: Job, second: Job) -> Recipe:
-    """The operators of two jobs, against each other."""
-    for job in (first, second):
-        if DUMP not in job.artifacts:
-            raise MissingDataError(f"job {job.id} has no {DUMP}")
-    files = {
-        f"{side}/{name}": sha
-        for side, job in (("first", first), ("second", second))
-        for name, sha in _files(job).items()
-        if name in (DUMP, MODEL, RECORD)
-    }
-    policy = {"min_effect": second.spec.min_effect, "confidence": second.spec.confidence}
-    return Recipe("differences", files, policy)
-
-
 def sides(job: Job) -> Recipe | None:
     """The operators of an A/B job's two sides, when both were traced."""
     other = f"{_BASELINE}{DUMP}"
