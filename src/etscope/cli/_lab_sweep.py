@@ -33,4 +33,4 @@ def command(seconds: int, home: Path | None) -> None:
     from etscope.lab.lab import Lab
 
     with Lab.open(home) as lab:
-        click.echo(lab.store.sweep(lab.database.referenced(), seconds))
+        click.echo(lab.sweep(seconds))

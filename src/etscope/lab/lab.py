@@ -174,6 +174,17 @@ class Lab:
 
         return compare(self, first, second, store=self.store)
 
+    def sweep(self, older_than_seconds: float) -> int:
+        """Remove from the store what no job reads or wrote, and from the home's folder what killed
+        servers and engines left on its way, if it is older than that. Returns how many objects of
+        the store went."""
+        for folder in ("uploads", "live"):
+            for path in (self.home.folder / folder).glob("*"):
+                with contextlib.suppress(OSError):
+                    if time.time() - path.stat().st_mtime > older_than_seconds:
+                        path.unlink()
+        return self.store.sweep(self.database.referenced(), older_than_seconds)
+
     def _taken(self, ref: FileRef) -> FileRef:
         """A file by its content: taken into the store if it is named by path."""
         if ref.path is not None:

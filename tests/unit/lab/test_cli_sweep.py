@@ -30,3 +30,15 @@ def test_what_no_job_has_goes_when_it_is_old(
 
 def test_an_age_that_is_none(tmp_path: Path) -> None:
     assert main(["lab", "sweep", "--older-than", "soon", "--home", str(tmp_path)]) == 2
+
+
+def test_what_a_killed_server_left_goes(tmp_path: Path) -> None:
+    with Lab.open(tmp_path / "lab") as lab:
+        left = [lab.home.folder / "uploads" / "upload-x", lab.live_log("0123")]
+        for path in left:
+            path.parent.mkdir()
+            path.write_text("half")
+        assert lab.sweep(3600) == 0
+        assert all(path.exists() for path in left)
+        assert lab.sweep(-1) == 0
+        assert not any(path.exists() for path in left)

@@ -147,7 +147,8 @@ class Ssh(Remote):
             if given[option] is not None:
                 words += [flag, str(Path(given[option]).expanduser())]
         if given["known_hosts"] is not None:
-            words += ["-o", f"UserKnownHostsFile={Path(given['known_hosts']).expanduser()}"]
+            path = Path(given["known_hosts"]).expanduser()
+            words += ["-o", f'UserKnownHostsFile="{path}"']  # several, if a blank is not quoted
         for flag, option in (("-p", "port"), ("-l", "user")):
             if given[option] is not None:
                 words += [flag, str(given[option])]

@@ -3,7 +3,8 @@
     python -m etscope.lab.pages._make FOLDER
 
 reads FOLDER/order.json and FOLDER/in/, and writes FOLDER/out/; or FOLDER/failure.txt with the
-reason, and exits with 1. What was uploaded is read here, and never in the server.
+reason, and exits with 1. What was uploaded is read here and not in the server, so that neither a
+crash nor an endless loop of a reader is the server's. (`etscope.lab.compare` reads dumps there.)
 """
 
 from __future__ import annotations

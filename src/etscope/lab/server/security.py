@@ -24,6 +24,7 @@ from limits.strategies import MovingWindowRateLimiter
 from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import LabError
+from etscope.lab.database.tokens import SCOPES
 from etscope.lab.server.errors import Refused
 from etscope.lab.server.settings import Settings, local_secret
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from etscope.lab.database import Database, Token
 
-SCOPES = ("read", "submit", "admin")  # each takes in those before it
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "X-CSRF-Token"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
