@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from etscope.model.report import Report, Section
 
 _OPERATORS = 5
+# By the state that a job ended in: 4 is "nothing measured".
+_EXIT_CODES = {"done": 0, "user_error": 3, "invalid": 4, "cancelled": 4}
+_FINDING, _FAILED = 1, 5
+
+
+def exit_code(job: Job) -> int:
+    """Of a command that waited for the job."""
+    from etscope.lab.job_report import findings_of
+
+    if job.state == "done" and findings_of(job):
+        return _FINDING
+    return _EXIT_CODES.get(job.state.value, _FAILED)
 
 
 def write_job(
@@ -38,19 +50,24 @@ def write_job(
         click.echo(TypeAdapter(Job).dump_json(job, indent=2))
         return
     from etscope.cli._output import write_reports
-    from etscope.lab.job_report import SCHEMA, environment_line, job_report
+    from etscope.lab.job_report import SCHEMA, environment_line, findings_of, job_report
 
-    report = job_report(job, link_of(lab, job))
+    link = link_of(lab, job)
+    report = job_report(job, link)
     if "run.etdp" in job.artifacts:
         report = _with_operators(report, lab, job, spec or job.spec)
     write_reports([report], SCHEMA, "table", None, "auto")
     line = environment_line(job)
     if line:
         click.echo(f"\nmeasured on {line}")
+    for finding in findings_of(job):
+        click.echo(f"finding: {finding}", err=True)
+    if link is None:
+        click.echo(f"its page is /jobs/{job.id} of etscope lab serve", err=True)
 
 
 def link_of(lab: Lab | Client, job: Job) -> str | None:
-    """The job's page at a server; of a lab without one, how to get to it."""
+    """The job's page at a server; None of a lab without one."""
     from etscope.lab.lab import Lab
 
     url = lab.home.server_url if isinstance(lab, Lab) else lab.url

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from etscope.lab.records import Job, JobEvent
     from etscope.model.report import Section
 
-_FAILED = 5
-
 
 @click.command(short_help="Show a job: its state, steps and result.")
 @click.argument("job_id", metavar="JOB")
@@ -42,13 +40,12 @@ def command(
 ) -> int:
     """Show a job, by its id or the beginning of it.
 
-    With --wait the exit code tells how it ended, as etscope lab submit's does: 0 done;
-    3 user_error; 4 invalid or cancelled; 5 failed, timeout or device_lost, and when --timeout is
-    over. Without, it is 0. Either way 4 when there is no such job.
+    With --wait the exit code tells how it ended, as etscope lab submit's does: 0 done; 1 done, with
+    a finding; 3 user_error; 4 invalid or cancelled; 5 failed, timeout or device_lost, and when
+    --timeout is over. Without, it is 0. Either way 4 when there is no such job.
     """
     from etscope.cli._lab_options import open_lab
-    from etscope.cli._lab_result import link_of
-    from etscope.cli._lab_submit import EXIT_CODES
+    from etscope.cli._lab_result import exit_code, link_of
     from etscope.cli._output import write_reports
 
     waits = wait or timeout is not None
@@ -62,7 +59,7 @@ def command(
         steps = _steps(lab.events(job.id))
         report = replace(report, sections=(*report.sections, *_files(job), steps))
     write_reports([report], SCHEMA, format, output, color)
-    return EXIT_CODES.get(job.state.value, _FAILED) if waits else 0
+    return exit_code(job) if waits else 0
 
 
 def _ended(lab: Lab | Client, job: Job, timeout: float | None) -> Job:

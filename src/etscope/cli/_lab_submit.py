@@ -13,10 +13,6 @@ from etscope.cli._open import FILE
 if TYPE_CHECKING:
     from etscope.lab.spec import JobSpec
 
-# By the state that a job ended in: 4 is "nothing measured".
-EXIT_CODES = {"done": 0, "user_error": 3, "invalid": 4, "cancelled": 4}
-_FAILED = 5
-
 
 @click.command(short_help="Benchmark a model on a device.")
 @click.argument("model", required=False, type=FILE)
@@ -42,7 +38,7 @@ _FAILED = 5
 @click.option("--warmup", type=int, metavar="N", help="Executions before them. Default: 5.")
 @click.option(
     "--traced-iterations", type=int, metavar="N",
-    help="Of a run of its own that writes the ETDump; 0: none. Default: 10.",
+    help="Of a run of its own that writes the ETDump; 0: none. Default: 20.",
 )  # fmt: skip
 @click.option(
     "--debug-level", type=click.Choice(("none", "program_outputs", "intermediate_outputs")),
@@ -86,11 +82,12 @@ def command(
     runs for that folder, or the one of --server, does it instead. The same job is not done twice:
     its result is shown again.
 
-    Exit codes: 0 done; 3 user_error (what was submitted cannot run); 4 invalid (a limit did not
-    hold) or cancelled; 5 failed, timeout or device_lost; 130 interrupted, which cancels a job that
-    is done here.
+    Exit codes: 0 done; 1 done, with a finding: values are not the reference's, outputs of a test
+    case differ, the model is slower than its baseline; 3 user_error (what was submitted cannot
+    run); 4 invalid (a limit did not hold) or cancelled; 5 failed, timeout or device_lost; 130
+    interrupted, which cancels a job that is done here.
     """
-    from etscope.cli._lab_result import write_job
+    from etscope.cli._lab_result import exit_code, write_job
 
     need_lab_packages()
     spec = _spec(model, spec_file, options)
@@ -106,7 +103,7 @@ def command(
 
             job = finished(lab, job)
         write_job(lab, job, spec, format)
-    return EXIT_CODES.get(job.state.value, _FAILED)
+    return exit_code(job)
 
 
 def _spec(model: str | None, file: str | None, options: dict[str, Any]) -> JobSpec:

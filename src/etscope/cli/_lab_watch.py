@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from etscope.lab.records import Job
 
 _LOOK = 0.5  # seconds
+_WONDER = 5.0  # seconds in the queue after which it is said what the job waits for
 _LEAVE = 10.0  # seconds that a job that is stopped here has to end
 
 
@@ -46,14 +47,30 @@ def finished(lab: Lab | Client, job: Job) -> Job:
 
 
 def _ended(lab: Lab | Client, job: Job, show: Callable[[str], None]) -> Job:
+    begun = time.monotonic()
     while True:
         where = f" on {job.device}" if job.device else ""
         again = f", attempt {job.attempt}" if job.attempt > 1 else ""
-        show(f"{job.state}{where}{again}")
+        why = ""
+        if job.state == "queued" and time.monotonic() - begun > _WONDER:
+            why = _why_queued(lab, job)
+        show(f"{job.state}{where}{again}{why}")
         try:
             return lab.wait(job.id, _LOOK)
         except TimeoutError:
             job = lab.job(job.id)
+
+
+def _why_queued(lab: Lab | Client, job: Job) -> str:
+    """What a job waits for when no device that takes it is there. One may come: it is no error."""
+    takes = job.spec.device.takes
+    fit = [one for one in lab.devices() if takes(one.config.name, one.attributes)]
+    if not fit:
+        return ", for a device like that: no device of the lab, as last seen, takes it"
+    away = [one for one in fit if one.state == "offline"]
+    if len(away) < len(fit):
+        return ""
+    return ", for " + "; ".join(f"{one.config.name} (offline: {one.message})" for one in away)
 
 
 def _check_device(lab: Lab, job: Job) -> None:

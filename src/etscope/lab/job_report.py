@@ -11,6 +11,8 @@ from etscope.model.table import Column, Kind
 
 SCHEMA = "etscope.lab.job/1"
 DEVICES_SCHEMA = "etscope.lab.devices/1"
+_CUT = 60  # letters of a text that surely are not cut
+_TITLES = {"relative": "change", "low": "at least", "high": "at most"}  # of an interval
 
 
 def _ms(name: str, title: str) -> Column:
@@ -36,19 +38,42 @@ _LATENCY = (
 def job_report(job: Job, link: str | None = None) -> Report:
     """A job with its result, for people. link: where its page is.
 
-    Sections: "job"; with a result also "latency", and "summary" for what else was found; "marks".
-    Those without content are left out.
+    Sections: "job"; with a result also "ab" and "sides", "latency", "numerics", "verification",
+    and "summary" for what else was found; "marks". Those without content are left out.
     """
     summary = dict(job.summary)
     latency = summary.pop("latency", None) or {}
+    ab = summary.pop("ab", None) or {}
+    numerics = summary.pop("numerics", None) or {}
+    verification = summary.pop("verification", None) or {}
     found = [
         _job(job, link),
+        *(_ab(ab) if ab else ()),
         facts("latency", "latency", ((c, latency.get(c.name)) for c in _LATENCY)),
+        facts("numerics", "numerics", _flat(numerics), _long(numerics.get("verdict"))),
+        facts("verification", "expected outputs, cases", _flat(verification)),
         facts("summary", "result", _flat(summary)),
         rows("marks", "conditions that did not hold", (Column("mark"),), ((m,) for m in job.marks)),
     ]
     kept = tuple(section for section in found if section.name == "job" or _has_content(section))
     return Report({"id": job.id, "state": str(job.state)}, kept)
+
+
+def findings_of(job: Job) -> tuple[str, ...]:
+    """What a job that is done found wrong with what was submitted: its values are not the
+    reference's, outputs of a bundle's cases are not as expected, it is slower than the baseline."""
+    found = []
+    numerics, verification, ab = (
+        job.summary.get(name) or {} for name in ("numerics", "verification", "ab")
+    )
+    if numerics.get("fine") is False:
+        found.append(f"the values are not the reference's: {numerics.get('verdict', '')}")
+    if failed := verification.get("failed"):
+        cases = failed + verification.get("passed", 0)
+        found.append(f"outputs of {failed} of {cases} test cases are not as expected")
+    if ab.get("verdict") == "regressed":
+        found.append(f"the model is slower than the baseline, by {ab['relative']:.1%}")
+    return tuple(found)
 
 
 def environment_line(job: Job) -> str:
@@ -85,7 +110,7 @@ def devices_report(devices: Sequence[Device]) -> Report:
             device.state,
             (device.job or "")[:12],
             device.seen_at.isoformat(timespec="seconds") if device.seen_at else None,
-            _pairs(device.conditions),
+            _conditions(device.conditions),
             _pairs(device.attributes),
             device.message,
         )
@@ -119,7 +144,53 @@ def _job(job: Job, link: str | None) -> Section:
             (Column("labels", Kind.LIST), _pairs(job.spec.labels) or None),
             text("link", link),
         ],
+        _long(job.error),
     )
+
+
+def _ab(ab: Mapping[str, Any]) -> Iterable[Section]:
+    """The verdict on two models, and the times of each."""
+    shares = ("relative", "low", "high", "noise_floor", "min_effect", "confidence")
+    counts = ("rounds", "judged", "rounds_needed")
+    failed = [f"Round {one['round']} failed: {one['error']}" for one in ab.get("failed", ())]
+    reason = ab.get("reason")
+    yield facts(
+        "ab",
+        "verdict, model against baseline",
+        [
+            (Column("verdict"), ab.get("verdict")),
+            *((Column(n, Kind.SHARE, title=_TITLES.get(n, "")), ab.get(n)) for n in shares),
+            (Column("p", Kind.FLOAT), ab.get("p")),
+            *((Column(name, Kind.COUNT), ab.get(name)) for name in counts),
+        ],
+        (*([f"It cannot be told: {reason}."] if reason else []), *failed),
+    )
+    sides: Mapping[str, Mapping[str, Any]] = ab.get("sides") or {}
+    names = list(dict.fromkeys(name for side in sides.values() for name in side))
+    columns = [column for column, _ in _flat(dict.fromkeys(names, 0.0))]
+    content = ([side, *map(found.get, names)] for side, found in sides.items())
+    yield rows("sides", "sides", (Column("side"), *columns), content)
+
+
+def _long(text: str | None) -> tuple[str, ...]:
+    """A sentence that tables for people would cut, as a note, which they show whole."""
+    return (text,) if text and len(text) > _CUT else ()
+
+
+def _conditions(content: Mapping[str, Any]) -> list[str]:
+    """Conditions in a few words: heat, clock and so on, each with its unit."""
+    heat, battery = content.get("temperature_c"), content.get("battery_percent")
+    load, cores = content.get("load"), content.get("cores")
+    clock = max(content.get("frequencies_mhz") or (), default=None)
+    parts = (
+        heat is not None and f"{heat:.0f} °C",
+        ", ".join(content.get("governors") or ()),
+        clock is not None and f"{clock:.0f} MHz",
+        battery is not None and f"battery {battery:.0f}%",
+        load is not None and cores and f"load {load / cores:.2f} a core",
+        content.get("virtual") and "virtual machine",
+    )
+    return [part for part in parts if part]
 
 
 def _flat(content: Mapping[str, Any], before: str = "") -> Iterable[tuple[Column, Any]]:

@@ -227,7 +227,7 @@ class JobSpec(_Strict):
     iterations: _Int = Field(50, ge=1, le=1_000_000, description="Timed executions.")
     warmup: _Int = Field(5, ge=0, le=1_000_000, description="Executions before, not counted.")
     traced_iterations: _Int = Field(
-        10, ge=0, le=100_000, description="In a run of their own that writes the ETDump; 0: none."
+        20, ge=0, le=100_000, description="In a run of their own that writes the ETDump; 0: none."
     )
     debug_level: Literal["none", "program_outputs", "intermediate_outputs"] = Field(
         "none", description="Values to record, in a third run. Accuracy jobs: intermediate_outputs."
@@ -292,10 +292,20 @@ def spec_of(value: Mapping[str, Any]) -> JobSpec:
         return JobSpec.model_validate(value)
     except ValidationError as error:
         faults = [
-            f"{'.'.join(map(str, fault['loc'])) or 'job'}: {fault['msg']}"
+            f"{'.'.join(map(str, fault['loc'])) or 'job'}: {_words(fault['type'], fault['msg'])}"
             for fault in error.errors(include_url=False, include_input=False)
         ]
         raise UsageError(
             "not a job specification: " + "; ".join(faults),
             hint="etscope lab schema prints the schema",
         ) from error
+
+
+def _words(kind: str, message: str) -> str:
+    """What is wrong with a field, for people."""
+    if kind == "extra_forbidden":
+        return "there is no such field"
+    if kind == "string_type":
+        return "should be a text: in YAML, quote what looks like a number, a date or yes and no"
+    text = message.removeprefix("Value error, ").removeprefix("Input ")
+    return text[:1].lower() + text[1:]

@@ -13,10 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
+from etscope.bundled_program import bundle_cases
 from etscope.cli import main
+from etscope.lab.client import Client
 from etscope.lab.home import Home
+from tests.artifacts import artifacts
 
 ETSCOPE = [sys.executable, "-m", "etscope"]
 
@@ -94,3 +98,31 @@ def test_an_address_that_is_none_and_options_that_do_not_go_together(
     assert main([*command, "--no-engine", "--device", "host"]) == 2
     assert os.listdir(tmp_path)
     assert "cannot listen at 192.0.2.1" in capsys.readouterr().err
+
+
+def test_a_job_by_way_of_the_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bundle expects what no model answers: a finding."""
+    monkeypatch.setenv("ETSCOPE_LAB", str(tmp_path / "lab"))
+    monkeypatch.setenv("COLUMNS", "120")
+    bundle = tmp_path / "wrong.bpte"
+    case = ([np.ones((1, 3, 16, 16), np.float32)], [-np.ones((1, 10), np.float32)])
+    bundle.write_bytes(bundle_cases(artifacts("method_only").pte, {"forward": [case]}))
+    submit = ["lab", "submit", str(bundle), "--iterations", "3", "--traced-iterations", "2"]
+    with serving(tmp_path / "lab") as (url, process):
+        assert main(submit) == 1
+        shown = capsys.readouterr()
+        assert f"{url}jobs/" in shown.out
+        assert "outputs of 1 of 1 test cases are not as expected" in shown.err
+        with Client(url) as client:
+            [job] = client.jobs().jobs
+            assert job.summary["verification"] == {"passed": 0, "failed": 1}
+            assert client.fetch(job.id, tmp_path / "fetched", ["run.etdp"])
+        assert main(["inspect", str(tmp_path / "fetched" / "run.etdp")]) == 0
+        # The same again is not run again.
+        capsys.readouterr()
+        assert main([*submit, "--format", "json"]) == 1
+        assert json.loads(capsys.readouterr().out)["id"] == job.id
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0

@@ -64,7 +64,15 @@ function axes(x: uPlot.Axis, y: uPlot.Axis): uPlot.Axis[] {
   }));
 }
 
-const timeAxis: uPlot.Axis = { size: 70, values: (_chart, splits) => splits.map(shortTime) };
+const timeAxis: uPlot.Axis = { size: 70, values: (_chart, splits) => splits.map((at) => (at === 0 ? "0" : shortTime(at))) };
+
+const HALF_HOUR = 1800;
+
+/** A single moment is in the middle of an hour, and not at the beginning of years. */
+const moments: uPlot.Range.Function = (_chart, low, high) => {
+  if (low === null || high === null) return [0, 1];
+  return low === high ? [low - HALF_HOUR, high + HALF_HOUR] : [low, high];
+};
 
 /** From 0, so that noise looks as small as it is, unless all is far from there. */
 const fromZero: uPlot.Range.Function = (_chart, low, high) => {
@@ -118,7 +126,7 @@ function drawHistory(place: HTMLElement, data: HistoryData): uPlot | null {
     {
       width: width(place),
       height: HEIGHT,
-      scales: { y: { range: fromZero } },
+      scales: { x: { range: moments }, y: { range: fromZero } },
       axes: axes({}, timeAxis),
       cursor: { points: { size: 8 } },
       series: [
