@@ -15,6 +15,8 @@ from fastapi.testclient import TestClient
 from etscope.lab.lab import Lab
 from etscope.lab.server.app import create_app
 from etscope.lab.server.settings import Settings
+from etscope.lab.server.submitted import SubmittedSpec
+from etscope.lab.spec import JobSpec
 from tests.artifacts import artifacts
 from tests.lab_server import a_done_job, a_job, program
 
@@ -38,6 +40,15 @@ def http(lab: Lab) -> Iterator[TestClient]:
 def put(http: TestClient, data: bytes, sha256: str | None = None) -> object:
     sha256 = sha256 or hashlib.sha256(data).hexdigest()
     return http.put(f"{API}/files/{sha256}", content=data, headers=OCTETS)
+
+
+def test_no_file_of_a_job_that_comes_over_http_has_a_path() -> None:
+    fields = [
+        name for name, field in JobSpec.model_fields.items() if "FileRef" in str(field.annotation)
+    ]
+    assert len(fields) == 5
+    for name in fields:
+        assert "StoredFile" in str(SubmittedSpec.model_fields[name].annotation), name
 
 
 def test_submits_by_content_and_answers_the_same_job_twice(http: TestClient) -> None:
