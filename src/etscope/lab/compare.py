@@ -296,7 +296,8 @@ def _location_ms(lab: LabApi, job: Job) -> float | None:
 
 
 def _dump(lab: LabApi, job: Job, folder: Path, store: Store | None) -> Dump | None:
-    """The dump of a job and what explains it, as files in a folder; None for a job without."""
+    """The dump of a job as a file in a folder, which is made, and what explains it, beside that
+    folder; None for a job without."""
     if _DUMP not in job.artifacts:
         return None
     folder.mkdir()
@@ -305,7 +306,8 @@ def _dump(lab: LabApi, job: Job, folder: Path, store: Store | None) -> Dump | No
     for field in ("etrecord", "model"):
         ref = job.spec.files.get(field)
         if store is not None and ref is not None and ref.sha256 is not None:
-            explains.append(folder / field)
-            with suppress(EtscopeError):
-                store.fetch(ref.sha256, explains[-1])
+            explains.append(folder.parent / ref.sha256)
+            if not explains[-1].exists():  # identical jobs have the same files, which may be large
+                with suppress(EtscopeError):
+                    store.fetch(ref.sha256, explains[-1])
     return Dump(path, tuple(one for one in explains if one.is_file()))
