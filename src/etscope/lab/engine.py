@@ -101,6 +101,7 @@ class Engine:
     def start(self) -> None:
         """Open the cluster, take the devices, begin. Raises `LabError` when that cannot be."""
         self._cluster = self._opened()
+        self.wake()  # what is queued already does not wait for news
         self._thread.start()
 
     def wake(self) -> None:
