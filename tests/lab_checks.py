@@ -14,7 +14,7 @@ from etscope.lab.states import State
 from tests.artifacts import artifacts
 from tests.simulated_device import said
 
-PATIENCE = 120.0  # seconds; a loaded machine
+PATIENCE = 300.0  # seconds; a loaded machine
 
 
 def submit(lab: Lab, number: int = 1, **more: Any) -> list[Job]:

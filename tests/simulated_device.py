@@ -43,6 +43,7 @@ class Simulated:
         self._artifact = Path(options["artifact"])
         self._seconds = float(options.get("seconds", 0.0))
         self._calls = 0
+        self._worker = os.getppid()
         self._control.mkdir(parents=True, exist_ok=True)
         self._folder = Path(tempfile.mkdtemp(prefix="simulated-"))
 
@@ -68,7 +69,8 @@ class Simulated:
         job = json.loads((self._folder / "job.json").read_text())
         with self._alone():
             if self._fault("kill-worker"):
-                os.kill(os.getppid(), signal.SIGKILL)
+                if os.getppid() == self._worker:  # else it is gone, and that is somebody else
+                    os.kill(self._worker, signal.SIGKILL)
                 time.sleep(60)
             if self._fault("hang"):
                 time.sleep(3600)

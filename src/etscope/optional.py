@@ -10,6 +10,7 @@ from etscope.errors import MissingDependencyError
 
 # package -> the extra of etscope that installs it (None: a core dependency)
 _EXTRAS: dict[str, str | None] = {
+    "cryptography": "lab",
     "distributed": "lab",
     "duckdb": "fleet",
     "fastapi": "lab",

@@ -81,12 +81,14 @@ def run_child(
     timeout: float,
     stop: Stop,
     hear: Callable[[str], None] = lambda text: None,
+    keep: Sequence[int] = (),
 ) -> End:
     """Run a module's `main` in a process and group of its own, to its end or for `timeout` seconds.
 
     What it writes to stdout and stderr is in `folder`/log.txt, up to `LOG_LIMIT`; `hear` gets it
     while it comes. Temporary files of the program are in `folder` too. When this process dies, so
-    does the child. Raises `LabError` when no process can be started.
+    does the child, a little later; files of `keep` are open in it until then. Raises `LabError`
+    when no process can be started.
     """
     ours, theirs = os.pipe()  # the child waits for the end of the pipe, see guard.py
     try:
@@ -95,7 +97,7 @@ def run_child(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=(ours,),
+            pass_fds=(ours, *keep),
             start_new_session=True,
             env=_environment(folder),
         )
@@ -162,7 +164,7 @@ class _Log:
         return text
 
     def close(self) -> None:
-        self._thread.join(_TELL)  # a stray process may hold the pipe open; its words are not ours
+        self._thread.join(GRACE)  # a stray process may hold the pipe open; its words are not ours
 
     def _keep(self, pipe: IO[bytes]) -> None:
         left = LOG_LIMIT

@@ -8,26 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing
+import socket
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dask
 from distributed import Client, Future, Nanny, Scheduler, SpecCluster, Worker
+from distributed.comm import get_address_host_port
 from distributed.scheduler import KilledWorker
+from distributed.security import Security
 
 from etscope.errors import LabError
 from etscope.lab import worker
 from etscope.lab.records import DeviceConfig
 from etscope.lab.task import Order, Outcome
+from etscope.optional import require
 
 PREFIX = "device-"  # of the name of a resource, before the device's
 
-_CONNECT = 10.0  # seconds
-# A job whose worker was killed is given back to the engine, which counts its attempts.
+_CONNECT = 10.0  # seconds, to a scheduler that should be there
+_CONNECT_OWN = 60.0  # to our own, on a machine that has much to do
+_AGAIN = (0.5, 2.0)  # seconds before each new try to start workers
+# A job whose worker was killed is given back to the engine, which counts its attempts. Dask's web
+# servers show the logs of workers to everybody on the machine: they serve nothing here.
 _SETTINGS = {
     "distributed.scheduler.allowed-failures": 0,
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+    "distributed.nanny.http.routes": [],
     "logging": {"distributed": "critical"},
 }
 _LOOPBACK = "127.0.0.1"
@@ -82,7 +97,7 @@ class Cluster:
     """A cluster, from `open_cluster`, for one engine. Methods are of the engine's thread."""
 
     def __init__(
-        self, client: Client, local: SpecCluster | None, topic: str, say: Callable[[Message], None]
+        self, client: Client, local: _Local | None, topic: str, say: Callable[[Message], None]
     ) -> None:
         self._client = client
         self._local = local
@@ -145,8 +160,7 @@ class Cluster:
             self._client.unsubscribe_topic(self._topic)
             self._client.close(timeout=2)
         if self._local is not None:
-            with suppress(Exception):
-                self._local.close(timeout=10)
+            self._local.close()
 
     def _submit(self, device: str, function: Callable[..., Any], *arguments: Any) -> Future:
         self._turn -= 1  # a device's worker takes what came first, and not what Dask thinks best
@@ -178,22 +192,29 @@ def open_cluster(
     """A cluster by the scheduler's address, or one of this machine with a worker a device.
 
     in_process: its workers are threads of this process, which starts in no time, and not processes
-    of their own that are started again when one is killed. Raises `LabError` when there is nobody
-    at the address.
+    of their own that are started again when one is killed; those take orders of this cluster only.
+    Raises `LabError` when there is nobody at the address, workers cannot be started, or each would
+    start the program again that calls this.
     """
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    if scheduler is None:
+        local = _started(devices, in_process)
+        try:
+            client = Client(local.cluster, timeout=_CONNECT_OWN, set_as_default=False)
+        except (OSError, asyncio.TimeoutError) as error:
+            local.close()
+            raise LabError(f"the workers of this machine do not answer: {error}") from error
+        return Cluster(client, local, topic, say)
     try:
-        local = None if scheduler is not None else _local(devices, in_process)
-    except (OSError, RuntimeError, asyncio.TimeoutError) as error:
-        raise LabError(f"workers cannot be started on this machine: {error}") from error
-    try:
-        client = Client(scheduler or local, timeout=_CONNECT, set_as_default=False, name="etscope")
-    except (OSError, asyncio.TimeoutError, ValueError) as error:
+        # A Client that finds nobody is never quite gone: ask for the port first.
+        socket.create_connection(get_address_host_port(scheduler), _CONNECT).close()
+        client = Client(scheduler, timeout=_CONNECT, set_as_default=False, name="etscope")
+    except (OSError, asyncio.TimeoutError, ValueError, TypeError, RuntimeError) as error:
         raise LabError(
             f"no Dask scheduler at {scheduler}: {error}",
             hint="scheduler: in lab.yaml is the address that `dask scheduler` prints",
         ) from error
-    return Cluster(client, local, topic, say)
+    return Cluster(client, None, topic, say)
 
 
 def resources_of(devices: Sequence[str]) -> dict[str, float]:
@@ -201,13 +222,66 @@ def resources_of(devices: Sequence[str]) -> dict[str, float]:
     return {PREFIX + name: 1 for name in devices}
 
 
-def _local(devices: Sequence[str], in_process: bool) -> SpecCluster:
-    protocol = "inproc://" if in_process else "tcp://"
-    common: dict[str, Any] = {"protocol": protocol, "dashboard": False}
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """A cluster of this machine, and the folder of its workers."""
+
+    cluster: SpecCluster
+    folder: tempfile.TemporaryDirectory[str]
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self.cluster.close(timeout=10)
+        self.folder.cleanup()
+
+
+def _started(devices: Sequence[str], in_process: bool) -> _Local:
+    """A worker's process may die as it starts, of a machine that has no memory left: try again."""
+    if not in_process:
+        _check_main()
+        require("cryptography", wanted_by="the lab's workers")
+    waits = iter(_AGAIN)
+    while True:
+        # Not Dask's folder, whose locks all clusters of the machine share.
+        folder = tempfile.TemporaryDirectory(prefix="etscope-workers-", ignore_cleanup_errors=True)
+        try:
+            return _Local(_local(devices, in_process, folder.name), folder)
+        except (OSError, RuntimeError, asyncio.TimeoutError) as error:
+            folder.cleanup()
+            wait = next(waits, None)
+            if wait is None:
+                raise LabError(f"workers cannot be started on this machine: {error}") from error
+            time.sleep(wait)
+
+
+def _check_main() -> None:
+    """Refuse a script whose every line each worker would run again, as far as can be seen: what
+    `multiprocessing` says of it is long, and comes once a worker."""
+    main = sys.modules["__main__"]
+    again = getattr(multiprocessing.current_process(), "_inheriting", False)
+    source = ""
+    if getattr(main, "__spec__", None) is None and getattr(main, "__file__", None):
+        with suppress(OSError):
+            source = Path(str(main.__file__)).read_text("utf-8", "replace")
+    guarded = not source or "__name__" in source or "parent_process" in source
+    if again or not guarded:
+        raise LabError(
+            f"{Path(str(main.__file__)).name} starts the lab's workers, and each of them would run "
+            "it again from its first line",
+            hint='put what it does under `if __name__ == "__main__":`',
+        )
+
+
+def _local(devices: Sequence[str], in_process: bool, folder: str) -> SpecCluster:
+    # Who can talk to a worker can have it run anything, and every user of the machine reaches its
+    # loopback: processes know each other by a certificate that is nowhere but in them.
+    security = {} if in_process else {"security": Security.temporary()}
+    protocol = "inproc://" if in_process else "tls://"
+    common: dict[str, Any] = {"protocol": protocol, "dashboard": False, **security}
     common |= {} if in_process else {"host": _LOOPBACK}
-    # Dask's own web servers cannot be left out; nobody else gets to them.
+    # Dask's own web servers cannot be left out.
     http = {"dashboard_address": f"{_LOOPBACK}:0"}
-    own = {**common, **http, "nthreads": 1, "memory_limit": None}
+    own = {**common, **http, "nthreads": 1, "memory_limit": None, "local_directory": folder}
     own |= {"silence_logs": logging.CRITICAL}
     with dask.config.set(_SETTINGS):
         return SpecCluster(
@@ -223,6 +297,7 @@ def _local(devices: Sequence[str], in_process: bool) -> SpecCluster:
                 "options": {**common, **http, "port": 0},
             },
             silence_logs=logging.CRITICAL,
+            **security,
         )
 
 

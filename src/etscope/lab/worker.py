@@ -7,6 +7,7 @@ time is watched, and what happened to it is put into one of the final states.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 
 from etscope.errors import EtscopeError, LabError
 from etscope.lab.child import End, Stop, run_child
+from etscope.lab.guard import GRACE
 from etscope.lab.records import Artifact, DeviceConfig
 from etscope.lab.spec import spec_of
 from etscope.lab.states import State
@@ -66,8 +68,8 @@ def work(order: Order, tell: Tell | str = lambda message: None) -> Outcome:
         at = time.time()
         send({"kind": "started", "token": order.token, "by": _worker_name(), "at": at})
         try:
-            with _job_folder() as folder:
-                outcome = _attempt(order, folder, stop, send)
+            with _job_folder() as folder, _device_alone(order, stop) as lock:
+                outcome = _attempt(order, folder, stop, send, lock)
         except (EtscopeError, OSError) as error:
             outcome = _lab_failure(order, error)
     if outcome.state is State.DEVICE_LOST:
@@ -109,7 +111,7 @@ _STOPS_KEPT = 1000
 _lost: set[str] = set()  # names of devices that went away under a job of this process
 
 
-def _attempt(order: Order, folder: Path, stop: Stop, send: Tell) -> Outcome:
+def _attempt(order: Order, folder: Path, stop: Stop, send: Tell, lock: Sequence[int]) -> Outcome:
     store = Store(order.store)
     spec = spec_of(order.spec)
     (folder / "files").mkdir()
@@ -120,10 +122,11 @@ def _attempt(order: Order, folder: Path, stop: Stop, send: Tell) -> Outcome:
     (folder / "out").mkdir()
     (folder / "order.json").write_text(json.dumps(asdict(order)))
     live = _Live(order.token, send)
+    limit = spec.timeout_seconds
     end = run_child(
-        MEASURE, [str(folder)], folder, timeout=spec.timeout_seconds, stop=stop, hear=live.hear
+        MEASURE, [str(folder)], folder, timeout=limit, stop=stop, hear=live.hear, keep=lock
     )
-    outcome = _outcome(order, spec.timeout_seconds, folder, end)
+    outcome = _outcome(order, limit, folder, end)
     files = [] if end.reason else sorted((folder / "out").iterdir())
     log = folder / "log.txt"
     log.touch()
@@ -236,6 +239,37 @@ def _job_folder() -> Iterator[Path]:
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _device_alone(order: Order, stop: Stop) -> Iterator[Sequence[int]]:
+    """A lock that the child keeps, too: what a killed worker had at the device has to end first.
+
+    It ends by itself, see guard.py; a lock that is not free by then is somebody else's affair.
+    """
+    what = json.dumps([order.store, asdict(order.device)], sort_keys=True)
+    name = hashlib.sha256(what.encode()).hexdigest()[:16]
+    path = Path(tempfile.gettempdir()) / f"etscope-device-{os.getuid()}-{name}"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        yield ()
+        return
+    try:
+        end = time.monotonic() + 4 * GRACE
+        while not _locks(handle) and not stop.wanted and time.monotonic() < end:
+            stop.wait(0.05)
+        yield (handle,)
+    finally:
+        os.close(handle)
+
+
+def _locks(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _sweep() -> None:

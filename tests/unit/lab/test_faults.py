@@ -3,12 +3,13 @@ twice, no file is half-written. `benchmarks/lab_queue.py` does the same many mor
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from tests.artifacts import ROOT, artifacts
 from tests.lab_checks import PATIENCE, check_all_done_once, submit
 from tests.postgresql import PostgreSql
 from tests.simulated_device import fault, said, write_lab
+
+pytestmark = pytest.mark.slow
 
 _ENGINE = [sys.executable, str(ROOT / "tests/lab_engine.py")]
 
@@ -65,8 +68,10 @@ def test_workers_that_are_killed_in_mid_job(home: Path) -> None:
         jobs = submit(lab, 4)
         lab.start_engine()
         check_all_done_once(lab, jobs, controls(home))
-        attempts = sorted(lab.job(job.id).attempt for job in jobs)
-        assert attempts == [1, 1, 2, 2]
+        begun = [len(said(control, "begin")) for control in controls(home)]
+        ended = [len(said(control, "end")) for control in controls(home)]
+        assert min(begun) >= 1
+        assert sum(begun) - sum(ended) >= 2  # those that were killed, and run again
 
 
 def test_a_job_that_kills_its_worker_each_time_ends(home: Path) -> None:
@@ -82,37 +87,54 @@ def test_a_job_that_kills_its_worker_each_time_ends(home: Path) -> None:
 
 
 def test_engines_that_are_killed_between_claim_and_result(home: Path) -> None:
+    """The second takes over what the first had; then a lab in this process."""
     with Lab.open(home) as lab:
-        jobs = submit(lab, 5)
-        for killed in range(2):
+        jobs = submit(lab, 3, device="sim-0")
+        for _ in range(2):
+            hang = fault(home / "sim-0", "once-hang")
             with process(*_ENGINE, str(home)) as engine:
-                begun = len(said(controls(home)[0], "begin"))
-                until(lambda begun=begun: len(said(controls(home)[0], "begin")) > begun)
+                until(lambda hang=hang: not hang.exists())
                 engine.kill()
-            assert killed == 1 or any(not lab.job(job.id).state.is_final for job in jobs)
-        with process(*_ENGINE, str(home)):
-            check_all_done_once(lab, jobs, controls(home))
+            assert any(not lab.job(job.id).state.is_final for job in jobs)
+        lab.engine = Engine(lab, in_process=True, changed=lab._notify, lease_seconds=3.0)
+        lab.engine.start()
+        check_all_done_once(lab, jobs, controls(home))
 
 
 def test_a_scheduler_that_is_killed_and_comes_back(home: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"tcp://127.0.0.1:{port}"
-    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1"]
-    scheduler += ["--port", str(port), "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+    address = f"tcp://127.0.0.1:{free_port()}"
+    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", address]
+    scheduler += ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
     lab_worker = [sys.executable, "-m", "etscope", "lab", "worker", "--scheduler", address]
     lab_worker += ["--device", "sim-0", "--device", "sim-1"]
     with Lab.open(home) as lab:
+        hang = fault(controls(home)[0], "once-hang")
+        jobs = submit(lab, 2, device="sim-0")
         with process(*scheduler) as first, process(*lab_worker):
+            until(lambda: listening(address))
             lab.engine = Engine(lab, scheduler=address, changed=lab._notify)
             lab.engine.start()
-            jobs = submit(lab, 4)
-            until(lambda: said(controls(home)[0], "begin") or said(controls(home)[1], "begin"))
+            until(lambda: not hang.exists())
             first.kill()
             first.wait()
         with process(*scheduler), process(*lab_worker):
             check_all_done_once(lab, jobs, controls(home))
+
+
+def free_port() -> int:
+    """One that no connection is given by chance, as those above 32768 are."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
+
+
+def listening(address: str) -> bool:
+    host, _, port = address.removeprefix("tcp://").partition(":")
+    with suppress(OSError), socket.create_connection((host, int(port)), 10):
+        return True
+    return False
 
 
 def test_postgresql_restarts_under_jobs(home: Path, postgresql_server: PostgreSql) -> None:
@@ -120,11 +142,12 @@ def test_postgresql_restarts_under_jobs(home: Path, postgresql_server: PostgreSq
     config["database"] = postgresql_server.new()
     (home / "lab.yaml").write_text(yaml.safe_dump(config))
     with Lab.open(home) as lab:
-        jobs = submit(lab, 6)
         lab.engine = Engine(lab, in_process=True, changed=lab._notify)
         lab.engine.start()
+        jobs = []
         for _ in range(2):
             begun = len(said(controls(home)[0], "begin"))
+            jobs += submit(lab, 2, device="sim-0")
             until(lambda begun=begun: len(said(controls(home)[0], "begin")) > begun)
             postgresql_server.stop()
             postgresql_server.start()

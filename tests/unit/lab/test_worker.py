@@ -180,6 +180,26 @@ def _fill(folder: Path) -> None:
         os.close(handle)
 
 
+def test_what_a_killed_worker_left_at_a_device_ends_first(lab: Lab) -> None:
+    given = order(lab)
+    with worker._device_alone(given, child.Stop()) as [handle]:
+        path = os.readlink(f"/proc/self/fd/{handle}")
+        code = "import time; time.sleep(600)"
+        left = subprocess.Popen([sys.executable, "-c", code], pass_fds=(handle,))
+    other = os.open(path, os.O_RDWR)
+    try:
+        assert not worker._locks(other)
+        threading.Timer(0.2, left.kill).start()
+        with worker._device_alone(given, child.Stop()):
+            assert left.wait(120) == -signal.SIGKILL
+            assert not worker._locks(other)
+        assert worker._locks(other)
+    finally:
+        left.kill()
+        left.wait()
+        os.close(other)
+
+
 _HANGS = """
 import sys
 from etscope.lab import child
@@ -207,7 +227,7 @@ def test_a_log_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     end = child.run_child(
         "tests.child_programs", ["talk", "100000"], tmp_path,
-        timeout=60, stop=child.Stop(), hear=heard.append,
+        timeout=600, stop=child.Stop(), hear=heard.append,
     )  # fmt: skip
     assert (end.code, end.reason) == (0, "")
     log = (tmp_path / "log.txt").read_text()
@@ -222,8 +242,14 @@ def test_a_program_that_ignores_its_end_is_killed(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(child, "GRACE", 0.5)
     stop = child.Stop()
-    threading.Timer(0.5, stop.want).start()
-    end = child.run_child("tests.child_programs", ["stubborn"], tmp_path, timeout=60, stop=stop)
+
+    def hear(text: str) -> None:
+        if "ready" in text:
+            stop.want()
+
+    end = child.run_child(
+        "tests.child_programs", ["stubborn"], tmp_path, timeout=600, stop=stop, hear=hear
+    )
     assert (end.code, end.reason) == (-signal.SIGKILL, "stopped")
 
 
@@ -249,7 +275,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _until(condition: Any, seconds: float = 60) -> None:
+def _until(condition: Any, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

@@ -1,0 +1,78 @@
+"""The cluster of this machine: who may use it, and what is said when it cannot start."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from distributed import SpecCluster
+from distributed.comm import connect
+from distributed.security import Security
+
+from etscope.errors import LabError
+from etscope.lab import cluster as clusters
+from etscope.lab.cluster import open_cluster
+from tests.artifacts import ROOT
+
+
+def test_only_who_has_the_certificate_gets_in() -> None:
+    opened = open_cluster(["d"], topic="t", say=lambda message: None)
+    try:
+        [worker] = opened.offered().values()
+        for address in (opened._client.scheduler.address, worker):
+            assert address.startswith("tls://127.0.0.1:")
+            assert _reaches(address, opened._client.security)
+            assert not _reaches(address, Security.temporary())
+            assert not _reaches(address.replace("tls:", "tcp:"), Security())
+    finally:
+        opened.close()
+
+
+def _reaches(address: str, security: Security) -> bool:
+    async def ask() -> bool:
+        comm = await connect(address, timeout=30, **security.get_connection_args("client"))
+        try:
+            await comm.write({"op": "identity", "reply": True})
+            return "type" in await asyncio.wait_for(comm.read(), 60)
+        finally:
+            comm.abort()
+
+    try:
+        return asyncio.run(ask())
+    except OSError:
+        return False
+
+
+def test_workers_that_do_not_start_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [RuntimeError("Nanny failed to start worker process"), OSError("no memory")]
+    real = clusters._local
+
+    def fails(*arguments: object) -> SpecCluster:
+        if left:
+            raise left.pop()
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(clusters, "_AGAIN", (0.0, 0.0))
+    monkeypatch.setattr(clusters, "_local", fails)
+    opened = open_cluster(["d"], topic="t", say=lambda message: None, in_process=True)
+    assert list(opened.offered()) == ["d"]
+    opened.close()
+    left.extend(OSError(f"no memory ({n})") for n in range(3))
+    with pytest.raises(LabError, match="cannot be started on this machine: no memory"):
+        open_cluster(["d"], topic="t", say=lambda message: None)
+
+
+def test_a_script_that_its_workers_would_run_again(tmp_path: Path) -> None:
+    script = tmp_path / "bare.py"
+    script.write_text("from etscope.lab.lab import Lab\nLab.open().start_engine()\n")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "ETSCOPE_LAB": str(tmp_path / "lab")}
+    ended = subprocess.run(
+        [sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 1
+    assert "LabError: bare.py starts the lab's workers" in ended.stderr
+    assert "freeze_support" not in ended.stderr
