@@ -69,9 +69,9 @@ const timeAxis: uPlot.Axis = { size: 70, values: (_chart, splits) => splits.map(
 const HALF_HOUR = 1800;
 
 /** A single moment is in the middle of an hour, and not at the beginning of years. */
-const moments: uPlot.Range.Function = (_chart, low, high) => {
+const moments: uPlot.Range.Function = (chart, low, high) => {
   if (low === null || high === null) return [0, 1];
-  return low === high ? [low - HALF_HOUR, high + HALF_HOUR] : [low, high];
+  return chart.data[0].length === 1 ? [low - HALF_HOUR, low + HALF_HOUR] : [low, high];
 };
 
 /** From 0, so that noise looks as small as it is, unless all is far from there. */
