@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -41,10 +42,11 @@ def _reaches(address: str, security: Security) -> bool:
         finally:
             comm.abort()
 
-    try:
-        return asyncio.run(ask())
-    except OSError:
-        return False
+    with ThreadPoolExecutor(1) as beside:  # this thread may have a browser's event loop
+        try:
+            return beside.submit(lambda: asyncio.run(ask())).result()
+        except OSError:
+            return False
 
 
 def test_workers_that_do_not_start_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
