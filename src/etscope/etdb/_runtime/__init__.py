@@ -1,0 +1,1 @@
+"""The program itself on the ExecuTorch runtime, under the debugger's hands."""
