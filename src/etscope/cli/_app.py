@@ -10,7 +10,6 @@ its exit code, or None for 0.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import traceback
@@ -18,12 +17,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from etscope._version import __version__
+from etscope.cli._lazy_group import CommandSpec, LazyGroup
 from etscope.errors import EtscopeError, EtscopeWarning
 
 __all__ = ["COMMANDS", "COMPLETE_VARIABLE", "CommandSpec", "cli", "main"]
@@ -31,14 +30,6 @@ __all__ = ["COMMANDS", "COMPLETE_VARIABLE", "CommandSpec", "cli", "main"]
 COMPLETE_VARIABLE = "_ETSCOPE_COMPLETE"  # click's convention for a program named etscope
 
 _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
-
-
-class CommandSpec(NamedTuple):
-    """Where a verb lives and the line that `etscope --help` says about it."""
-
-    module: str
-    help: str
-
 
 COMMANDS: dict[str, CommandSpec] = {
     "export": CommandSpec(
@@ -91,50 +82,9 @@ class _Session:
     debug: bool = False
 
 
-class _LazyGroup(click.Group):
-    """A group that imports a verb's module only to run it, complete it or show its help."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        spec = COMMANDS.get(cmd_name)
-        if spec is None:
-            return None
-        command: click.Command = importlib.import_module(spec.module).command
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            _fail_unknown(name, ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, spec.help) for name, spec in COMMANDS.items()])
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        verbs = [
-            CompletionItem(name, help=spec.help)
-            for name, spec in COMMANDS.items()
-            if name.startswith(incomplete)
-        ]
-        return verbs + click.Command.shell_complete(self, ctx, incomplete)
-
-
-def _fail_unknown(name: str, ctx: click.Context) -> NoReturn:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, COMMANDS)
-    advice = f"Did you mean {close[0]!r}?" if close else f"Commands are: {', '.join(COMMANDS)}."
-    raise click.UsageError(f"No such command {name!r}. {advice}", ctx)
-
-
 @click.group(
-    cls=_LazyGroup,
+    cls=LazyGroup,
+    specs=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 fine, 1 finding, 2 usage, 3 bad or mismatched input, "
     "4 nothing measured, 5 environment.",

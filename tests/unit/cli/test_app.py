@@ -13,7 +13,7 @@ import click
 import pytest
 
 import etscope
-from etscope.cli import COMMANDS, CommandSpec, main
+from etscope.cli import COMMANDS, CommandSpec, lab, main
 from etscope.errors import EtscopeWarning, FormatError, MissingDataError, UsageError
 from tests.artifacts import artifacts
 
@@ -84,6 +84,17 @@ def test_a_mistyped_verb_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -
 def test_a_wrong_verb_gets_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zzz"]) == 2
     assert ", ".join(COMMANDS) in capsys.readouterr().err
+
+
+def test_commands_of_a_verb_are_found_in_the_same_way(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "sbumit"]) == 2
+    assert "Did you mean 'submit'?" in capsys.readouterr().err
+
+
+def test_help_of_the_lab_imports_no_command_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = CommandSpec("no.such.module", "Cannot be imported.")
+    monkeypatch.setitem(lab.COMMANDS, "broken", broken)
+    assert main(["lab", "--help"]) == 0
 
 
 def test_a_wrong_option_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,6 +51,7 @@ def completed(words: str, position: int) -> list[str]:
 def test_verbs_are_completed() -> None:
     assert completed("etscope ", 1) == list(COMMANDS)
     assert completed("etscope comp", 1) == ["completion"]
+    assert completed("etscope lab s", 2) == ["submit", "status", "serve", "sweep", "schema"]
 
 
 def test_options_and_choices_are_completed() -> None:
