@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 SERVER_VARIABLE = "ETSCOPE_LAB_SERVER"
 TOKEN_VARIABLE = "ETSCOPE_LAB_TOKEN"
 _WANTED_BY = "etscope lab"
+_SPAN = re.compile(r"(\d{1,5})([hdw])")
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 home_option = click.option(
@@ -43,6 +47,12 @@ def lab_options(function: _Function) -> _Function:
     ):
         function = decorator(function)
     return function
+
+
+def span_of(text: str) -> timedelta | None:
+    """What "12h", "90d" or "2w" says; None for anything else."""
+    found = _SPAN.fullmatch(text.strip())
+    return None if found is None else timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 def need_lab_packages() -> None:

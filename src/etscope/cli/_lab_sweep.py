@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import click
 
-from etscope.cli._lab_options import home_option, need_lab_packages
-
-_SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
+from etscope.cli._lab_options import home_option, need_lab_packages, span_of
 
 
 def _age(context: click.Context, parameter: click.Parameter, value: str) -> int:
-    found = re.fullmatch(r"(\d{1,5})([hdw])", value.strip())
-    if found is None:
+    span = span_of(value)
+    if span is None:
         raise click.BadParameter(f"{value!r} is no age: write 12h, 7d or 2w")
-    return int(found[1]) * _SECONDS[found[2]]
+    return int(span.total_seconds())
 
 
 @click.command(short_help="Remove files from the store that no job has.")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from etscope.cli._lab_options import lab_options
+from etscope.cli._lab_options import lab_options, span_of
 from etscope.cli._options import output_options
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from etscope.lab.database import Database, Token
 
 _SCOPES = ("read", "submit", "admin")
-_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 def _moment(
@@ -29,9 +27,7 @@ def _moment(
     """A time to come: "90d", "12h", "2w", or a date (UTC)."""
     if value is None:
         return None
-    found = re.fullmatch(r"(\d{1,5})([hdw])", value.strip())
-    if found:
-        span = timedelta(**{_UNITS[found[2]]: int(found[1])})
+    if (span := span_of(value)) is not None:
         return datetime.now(timezone.utc) + span
     try:
         moment = datetime.fromisoformat(value.strip())

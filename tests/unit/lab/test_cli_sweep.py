@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from etscope.cli import main
+from etscope.cli._lab_options import span_of
 from etscope.lab.lab import Lab
 from etscope.lab.spec import spec_of
 
@@ -26,6 +28,13 @@ def test_what_no_job_has_goes_when_it_is_old(
 
         assert lab.store.has(needed.sha256)
         assert not lab.store.has(forgotten.sha256)
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"), [("12h", 12), (" 7d", 7 * 24), ("2w", 2 * 7 * 24), ("5m", None), ("d", None)]
+)
+def test_spans_of_time(text: str, hours: int | None) -> None:
+    assert span_of(text) == (None if hours is None else timedelta(hours=hours))
 
 
 def test_an_age_that_is_none(tmp_path: Path) -> None:
