@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli._lab_options import lab_options
+from etscope.cli._lab_options import key_values, lab_options
 from etscope.cli._options import output_options
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _AT_ONCE = 500  # jobs of one question
 @click.option("--kind", type=click.Choice(_KINDS), help="Jobs of this kind.")
 @click.option("--text", metavar="TEXT", help="In the name, the labels or the model's name.")
 @click.option(
-    "--label", "labels", metavar="KEY=VALUE", multiple=True,
+    "--label", "labels", metavar="KEY=VALUE", multiple=True, callback=key_values,
     help="Jobs with this label. Repeatable: with all of them.",
 )  # fmt: skip
 @click.option(
@@ -50,7 +50,7 @@ def command(
     device: str | None,
     kind: str | None,
     text: str | None,
-    labels: tuple[str, ...],
+    labels: dict[str, str],
     since: datetime | None,
     limit: int,
     server: str | None,
@@ -80,7 +80,7 @@ def command(
             kind,
             None,
             text,
-            _pairs(labels) or None,
+            labels or None,
             None if since is None else since.replace(tzinfo=timezone.utc),
         )
         jobs, total = _jobs(lab, wanted, limit)
@@ -96,14 +96,6 @@ def _jobs(lab: Any, wanted: Any, limit: int) -> tuple[list[Job], int]:
         cursor = page.next
         if cursor is None or len(jobs) >= limit:
             return jobs, page.total
-
-
-def _pairs(labels: tuple[str, ...]) -> dict[str, str]:
-    pairs = [label.partition("=") for label in labels]
-    for key, sign, _ in pairs:
-        if not sign or not key:
-            raise click.BadParameter(f"{key!r} is not KEY=VALUE", param_hint="--label")
-    return {key: value for key, _, value in pairs}
 
 
 def _table(jobs: list[Job], total: int) -> Table:

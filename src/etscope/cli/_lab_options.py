@@ -49,6 +49,19 @@ def lab_options(function: _Function) -> _Function:
     return function
 
 
+def key_values(
+    context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    """The callback of a repeatable option KEY=VALUE."""
+    found = {}
+    for text in given:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+        found[key.strip()] = value.strip()
+    return found
+
+
 def span_of(text: str) -> timedelta | None:
     """What "12h", "90d" or "2w" says; None for anything else."""
     found = _SPAN.fullmatch(text.strip())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli._lab_options import lab_options, need_lab_packages, open_lab
+from etscope.cli._lab_options import key_values, lab_options, need_lab_packages, open_lab
 from etscope.cli._open import FILE
 
 if TYPE_CHECKING:
@@ -49,10 +49,13 @@ if TYPE_CHECKING:
 @click.option("--cool-down", type=float, metavar="SECONDS", help="Rest of the device before.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Of the whole job. Default: 600.")
 @click.option(
-    "--limit", "limits", multiple=True, metavar="KEY=VALUE",
+    "--limit", "limits", multiple=True, metavar="KEY=VALUE", callback=key_values,
     help="Conditions beyond which it is no result: max_temperature_c=45. Repeatable.",
 )  # fmt: skip
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="KEY=VALUE", callback=key_values,
+    help="Repeatable.",
+)  # fmt: skip
 @click.option("--name", metavar="TEXT", help="For people. Default: the model's name.")
 @click.option("--priority", type=int, metavar="N", help="Larger goes first.")
 @click.option("--again", is_flag=True, help="Run it though the same job has been done already.")
@@ -118,10 +121,8 @@ def _spec(model: str | None, file: str | None, options: dict[str, Any]) -> JobSp
     if "model" not in plain:
         raise UsageError("no model", hint="etscope lab submit MODEL, or model: in --spec FILE")
     renamed = {"cool_down": "cool_down_seconds", "timeout": "timeout_seconds"}
-    pairs: dict[str, dict[str, Any]] = {
-        name: _pairs(name, options.pop(name)) for name in ("limits", "labels")
-    }
-    pairs["limits"] = {key: _value(text) for key, text in pairs["limits"].items()}
+    limits = {key: _value(text) for key, text in options.pop("limits").items()}
+    pairs = {"limits": limits, "labels": options.pop("labels")}
     for name, value in options.items():
         if value is not None:
             plain[renamed.get(name, name)] = value
@@ -131,16 +132,6 @@ def _spec(model: str | None, file: str | None, options: dict[str, Any]) -> JobSp
     if options["baseline"] is not None and options["kind"] is None:
         plain["kind"] = "ab"
     return spec_of(plain)
-
-
-def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for text in given:
-        key, sign, value = text.partition("=")
-        if not sign or not key.strip():
-            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=f"--{option[:-1]}")
-        found[key.strip()] = value.strip()
-    return found
 
 
 def _value(text: str) -> Any:
