@@ -88,8 +88,8 @@ class Debugger:
             self.inputs = inputs
         method = self.method
         linked = self.files.edge(method)
-        run = live_run(self.files, linked, method, self.inputs)
-        target = LiveTarget(linked, method, run)
+        given, files = self.inputs, self.files
+        target = LiveTarget(linked, method, lambda: live_run(files, linked, method, given))
         self.begin(target)
         return target
 
@@ -141,12 +141,8 @@ class Debugger:
         linked = self.files.edge(self.method)
         inputs = self.inputs
         target = self.target
-        if inputs is None and isinstance(target, RecordedRuns):
-            from etscope.inspector._reference import inputs_of_run
-
-            inputs = inputs_of_run(
-                target.trace, self.method, target.chosen, None, self.files.bundle
-            )
+        if inputs is None and target is not None:
+            inputs = target.inputs(self.files.bundle)
         return ReferenceValues(live_run(self.files, linked, self.method, inputs))
 
     @property

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.linked_graph import LinkedGraph
 from etscope.analysis.match_graph import Paths
+from etscope.analysis.matching import Pair
 from etscope.analysis.places import lines_of, module_path
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb._target import RunInfo, Stop
+from etscope.etdb._target import RunInfo, Stop, Watch
+from etscope.formats.bundled import BundledFile
 from etscope.model.graph import Node
 from etscope.model.source import source_lines
 
@@ -23,11 +25,20 @@ class LiveTarget:
     known when they have run."""
 
     kind = "live"
+    is_past = False
+    is_reference = True
+    interrupted = False
 
-    def __init__(self, linked: LinkedGraph, method: str, run: LiveRun) -> None:
+    def __init__(self, linked: LinkedGraph, method: str, begin: Callable[[], LiveRun]) -> None:
+        """begin: begins a run. Raises its errors."""
         self.method = method
         self._linked = linked
-        self._run = run
+        self._begin = begin
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a run, without what was set."""
+        self._run = self._begin()
         self._stops: list[Stop] = []
         self._at: dict[str, list[int]] = {}  # a node's name -> positions of its values in the run
         self._positions: list[int] = []  # of each stop, that of its value in the run
@@ -64,6 +75,27 @@ class LiveTarget:
                 self._line = None
         if position >= len(self._stops):
             raise UsageError("the run ends before that")
+
+    def go(
+        self, start: int, wanted: Callable[[Stop], bool], watches: Sequence[Watch] = ()
+    ) -> int | None:
+        """Run the next operator, whatever is wanted."""
+        if start + 1 >= len(self.stops):
+            return None
+        self.reach(start + 1)
+        return start + 1
+
+    def pairs_at(self, position: int) -> Mapping[int, Pair]:
+        """A stop's values are its node's."""
+        return {}
+
+    def nodes_at(self, position: int) -> Sequence[str]:
+        """A stop's node is its own."""
+        return ()
+
+    def inputs(self, bundle: BundledFile | None) -> Any:
+        """It is the reference itself, and takes the debugger's inputs."""
+        return None
 
     def device_values(self, position: int) -> list[Any]:
         """What the node gave."""

@@ -19,7 +19,8 @@ from etscope.analysis.places import common_module
 from etscope.analysis.profile import EXECUTE, KERNEL_PREFIX, executes
 from etscope.analysis.trace import Trace
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb._target import RunInfo, Stop
+from etscope.etdb._target import RunInfo, Stop, Watch
+from etscope.formats.bundled import BundledFile
 from etscope.model.graph import Node
 from etscope.model.source import source_lines
 
@@ -31,6 +32,9 @@ class RecordedRuns:
     """All runs of a dump; one of them is walked. Opens nothing and runs nothing."""
 
     kind = "recorded"
+    is_past = True
+    is_reference = False
+    interrupted = False
 
     def __init__(self, trace: Trace, linked: Callable[[str], LinkedGraph] | None = None) -> None:
         """linked: gives the edge graph of a method, which tells the parts of an operator that was
@@ -87,8 +91,17 @@ class RecordedRuns:
         """The stops of the run that is walked."""
         return list(self._stops())
 
+    def restart(self) -> None:
+        """Nothing runs."""
+
     def reach(self, position: int) -> None:
         """Nothing runs."""
+
+    def go(
+        self, start: int, wanted: Callable[[Stop], bool], watches: Sequence[Watch] = ()
+    ) -> int | None:
+        """The next stop, whatever is wanted."""
+        return start + 1 if start + 1 < len(self.stops) else None
 
     def patch(self, node: str, position: int, value: Any) -> None:
         """A recorded run is over."""
@@ -163,6 +176,18 @@ class RecordedRuns:
             return {}
         found = self._matching.by_instruction.get(stop.instruction, ())
         return {pair.output: pair for pair in found if pair.delegate_id == stop.delegate_id}
+
+    def nodes_at(self, position: int) -> Sequence[str]:
+        """The nodes that a stop's values are of. Raises `MissingDataError` without values."""
+        stop = self.stops[position]
+        pairs = self.matched().by_instruction.get(stop.instruction or 0, ())
+        return list(dict.fromkeys(p.node for p in pairs if p.delegate_id == stop.delegate_id))
+
+    def inputs(self, bundle: BundledFile | None) -> Any:
+        """What the run was given: those of the bundled case that ran, or the record's."""
+        from etscope.inspector._reference import inputs_of_run
+
+        return inputs_of_run(self._trace, self.method, self._chosen, None, bundle)
 
     @property
     def chosen(self) -> MethodRun:

@@ -6,10 +6,16 @@ All targets are walked by the same commands; what one of them cannot do it says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.matching import Pair
+from etscope.etdb._runtime.facts import Condition, Statistics
+from etscope.formats.bundled import BundledFile
 from etscope.model.graph import Node, SourceLine
 
 
@@ -59,14 +65,35 @@ class RunInfo:
     total: int | None = None
 
 
-class Target(Protocol):
-    """A run that can be walked. Values are numpy arrays, numbers, or lists of them.
+class Watch(NamedTuple):
+    """A condition on numbers that a target may look at where it runs: of everything that the stops
+    for which `at` holds give. bound: of BELOW and ABOVE."""
 
-    kind: "recorded" or "live". method: of the run that is walked, "" where nothing tells.
+    condition: Condition
+    bound: float
+    at: Callable[[Stop], bool]
+
+
+class Target(Protocol):
+    """A run that can be walked. Values are numpy arrays or `FarTensor`s, numbers, or lists of them.
+
+    kind: "recorded", "live" or "runtime". method: of the run that is walked, "" where nothing
+    tells. is_past: the run was over before it is walked: every value is there at any stop, and none
+    can be changed. is_reference: it is PyTorch that runs, not the device. interrupted: the last
+    `go` or `reach` was ended by Ctrl-C, and stands where that left it.
     """
 
     @property
     def kind(self) -> str: ...
+
+    @property
+    def is_past(self) -> bool: ...
+
+    @property
+    def is_reference(self) -> bool: ...
+
+    @property
+    def interrupted(self) -> bool: ...
 
     @property
     def method(self) -> str: ...
@@ -90,14 +117,43 @@ class Target(Protocol):
         """Walk another run. Raises `UsageError` for one that is not there."""
         ...
 
+    def restart(self) -> None:
+        """Begin the run that is walked anew, without what was set. Nothing has run then."""
+        ...
+
     def reach(self, position: int) -> None:
         """Go to a stop: a live target runs up to it, a recorded one does nothing.
 
         Raises `RuntimeFailure` when the program fails on the way, with the stop it failed at."""
         ...
 
+    def go(
+        self, start: int, wanted: Callable[[Stop], bool], watches: Sequence[Watch] = ()
+    ) -> int | None:
+        """Go on from the stop `start` (-1: from before the first) to the next stop that is wanted,
+        or that gives numbers one of the watches is for; its position, None when the run is over.
+
+        `wanted` and the watches' `at` tell the same of all passes of an instruction. A target may
+        come to stand at a stop that was not asked for, but passes over none that was. Raises as
+        `reach` does."""
+        ...
+
     def device_values(self, position: int) -> list[Any]:
         """What the stop gave: its outputs, one by one; empty where nothing was recorded."""
+        ...
+
+    def pairs_at(self, position: int) -> Mapping[int, Pair]:
+        """Of which nodes the values of a stop are, by their place among `device_values`; of a
+        delegate's call there may be several. Empty where nothing tells."""
+        ...
+
+    def nodes_at(self, position: int) -> Sequence[str]:
+        """The nodes that a stop gives values of, by the names that `value_of` takes. Empty where
+        the stop's own node is all there is to know."""
+        ...
+
+    def inputs(self, bundle: BundledFile | None) -> Any:
+        """What the run was given, for the reference; None where nothing tells."""
         ...
 
     def value_of(self, node: str, position: int) -> Any:
@@ -110,4 +166,36 @@ class Target(Protocol):
         """Put another value in the place of a node's, for all that runs after the stop.
 
         Raises `UsageError` for targets that cannot, and values of another shape."""
+        ...
+
+
+@runtime_checkable
+class FarTensor(Protocol):
+    """A tensor whose numbers are elsewhere. numpy's functions fetch all of them."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def ndim(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        """As numpy's. Of whole numbers and slices, only what they pick is fetched."""
+        ...
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """All of it."""
+        ...
+
+    def statistics(self) -> Statistics:
+        """What its numbers are like, computed where they are."""
         ...

@@ -12,7 +12,7 @@ from etscope.analysis.metrics import Metric, find_metric, measure
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb._debugger import Debugger
 from etscope.etdb._expression import CURRENT, HANDLE, INSTRUCTION
-from etscope.etdb._recorded import NO_DUMP, NO_DUMP_HINT, RecordedRuns
+from etscope.etdb._recorded import NO_DUMP, NO_DUMP_HINT
 
 
 class Values:
@@ -65,7 +65,7 @@ class Values:
         """What each output of a delegate's call is, if it has several: None of one that has no
         partner in the graph. Of all other stops nothing."""
         stop, target = self._debugger.here(), self._debugger.target
-        if stop.kind != "delegate" or not isinstance(target, RecordedRuns):
+        if stop.kind != "delegate" or target is None or target.is_reference:
             return []
         count = len(target.device_values(stop.position))
         pairs = target.pairs_at(stop.position)
@@ -88,12 +88,8 @@ class Values:
     def _nodes_here(self) -> list[tuple[str, int]]:
         """The nodes whose values the current stop gave: those of a delegate's call may be many."""
         stop, target = self._debugger.here(), self._debugger.target
-        if isinstance(target, RecordedRuns):
-            pairs = target.matched().by_instruction.get(stop.instruction or 0, ())
-            names = [p.node for p in pairs if p.delegate_id == stop.delegate_id]
-            if names:
-                return [(name, stop.loop_pass) for name in dict.fromkeys(names)]
-        return [self._node_of(None)]
+        names = target.nodes_at(stop.position) if target is not None else ()
+        return [(name, stop.loop_pass) for name in names] or [self._node_of(None)]
 
     def _weight(self, name: Any) -> Any:
         """weight("fc.weight"): a parameter or buffer by its name in the model."""
