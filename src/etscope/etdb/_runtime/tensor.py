@@ -1,0 +1,138 @@
+"""A tensor that is in the runner's memory, and of which only what is asked for comes over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import UsageError
+from etscope.etdb._runtime.facts import Statistics, TensorFacts
+
+
+class Fetcher(Protocol):
+    """Reads a tensor of the runner's: what `Runner` can."""
+
+    def statistics(self, value: int) -> Statistics: ...
+
+    def read(
+        self, value: int, facts: TensorFacts, first: int = 0, count: int | None = None
+    ) -> npt.NDArray[Any]: ...
+
+    def tensor(self, value: int) -> npt.NDArray[Any]: ...
+
+
+class RunnerTensor:
+    """A large tensor of the runner's, at the step that it was made at.
+
+    Its numbers are fetched when they are needed: a slice of leading dimensions alone, all of them
+    once by numpy's conversion. What was fetched whole stays when the run goes on; of what was not,
+    every method raises `UsageError` then.
+    """
+
+    def __init__(
+        self, runner: Fetcher, value: int, facts: TensorFacts, is_current: Callable[[], bool]
+    ) -> None:
+        self._runner, self._value, self._facts, self._is_current = runner, value, facts, is_current
+        self._whole: npt.NDArray[Any] | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """numpy's, or one of ml_dtypes."""
+        return self._facts.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the dimensions."""
+        return self._facts.shape
+
+    @property
+    def dim_order(self) -> tuple[int, ...]:
+        """The dimensions as they are in memory, outermost first."""
+        return self._facts.dim_order
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions there are."""
+        return len(self._facts.shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements there are."""
+        return int(np.prod(self._facts.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the runner's memory."""
+        return self._facts.nbytes
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it was fetched whole."""
+        return self._whole is not None
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a tensor without dimensions")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype}{list(self.shape)} in the runner>"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """All of it, fetched once."""
+        if self._whole is None:
+            self._check()
+            self._whole = self._runner.tensor(self._value)
+        array = self._whole if dtype is None else self._whole.astype(dtype, copy=False)
+        return array.copy() if copy and array is self._whole else array
+
+    def __getitem__(self, key: Any) -> Any:
+        """As numpy's; of a key that starts with a number or a slice of step 1 only the rows that
+        it picks come over."""
+        rows = None if self._whole is not None else self._rows(key)
+        if rows is None:
+            return np.asarray(self)[key]
+        first, count, rest = rows
+        self._check()
+        inner = self.shape[1:]
+        each = int(np.prod(inner, dtype=np.int64))
+        flat = self._runner.read(self._value, self._facts, first * each, count * each)
+        order = tuple(self.dim_order[1:])
+        stored = flat.reshape((count, *(self.shape[d] for d in order)))
+        back = np.argsort([0, *order]) if order else np.array([0])
+        return np.transpose(stored, tuple(int(axis) for axis in back))[rest]
+
+    def statistics(self) -> Statistics:
+        """Its numbers, counted where it is."""
+        self._check()
+        return self._runner.statistics(self._value)
+
+    def _rows(self, key: Any) -> tuple[int, int, Any] | None:
+        """The first row that a key needs, how many, and the key into them; None for all."""
+        first, *rest = key if isinstance(key, tuple) else (key,)
+        if not self.shape or not self.dim_order or self.dim_order[0] != 0:
+            return None
+        rows = self.shape[0]
+        if isinstance(first, (int, np.integer)) and not isinstance(first, bool):
+            row = int(first) + (rows if first < 0 else 0)
+            if not 0 <= row < rows:
+                raise IndexError(f"index {first} is out of bounds for an axis of {rows}")
+            return row, 1, (0, *rest)
+        if isinstance(first, slice):
+            start, stop, step = first.indices(rows)
+            if step == 1 and start < stop:
+                return start, stop - start, (slice(None), *rest)
+        return None
+
+    def _check(self) -> None:
+        if not self._is_current():
+            raise UsageError(
+                "this tensor was of another step: its memory may have been overwritten",
+                hint="ask for the value again",
+            )
+
+
+__all__ = ["Fetcher", "RunnerTensor"]
