@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from etscope.lab.records import Device, Job
+from etscope.lab.results import LATENCY
 from etscope.model.report import Report, Section, facts, rows
 from etscope.model.table import Column, Kind
 
@@ -13,26 +14,6 @@ SCHEMA = "etscope.lab.job/1"
 DEVICES_SCHEMA = "etscope.lab.devices/1"
 _CUT = 60  # letters of a text that surely are not cut
 _TITLES = {"relative": "change", "low": "at least", "high": "at most"}  # of an interval
-
-
-def _ms(name: str, title: str) -> Column:
-    return Column(name, Kind.DURATION, "ms", title)
-
-
-_LATENCY = (
-    Column("iterations", Kind.COUNT),
-    _ms("load_ms", "load"),
-    _ms("first_ms", "first"),
-    _ms("p10_ms", "p10"),
-    _ms("p50_ms", "p50"),
-    _ms("p90_ms", "p90"),
-    _ms("mean_ms", "mean"),
-    _ms("stdev_ms", "stdev"),
-    _ms("mad_ms", "MAD"),
-    Column("cv", Kind.SHARE, title="cv"),
-    _ms("min_ms", "min"),
-    _ms("max_ms", "max"),
-)
 
 
 def job_report(job: Job, link: str | None = None) -> Report:
@@ -49,7 +30,7 @@ def job_report(job: Job, link: str | None = None) -> Report:
     found = [
         _job(job, link),
         *(_ab(ab) if ab else ()),
-        facts("latency", "latency", ((c, latency.get(c.name)) for c in _LATENCY)),
+        facts("latency", "latency", ((c, latency.get(c.name)) for c in LATENCY)),
         facts("numerics", "numerics", _flat(numerics), _long(numerics.get("verdict"))),
         facts("verification", "expected outputs, cases", _flat(verification)),
         facts("summary", "result", _flat(summary)),

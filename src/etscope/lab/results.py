@@ -21,8 +21,21 @@ from typing import Any
 import numpy as np
 
 from etscope.errors import MissingDataError
+from etscope.model.table import Column, Kind
 
 _MS = 1e6  # ns
+
+
+def _ms(title: str) -> Column:
+    return Column(f"{title.lower()}_ms", Kind.DURATION, "ms", title)
+
+
+LATENCY = (  # what `latency` has, as it is shown
+    Column("iterations", Kind.COUNT),
+    *map(_ms, ("load", "first", "p10", "p50", "p90", "mean", "stdev", "MAD")),
+    Column("cv", Kind.SHARE, title="cv"),
+    *map(_ms, ("min", "max")),
+)
 
 
 def statistics_of(samples_ns: Sequence[int], load_ns: int, first_ns: int) -> dict[str, Any]:

@@ -16,13 +16,15 @@ from etscope.lab.api import Filter
 from etscope.lab.lab import Lab
 from etscope.lab.pages._site import Site
 from etscope.lab.records import Job
+from etscope.lab.results import LATENCY
 from etscope.lab.server.errors import status_of
 from etscope.lab.states import State
+from etscope.model.table import Kind
 
-_STATISTICS = (
-    ("load", "load_ms"), ("first", "first_ms"), ("p10", "p10_ms"), ("p50", "p50_ms"),
-    ("p90", "p90_ms"), ("mean", "mean_ms"), ("stdev", "stdev_ms"), ("MAD", "mad_ms"),
-)  # fmt: skip
+_EXTREMES = ("min_ms", "max_ms")  # depend on how many executions there were
+_STATISTICS = tuple(
+    one for one in LATENCY if one.kind is Kind.DURATION and one.name not in _EXTREMES
+)
 _MOST_CHOICES = 40
 
 
@@ -74,9 +76,9 @@ def _rows(first: Job, second: Job) -> list[Mapping[str, Any]]:
     """The statistics of both, and how the second differs."""
     latencies = [job.summary.get("latency") or {} for job in (first, second)]
     rows: list[Mapping[str, Any]] = []
-    for name, key in _STATISTICS:
-        before, after = (latency.get(key) for latency in latencies)
+    for one in _STATISTICS:
+        before, after = (latency.get(one.name) for latency in latencies)
         both = before is not None and after is not None
         relative = after / before - 1 if both and before else None
-        rows.append({"name": name, "first": before, "second": after, "relative": relative})
+        rows.append({"name": one.title, "first": before, "second": after, "relative": relative})
     return rows

@@ -15,23 +15,22 @@ from etscope.lab.noise import AbHistory, ab_history
 from etscope.lab.pages import _made, _recipes, _samples
 from etscope.lab.pages._workshop import Workshop
 from etscope.lab.records import Job
+from etscope.lab.results import LATENCY
 from etscope.lab.server import downloads
 from etscope.lab.states import State
+from etscope.model.table import Kind
 
 _LOG_SHOWN = 200_000  # characters, the last ones
 _MOST_REPEATS = 20  # of an A/B job that are looked for
-_STATISTICS = (
-    ("load", "load_ms", "Loading the program and the method, once."),
-    ("first", "first_ms", "The first execution after loading, warm-up included."),
-    ("p10", "p10_ms", "Of the steady executions, as all that follow."),
-    ("p50", "p50_ms", "The median."),
-    ("p90", "p90_ms", "One of ten executions takes longer."),
-    ("mean", "mean_ms", ""),
-    ("stdev", "stdev_ms", "Standard deviation of the sample."),
-    ("MAD", "mad_ms", "The median of the distances to the median."),
-    ("min", "min_ms", ""),
-    ("max", "max_ms", ""),
-)
+_HELP = {
+    "load_ms": "Loading the program and the method, once.",
+    "first_ms": "The first execution after loading, warm-up included.",
+    "p10_ms": "Of the steady executions, as all that follow.",
+    "p50_ms": "The median.",
+    "p90_ms": "One of ten executions takes longer.",
+    "stdev_ms": "Standard deviation of the sample.",
+    "mad_ms": "The median of the distances to the median.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +95,9 @@ def download(lab: Lab, job_id: str, name: str) -> Response:
 def _statistics(job: Job) -> list[Mapping[str, Any]]:
     latency = job.summary.get("latency") or {}
     return [
-        {"name": name, "value": latency.get(key), "help": text}
-        for name, key, text in _STATISTICS
-        if key in latency
+        {"name": one.title, "value": latency[one.name], "help": _HELP.get(one.name, "")}
+        for one in LATENCY
+        if one.kind is Kind.DURATION and one.name in latency
     ]
 
 
