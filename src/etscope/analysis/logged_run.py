@@ -14,6 +14,7 @@ from etscope.analysis.program import InstructionRecord, place
 from etscope.analysis.program import unfolded as tensors_of
 from etscope.analysis.trace import Trace
 from etscope.formats.debug_value import DebugValue, TensorRef
+from etscope.formats.pte_schema import Value
 
 _Key = tuple[int, int | str | None]
 
@@ -69,7 +70,7 @@ def logged_run(trace: Trace, block: Block, run: int, method: str) -> LoggedRun:
         block=block,
         run=run,
         method=method,
-        instructions=_with_flow(trace, method, instructions) or _named(block, trace, method),
+        instructions=_flow(trace, method, instructions) or _named(block, trace, method),
         outputs=_program_outputs(trace, method),
         passes=passes,
         specs={number: found for (number, inner), found in specs.items() if inner is None},
@@ -98,15 +99,12 @@ def _program_outputs(trace: Trace, method: str) -> tuple[int, ...]:
     return () if program is None else tuple(program.method(method).outputs)
 
 
-def _with_flow(
-    trace: Trace, method: str, records: Sequence[InstructionRecord]
+def with_flow(
+    values: Sequence[Value], records: Sequence[InstructionRecord]
 ) -> list[InstructionRecord]:
-    """The records with their tensors one by one, and in place of views that no instruction made
-    the values that they are views of: what was written last to the same memory."""
-    program = trace.recorded_program
-    if program is None or not records:
-        return []
-    values = program.method(method).values
+    """The records of a method with these values with their tensors one by one, and in place of
+    views that no instruction made the values that they are views of: what was written last to the
+    same memory."""
     written: set[int] = set()
     last: dict[object, int] = {}
     found = []
@@ -120,6 +118,15 @@ def _with_flow(
         last.update((where, i) for i in outputs if (where := place(values[i])) is not None)
         found.append(replace(record, inputs=inputs, outputs=outputs))
     return found
+
+
+def _flow(
+    trace: Trace, method: str, records: Sequence[InstructionRecord]
+) -> list[InstructionRecord]:
+    program = trace.recorded_program
+    if program is None or not records:
+        return []
+    return with_flow(program.method(method).values, records)
 
 
 def _named(block: Block, trace: Trace, method: str) -> list[InstructionRecord]:
@@ -148,4 +155,4 @@ def _from_event(number: int, key: EventKey, label: str) -> InstructionRecord | N
     )
 
 
-__all__ = ["LoggedRun", "logged_run", "unfolded"]
+__all__ = ["LoggedRun", "logged_run", "unfolded", "with_flow"]

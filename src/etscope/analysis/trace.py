@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from etscope.analysis.attribution import attribution_of
 from etscope.analysis.blocks import Block, EventKey, find_blocks
-from etscope.analysis.branches import branch_nodes
 from etscope.analysis.check import (
     Observed,
     differs_from_labels,
@@ -24,8 +24,8 @@ from etscope.analysis.check import (
     doubt,
     instruction_labels,
 )
-from etscope.analysis.correlate import UNATTRIBUTED, Attribution, MethodSymbols, attribute
-from etscope.analysis.inner_events import InnerEvents, attributed, inner_events
+from etscope.analysis.correlate import UNATTRIBUTED, Attribution, MethodSymbols
+from etscope.analysis.inner_events import InnerEvents, inner_events
 from etscope.analysis.profile import MethodProfile, executes, load_ticks, method_profile
 from etscope.analysis.program import InstructionRecord, instructions
 from etscope.analysis.symbols import (
@@ -40,7 +40,6 @@ from etscope.formats.etdump import DebugValue, ETDump, TensorRef
 from etscope.formats.etrecord import RecordView
 from etscope.formats.logged_values import logged_values
 from etscope.formats.pte import Program, read_pte
-from etscope.model.graph import Node
 
 
 class _Unavailable:
@@ -203,26 +202,12 @@ class Trace:
         method = self.method_of(block)
         if method is None:
             return lambda _: UNATTRIBUTED
-        symbols = self.symbols(method)
-        instructions = self.instructions(method)
-        branches = branch_nodes(self.labels.get(method, ()), symbols)
-        inner = self.inner_events(method)
-
-        def attribution(key: EventKey) -> Attribution:
-            found = attribute(key, symbols)
-            instruction = key.instruction
-            if instruction is None:
-                return found
-            if key.delegate_id is not None:
-                operator = inner.get((instruction, key.delegate_id))
-                return found if operator is None else attributed(found, operator, symbols)
-            if instruction in branches:
-                found = _with_node(found, branches[instruction])
-            if 0 <= instruction < len(instructions):
-                found = _with_instruction(found, instructions[instruction])
-            return found
-
-        return attribution
+        return attribution_of(
+            self.symbols(method),
+            self.instructions(method),
+            self.labels.get(method, ()),
+            self.inner_events(method),
+        )
 
     @cached_property
     def _inner(self) -> dict[str, InnerEvents]:
@@ -364,22 +349,6 @@ def _without_contradiction(blocks: Iterable[Block]) -> list[list[Block]]:
             groups.append([block])
             observed.append(mine)
     return groups
-
-
-def _with_node(found: Attribution, node: Node) -> Attribution:
-    return replace(found, nodes=(node,), debug_handles=node.debug_handle)
-
-
-def _with_instruction(found: Attribution, instruction: InstructionRecord) -> Attribution:
-    return replace(
-        found,
-        backend_id=found.backend_id or instruction.backend_id,
-        operator=instruction.operator,
-        outputs=tuple(map(str, instruction.written)),
-        bytes_read=instruction.bytes_read,
-        bytes_written=instruction.bytes_written,
-        stack=instruction.stack,
-    )
 
 
 def _warn_of(doubt: str | None) -> None:

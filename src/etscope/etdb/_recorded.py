@@ -8,21 +8,17 @@ from functools import cached_property
 from typing import Any
 
 from etscope.analysis.blocks import Block, EventKey
-from etscope.analysis.check import stem
-from etscope.analysis.correlate import Attribution, handle_list
 from etscope.analysis.gap import RECORD_HINT, MethodRun, match_run
 from etscope.analysis.linked_graph import LinkedGraph
 from etscope.analysis.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.match_graph import Paths
 from etscope.analysis.matching import Matching, Pair
-from etscope.analysis.places import common_module
 from etscope.analysis.profile import EXECUTE, KERNEL_PREFIX, executes
 from etscope.analysis.trace import Trace
 from etscope.errors import MissingDataError, UsageError
+from etscope.etdb._stops import stop_of
 from etscope.etdb._target import RunInfo, Stop, Watch
 from etscope.formats.bundled import BundledFile
-from etscope.model.graph import Node
-from etscope.model.source import source_lines
 
 NO_DUMP = "there is no recorded run"
 NO_DUMP_HINT = "load one: core RUN.etdp"
@@ -33,6 +29,7 @@ class RecordedRuns:
 
     kind = "recorded"
     is_past = True
+    keeps_values = True
     is_reference = False
     interrupted = False
 
@@ -247,8 +244,8 @@ class RecordedRuns:
     def _stops(self) -> Iterator[Stop]:
         block, position = self._chosen.block, self._chosen.position
         attribution = self._trace.attribution(block)
-        graph = None if self._linked is None else self._linked(self.method).graph
-        paths = {} if graph is None else Paths(graph).path_of
+        linked = None if self._linked is None else self._linked(self.method)
+        paths = {} if linked is None else Paths(linked.graph).path_of
         counted: dict[_Identity, int] = {}
         known: dict[_Identity, Stop] = {}
         for place, events in enumerate(_line_of(block)):
@@ -258,11 +255,7 @@ class RecordedRuns:
             counted[identity] = loop_pass + 1
             if identity not in known:
                 telling = _telling(keys)
-                found = attribution(telling)
-                stop = _stop(
-                    telling, _kind(keys), replace(found, nodes=self._nodes(telling, found))
-                )
-                known[identity] = replace(stop, path=_path(stop, paths))
+                known[identity] = stop_of(telling, _kind(keys), attribution(telling), linked, paths)
             # The call spans all else that was logged for it.
             ticks = [
                 int(block.ticks[index, position])
@@ -275,11 +268,6 @@ class RecordedRuns:
                 loop_pass=loop_pass,
                 ticks=max(ticks, default=None),
             )
-
-    def _nodes(self, key: EventKey, found: Attribution) -> tuple[Node, ...]:
-        if self._linked is None or key.delegate_id is not None or key.instruction is None:
-            return found.nodes
-        return self._linked(self.method).ran(key.instruction) or found.nodes
 
 
 _Identity = tuple[int | None, int | str | None]
@@ -347,42 +335,6 @@ def _kind(events: Sequence[EventKey]) -> str:
     if events[0].delegate_id is not None:
         return "delegated"
     return next((_KINDS[key.name] for key in events if key.name in _KINDS), "kernel")
-
-
-def _stop(key: EventKey, kind: str, found: Attribution) -> Stop:
-    nodes = found.nodes
-    stack = source_lines(nodes[-1].stack_trace) if nodes else ()
-    name = key.name or found.operator or (str(key.delegate_id) if key.delegate_id else "")
-    if name == "OPERATOR_CALL":  # of the runtime's own operators, which log no name
-        name = found.operator or name
-    return Stop(
-        position=0,
-        instruction=key.instruction,
-        name=name or f"instruction {key.instruction}",
-        op=_op(key, kind, found),
-        kind=kind,
-        nodes=nodes,
-        lines=found.lines,
-        stack=stack or tuple(found.stack),
-        module=common_module(nodes),
-        handles=tuple(handle_list(found.debug_handles)),
-        backend=found.backend_id,
-        delegate_id=key.delegate_id,
-        depth=0 if key.delegate_id is None else 1,
-    )
-
-
-def _path(stop: Stop, paths: Mapping[int, str]) -> str | None:
-    """What the stop's value is found by among those of its graph."""
-    return paths.get(id(stop.nodes[-1]), stop.node) if stop.nodes else None
-
-
-def _op(key: EventKey, kind: str, found: Attribution) -> str:
-    if kind == "delegate":
-        return found.backend_id or "delegate call"
-    if kind == "delegated":
-        return key.name or str(key.delegate_id)
-    return stem(found.operator or key.name.removeprefix(KERNEL_PREFIX)) or key.name
 
 
 __all__ = ["NO_DUMP", "NO_DUMP_HINT", "RecordedRuns"]
