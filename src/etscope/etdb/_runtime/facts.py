@@ -126,6 +126,16 @@ class RunnerFacts:
     program: ProgramFacts | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What loading a method gave. method: its name. values, inputs: how many it has."""
+
+    method: str
+    ns: int
+    values: int
+    inputs: int
+
+
 class RunnerDied(RuntimeFailure):
     """The program killed the runner's process at an instruction. core: what it left, if the run
     was traced."""

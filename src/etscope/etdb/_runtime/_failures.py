@@ -1,0 +1,81 @@
+"""A server's errors in our words: what is wrong, and what to do."""
+
+from __future__ import annotations
+
+from etscope.errors import (
+    DeviceLost,
+    EtscopeError,
+    MismatchError,
+    MissingDataError,
+    RuntimeFailure,
+    UsageError,
+    VersionError,
+)
+from etscope.etdb._runtime.launch import TOKEN_VARIABLE, Channel
+from etscope.etdb._runtime.protocol import VERSION, Code, Kind
+from etscope.run._explain import explained, relevant
+
+_LACKS = {
+    "operator": "give the library that registers it (--library), or build etdb-server with it",
+    "backend": "build etdb-server with it, or give the library that registers it (--library)",
+}
+
+
+def failure_of(code: int, message: str, log: str, kind: Kind, place: str) -> EtscopeError:
+    """The error of a request that the server refused."""
+    match code:
+        case Code.VERSION:
+            return VersionError(
+                f"the server at {place} does not speak version {VERSION} of the protocol: "
+                f"{message}",
+                hint="use an etdb-server of this release of etscope",
+            )
+        case Code.TOKEN:
+            return UsageError(
+                f"the server at {place} refuses the token: {message}",
+                hint=f"give the one that it was started with in ${TOKEN_VARIABLE}",
+            )
+        case Code.STATE:
+            return UsageError(f"not now: {message}")
+        case Code.INPUTS:
+            return MismatchError(f"the inputs do not fit: {message}")
+        case Code.VALUE if kind == Kind.WRITE:
+            return UsageError(f"nothing was written: {message}")
+        case Code.VALUE:
+            return MissingDataError(message)
+        case Code.LIMIT:
+            return RuntimeFailure(
+                f"too large for the server at {place}: {message}",
+                log=relevant(log),
+                hint="start it with the program (etdb-server PROGRAM), or with a larger "
+                "--max-upload",
+            )
+        case Code.PROGRAM:
+            return _of_program(message, log)
+    found = explained(log)
+    if found is None:
+        return RuntimeFailure(message or f"error {code}", log=relevant(log))
+    return RuntimeFailure(found[0], log=relevant(log), hint=found[1])
+
+
+def lost(channel: Channel, reason: str) -> DeviceLost:
+    """The error of a connection that ended without a word."""
+    ending = channel.ending()
+    log = relevant(channel.log())
+    text = f"the runner ({channel.place}) is gone: {ending or reason}"
+    hint = None
+    if ending is not None and "SIGKILL" in ending:
+        hint = "the system may have run out of memory"
+    return DeviceLost(text, log=log, hint=hint)
+
+
+def _of_program(message: str, log: str) -> RuntimeFailure:
+    found = explained(f"{log}\n{message}")
+    if found is None:
+        return RuntimeFailure(f"the program cannot be loaded: {message}", log=relevant(log))
+    what, hint = found
+    if "backend" in what and "does not have" in what:
+        hint = f"{_LACKS['backend']}; {hint}"
+    elif "no kernel" in what:
+        hint = _LACKS["operator"]
+    return RuntimeFailure(what, log=relevant(log), hint=hint)
