@@ -105,7 +105,8 @@ class Elsewhere:
 
     def execute(self, job: Job, folder: Path, runner: str, timeout: float | None) -> None:
         begin = self.runners[runner]()
-        names = _names(job)
+        sums = {path: _sha256(path) for path in _files(job)}
+        names = _names(job, sums)
         sent = _sent(job, names)
         if runner == NATIVE:
             line = native.command(begin, sent, folder, PurePosixPath())
@@ -113,7 +114,7 @@ class Elsewhere:
             python.write_job(sent, folder)
             line = python.command(begin, ".")
         told = {path: path.name for path in folder.iterdir() if path.is_file()}
-        self._push({**names, **told})
+        self._push({**names, **told}, sums | {path: _sha256(path) for path in told})
         log = self._call(["sh", "-c", _CLEARED, "sh", *line], timeout)
         (folder / LOG).write_text(log.log)
         self._pull(folder)
@@ -138,8 +139,8 @@ class Elsewhere:
             names = dict.fromkeys(_OUTPUT.findall(result.read_text(errors="replace")))
             self.carrier.pull(list(names), folder)
 
-    def _push(self, files: Mapping[Path, str]) -> None:
-        sums = {path: _sha256(path) for path in files}
+    def _push(self, files: Mapping[Path, str], sums: Mapping[Path, str]) -> None:
+        """Copy the files that are not there yet. sums: of their content, SHA-256."""
         new = {path: name for path, name in files.items() if self._there.get(name) != sums[path]}
         if not new:
             return
@@ -149,13 +150,16 @@ class Elsewhere:
         self._there.update({name: sums[path] for path, name in new.items()})
 
 
-def _names(job: Job) -> dict[Path, str]:
+def _files(job: Job) -> list[Path]:
+    return [job.program, *(() if job.data is None else (job.data,)), *job.libraries]
+
+
+def _names(job: Job, sums: Mapping[Path, str]) -> dict[Path, str]:
     """What the files of a job are called there: by their content, so that a program goes there once
     for all runs."""
-    files = [job.program, *(() if job.data is None else (job.data,))]
-    names = {path: _content_name(path) for path in files}
+    names = {path: _content_name(path, sums[path]) for path in _files(job)}
     # A library without a folder in its name would be looked for in those of the system.
-    return names | {path: f"lib/{_content_name(path)}" for path in job.libraries}
+    return names | {path: f"lib/{names[path]}" for path in job.libraries}
 
 
 def _sent(job: Job, names: Mapping[Path, str]) -> Job:
@@ -168,9 +172,9 @@ def _sent(job: Job, names: Mapping[Path, str]) -> Job:
     )
 
 
-def _content_name(path: Path) -> str:
+def _content_name(path: Path, sha256: str) -> str:
     suffix = path.suffix if _SUFFIX.fullmatch(path.suffix) else ""
-    return f"file-{_sha256(path)[:16]}{suffix}"
+    return f"file-{sha256[:16]}{suffix}"
 
 
 def _sha256(path: Path) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError, RuntimeFailure, UsageError
-from etscope.run import Elsewhere, run
+from etscope.run import Elsewhere, _place, run
 from etscope.run._native_build import find_runner
 from etscope.run._values import value_of
 from tests.artifacts import artifacts
@@ -69,6 +69,23 @@ def test_a_program_goes_there_once(tmp_path: Path) -> None:
     assert len(programs) == 1
     assert carrier.pushed.count("input-0-0.raw") == 1
     assert carrier.pushed.count("flags.txt") == 3  # each run has its own
+
+
+def test_a_program_is_read_once_an_execution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    sha256 = _place._sha256
+
+    def counted(path: Path) -> str:
+        read.append(path)
+        return sha256(path)
+
+    monkeypatch.setattr(_place, "_sha256", counted)
+    pte = artifacts("cnn_portable").pte
+    run(pte, place=place(Folder(tmp_path)), trace=False, iterations=1).close()
+    assert read.count(pte) == 1
+    assert len(set(read)) == len(read)
 
 
 def test_an_answer_of_an_earlier_run_is_not_taken(tmp_path: Path) -> None:
