@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <new>
+#include <utility>
 
 #include "failure.h"
 
@@ -14,12 +16,17 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr std::array<uint8_t, kAlignment> kPadding = {};
 
+/// Bytes up to the next boundary.
+size_t padding_at(size_t used) {
+  return (kAlignment - used % kAlignment) % kAlignment;
+}
+
 } // namespace
 
 DebugFile::DebugFile(const std::string& path, size_t limit) : file_(path), limit_(limit) {}
 
 executorch::runtime::Result<size_t> DebugFile::write(const void* data, size_t size) {
-  const size_t padding = (kAlignment - used_ % kAlignment) % kAlignment;
+  const size_t padding = padding_at(used_);
   const size_t offset = used_ + padding;
   used_ = offset + size;
   const bool fits = limit_ == 0 || used_ <= limit_;
@@ -45,6 +52,35 @@ void DebugFile::finish() {
     file_.write(kPadding.data(), kPadding.size());
   }
   file_.commit();
+}
+
+executorch::runtime::Result<size_t> DebugBuffer::write(const void* data, size_t size) {
+  const size_t offset = used_ + padding_at(used_);
+  const bool whole = bytes_.size() == used_;
+  used_ = offset + size;
+  if (whole) {
+    try { // an exception must not fly through the runtime
+      const auto* first = static_cast<const uint8_t*>(data);
+      bytes_.resize(offset);
+      bytes_.insert(bytes_.end(), first, first + size);
+    } catch (const std::bad_alloc&) {
+      bytes_ = {};
+    }
+  }
+  return offset;
+}
+
+std::vector<uint8_t> DebugBuffer::take() {
+  if (bytes_.size() != used_) {
+    throw Failure(
+        kDebugBufferFull,
+        "there is no memory for a debug buffer of " + std::to_string(used_) + " bytes");
+  }
+  if (used_ == 0) { // as DebugFile does
+    bytes_.assign(kPadding.begin(), kPadding.end());
+  }
+  used_ = 0;
+  return std::exchange(bytes_, {});
 }
 
 } // namespace etscope

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include <executorch/devtools/etdump/data_sinks/data_sink_base.h>
 
@@ -33,6 +35,24 @@ class DebugFile : public executorch::etdump::DataSinkBase {
   const size_t limit_;
   size_t used_ = 0;
   int write_error_ = 0;
+};
+
+/// Memory in which each tensor starts on a boundary of 64 bytes. Like DebugFile it refuses nothing,
+/// and `take` throws.
+class DebugBuffer : public executorch::etdump::DataSinkBase {
+ public:
+  executorch::runtime::Result<size_t> write(const void* data, size_t size) override;
+
+  size_t get_used_bytes() const override {
+    return used_;
+  }
+
+  /// What was written; throws when it is not whole.
+  std::vector<uint8_t> take();
+
+ private:
+  std::vector<uint8_t> bytes_;
+  size_t used_ = 0;
 };
 
 } // namespace etscope

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <mutex>
+#include <utility>
 
 #include <executorch/runtime/platform/platform.h>
 #include <executorch/runtime/platform/runtime.h>
@@ -30,6 +32,34 @@ namespace etscope {
 
 namespace {
 
+constexpr size_t kLogLimit = 64 << 10;
+
+void (*giving_up)() = nullptr;
+
+struct Log {
+  std::mutex mutex;
+  bool kept = false;
+  std::string text;
+};
+
+/// Never destroyed: threads of the runtime's may log until the process ends.
+Log& log() {
+  static Log& all = *new Log;
+  return all;
+}
+
+void keep(const char* message) {
+  const std::lock_guard<std::mutex> lock(log().mutex);
+  if (!log().kept) {
+    return;
+  }
+  std::string& text = log().text;
+  text.append(message).append("\n");
+  if (text.size() > kLogLimit) {
+    text.erase(0, text.size() - kLogLimit);
+  }
+}
+
 std::string& activity() {
   static std::string text = "starting";
   return text;
@@ -51,11 +81,15 @@ void emit_log_message(
     size_t) {
   if (!says_nothing(filename, message)) {
     std::fprintf(stderr, "[%s:%zu] %s\n", filename, line, message);
+    keep(message);
   }
 }
 
 /// The runtime aborts on what it takes for a programmer's mistake, which a bad program can cause.
 void give_up() {
+  if (giving_up != nullptr) {
+    giving_up();
+  }
   OutputFile::abandon_all();
   std::fprintf(stderr, "etscope-runner: the runtime gave up while %s\n", activity().c_str());
   std::fflush(nullptr);
@@ -68,6 +102,20 @@ void init_runtime() {
   executorch::runtime::register_pal(executorch::runtime::PalImpl::create(
       nullptr, give_up, nullptr, nullptr, emit_log_message, nullptr, nullptr, __FILE__));
   executorch::runtime::runtime_init();
+}
+
+void keep_log() {
+  const std::lock_guard<std::mutex> lock(log().mutex);
+  log().kept = true;
+}
+
+std::string take_log() {
+  const std::lock_guard<std::mutex> lock(log().mutex);
+  return std::exchange(log().text, "");
+}
+
+void before_giving_up(void (*hook)()) {
+  giving_up = hook;
 }
 
 void set_activity(const std::string& text) {

@@ -11,6 +11,16 @@ namespace etscope {
 /// Must come before anything else of the runtime.
 void init_runtime();
 
+/// From now on what the runtime logs is kept for take_log.
+void keep_log();
+
+/// What the runtime logged since this was last asked, a message a line; the end of it when it is
+/// more than 64 KiB.
+std::string take_log();
+
+/// What is to be called when the runtime aborts, before the process ends.
+void before_giving_up(void (*hook)());
+
 /// What the process is at, for the message when the runtime ends it: "executing 'forward'".
 void set_activity(const std::string& activity);
 

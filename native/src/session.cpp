@@ -143,45 +143,53 @@ Value LoadedMethod::fit(const Value& value, size_t index) const {
   return given.in_order(vector_of(taken->dim_order()));
 }
 
-void LoadedMethod::set_inputs(const std::vector<Value>& values) {
+Inputs LoadedMethod::make_inputs(const std::vector<Value>& values) const {
   if (values.size() != input_count()) {
     throw Failure(
         kBadInput,
         "method '" + name_ + "' takes " + std::to_string(input_count()) + " inputs, not " +
             std::to_string(values.size()));
   }
-  held_.clear();
-  tensors_.clear();
-  inputs_.clear();
+  Inputs made;
   for (size_t i = 0; i < values.size(); ++i) {
-    held_.push_back(fit(values[i], i));
+    made.held.push_back(fit(values[i], i));
   }
-  for (Value& value : held_) {
+  for (Value& value : made.held) {
     if (auto* tensor = std::get_if<HostTensor>(&value)) {
-      tensors_.push_back(executorch::extension::make_tensor_ptr(
+      made.tensors.push_back(executorch::extension::make_tensor_ptr(
           tensor->sizes,
           tensor->bytes.data(),
           tensor->dim_order,
           tensor->strides(),
           tensor->type));
-      inputs_.emplace_back(tensors_.back());
+      made.values.emplace_back(made.tensors.back());
     } else if (const auto* integer = std::get_if<int64_t>(&value)) {
-      inputs_.emplace_back(*integer);
+      made.values.emplace_back(*integer);
     } else if (const auto* real = std::get_if<double>(&value)) {
-      inputs_.emplace_back(*real);
+      made.values.emplace_back(*real);
     } else if (const auto* flag = std::get_if<bool>(&value)) {
-      inputs_.emplace_back(*flag);
+      made.values.emplace_back(*flag);
     } else {
-      inputs_.emplace_back();
+      made.values.emplace_back();
     }
   }
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    const Error error = method_.set_input(inputs_[i], i);
+  return made;
+}
+
+void LoadedMethod::feed(const Inputs& inputs) {
+  for (size_t i = 0; i < inputs.values.size(); ++i) {
+    const Error error = method_.set_input(inputs.values[i], i);
     if (error != Error::Ok) {
       throw Failure(
           kBadInput, input_name(i) + " is not what the method takes: " + describe(error));
     }
   }
+}
+
+void LoadedMethod::set_inputs(const std::vector<Value>& values) {
+  Inputs made = make_inputs(values);
+  feed(made);
+  inputs_ = std::move(made);
 }
 
 std::vector<Value> LoadedMethod::generate_inputs(uint64_t seed) const {
@@ -207,8 +215,8 @@ std::vector<Value> LoadedMethod::generate_inputs(uint64_t seed) const {
 
 int64_t LoadedMethod::execute() {
   // Planned memory of inputs is used for other values, too, so they are set each time.
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    check(method_.set_input(inputs_[i], i), "setting " + input_name(i));
+  for (size_t i = 0; i < inputs_.values.size(); ++i) {
+    check(method_.set_input(inputs_.values[i], i), "setting " + input_name(i));
   }
   const int64_t start = now_ns();
   const Error error = method_.execute();
@@ -325,12 +333,25 @@ std::string Session::resolve(const std::string& name) const {
   throw Failure(kBadInput, "the program has no method '" + name + "'; it has " + list);
 }
 
-LoadedMethod& Session::fresh_method(const std::string& name) {
+std::vector<size_t> Session::planned_sizes(const std::string& name) const {
+  const auto meta = module_->method_meta(resolve(name));
+  check(meta.error(), "asking for the memory of method '" + name + "'");
+  std::vector<size_t> sizes;
+  for (size_t i = 0; i < meta->num_memory_planned_buffers(); ++i) {
+    const auto size = meta->memory_planned_buffer_size(i);
+    check(size.error(), "asking for the memory of method '" + name + "'");
+    sizes.push_back(static_cast<size_t>(*size));
+  }
+  return sizes;
+}
+
+LoadedMethod& Session::fresh_method(
+    const std::string& name, executorch::runtime::HierarchicalAllocator* planned) {
   const std::string found = resolve(name);
   const auto same = [&found](const auto& method) { return method->name() == found; };
   methods_.erase(std::remove_if(methods_.begin(), methods_.end(), same), methods_.end());
   module_->unload_method(found);
-  return method(found);
+  return load(found, planned);
 }
 
 LoadedMethod& Session::method(const std::string& name) {
@@ -340,14 +361,19 @@ LoadedMethod& Session::method(const std::string& name) {
       return *method;
     }
   }
-  set_activity("loading method '" + found + "'");
-  check(module_->load_method(found), "loading method '" + found + "'");
+  return load(found, nullptr);
+}
+
+LoadedMethod& Session::load(
+    const std::string& name, executorch::runtime::HierarchicalAllocator* planned) {
+  set_activity("loading method '" + name + "'");
+  check(module_->load_method(name, planned), "loading method '" + name + "'");
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-  const auto method = module_->method(found);
+  const auto method = module_->method(name);
 #pragma GCC diagnostic pop
-  check(method.error(), "loading method '" + found + "'");
-  methods_.push_back(std::make_unique<LoadedMethod>(found, **method));
+  check(method.error(), "loading method '" + name + "'");
+  methods_.push_back(std::make_unique<LoadedMethod>(name, **method));
   return *methods_.back();
 }
 

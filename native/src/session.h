@@ -21,6 +21,13 @@ namespace etscope {
 /// Now, in ns, by a clock that never goes back.
 int64_t now_ns();
 
+/// Values that a method takes, and the memory that they have.
+struct Inputs {
+  std::vector<Value> held; // what the tensors have their bytes in
+  std::vector<executorch::extension::TensorPtr> tensors;
+  std::vector<executorch::runtime::EValue> values;
+};
+
 /// A method that is loaded. It keeps the memory of its inputs and outputs.
 class LoadedMethod {
  public:
@@ -29,10 +36,25 @@ class LoadedMethod {
   const std::string& name() const {
     return name_;
   }
+  executorch::extension::Method& method() const {
+    return method_;
+  }
   size_t input_count() const;
+
+  /// Throws when the method does not take values of that kind; changes nothing.
+  Inputs make_inputs(const std::vector<Value>& values) const;
+
+  /// Gives the method its inputs, which must outlive the execution: those without planned memory
+  /// are used where they are. Throws when it does not take them, and may have taken some.
+  void feed(const Inputs& inputs);
 
   /// The values that following executions take; throws when the method does not take them.
   void set_inputs(const std::vector<Value>& values);
+
+  /// Memory of outputs that the program's memory plan leaves out.
+  const std::vector<AlignedBytes>& output_memory() const {
+    return output_memory_;
+  }
 
   /// What it takes, made from a seed.
   std::vector<Value> generate_inputs(uint64_t seed) const;
@@ -50,9 +72,7 @@ class LoadedMethod {
 
   const std::string name_;
   executorch::extension::Method& method_;
-  std::vector<Value> held_; // what the tensors of inputs_ have their bytes in
-  std::vector<executorch::extension::TensorPtr> tensors_;
-  std::vector<executorch::runtime::EValue> inputs_;
+  Inputs inputs_;
   std::vector<AlignedBytes> output_memory_;
 };
 
@@ -64,8 +84,13 @@ class Session {
   /// Loads a method that is not loaded yet; "" is the one that a program is run by.
   LoadedMethod& method(const std::string& name);
 
-  /// The method as it is right after loading. What `method` gave before is gone.
-  LoadedMethod& fresh_method(const std::string& name);
+  /// The method as it is right after loading. What `method` gave before is gone. `planned` is the
+  /// memory of its plan, which must outlive it; null: the runtime's own.
+  LoadedMethod& fresh_method(
+      const std::string& name, executorch::runtime::HierarchicalAllocator* planned = nullptr);
+
+  /// Bytes of each buffer of the method's memory plan.
+  std::vector<size_t> planned_sizes(const std::string& name) const;
 
   /// The cases of a bundled program, else null.
   const Bundle* bundle() const {
@@ -83,6 +108,7 @@ class Session {
 
  private:
   std::string resolve(const std::string& name) const;
+  LoadedMethod& load(const std::string& name, executorch::runtime::HierarchicalAllocator* planned);
   void open(const Options& options);
 
   AlignedBytes file_;
