@@ -89,6 +89,12 @@ class Breakpoints:
             why=why or one.why,
         )
 
+    def passed(self, one: Breakpoint, count: int) -> None:
+        """Count stops at which the run itself looked at a condition, and it did not hold."""
+        now = self._all.get(one.number)
+        if now is not None and count:
+            self._all[one.number] = replace(now, looked=now.looked + count)
+
     def begin(self) -> None:
         """A run begins: nothing was looked at yet."""
         for one in self:

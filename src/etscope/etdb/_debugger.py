@@ -69,10 +69,13 @@ class Debugger:
         self.begin(self.recorded)
 
     def begin(self, target: Target | None) -> None:
-        """Walk another target, from before its first stop."""
-        self.target = target
+        """Walk a target from before its first stop. What another one held is let go."""
+        if target is not self.target or target is None or target.is_past:
+            self.__dict__.pop("reference", None)
+        before, self.target = self.target, target
+        if before is not None and before is not target:
+            before.close()
         self.position, self.ended, self.level, self.frame = None, False, 0, 0
-        self.__dict__.pop("reference", None)
 
     def recorded_runs(self) -> RecordedRuns:
         """The runs of the dump. Raises `MissingDataError` without one."""
@@ -142,7 +145,7 @@ class Debugger:
         inputs = self.inputs
         target = self.target
         if inputs is None and target is not None:
-            inputs = target.inputs(self.files.bundle)
+            inputs = target.given_inputs(self.files.bundle)
         return ReferenceValues(live_run(self.files, linked, self.method, inputs))
 
     @property

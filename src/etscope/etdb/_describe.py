@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -12,9 +13,12 @@ import numpy as np
 from etscope.analysis.places import user_lines
 from etscope.analysis.trace import UNAVAILABLE
 from etscope.etdb._debugger import Debugger
-from etscope.etdb._target import Stop
+from etscope.etdb._far import excerpt
+from etscope.etdb._target import FarTensor, Stop, is_far
 from etscope.model.graph import SourceLine
 from etscope.units import format_duration, format_float
+
+_SHOWN_WHOLE = 40  # numbers
 
 
 def stop_lines(debugger: Debugger, stop: Stop) -> list[str]:
@@ -73,14 +77,16 @@ def value_lines(value: Any, *, full: bool = False) -> list[str]:
     if value is UNAVAILABLE:
         return ["<no debug buffer>"]
     if isinstance(value, (list, tuple)):
-        if all(not isinstance(item, np.ndarray) for item in value):
+        if not any(isinstance(item, np.ndarray) or is_far(item) for item in value):
             return [str(list(value))]
         return [
             line
             for index, item in enumerate(value)
             for line in _indented(f"[{index}] ", value_lines(item, full=full))
         ]
-    if not isinstance(value, (np.ndarray, np.generic)):
+    if is_far(value) and not full and value.ndim and value.size:
+        return _far_lines(value)
+    if not isinstance(value, (np.ndarray, np.generic)) and not is_far(value):
         return [_number(value)]
     array = np.asarray(value)
     if array.ndim == 0:
@@ -91,6 +97,29 @@ def value_lines(value: Any, *, full: bool = False) -> list[str]:
     return [f"{head}  {statistics(array)}", *_numbers(array, full)]
 
 
+def _far_lines(tensor: FarTensor) -> list[str]:
+    """As `value_lines`, by its statistics and the few numbers that are shown."""
+    head = f"{tensor.dtype}{list(tensor.shape)}  {far_statistics(tensor)}"
+    rest = math.prod(tensor.shape[-2:])
+    shown = _rows(
+        excerpt(tensor, _SHOWN_WHOLE),
+        ["0"] * (tensor.ndim - 2),
+        _SHOWN_WHOLE if rest <= _SHOWN_WHOLE else 0,
+    )
+    return [head.rstrip(), *shown]
+
+
+def far_statistics(tensor: FarTensor) -> str:
+    """As `statistics`, counted where the tensor is."""
+    if tensor.dtype.kind not in "biufV":
+        return ""
+    told = tensor.statistics()
+    if tensor.dtype.kind == "b":
+        return f"{round(told.mean * told.elements):,} of {told.elements:,} true"
+    numbers = (told.least, told.greatest, told.mean, told.deviation)
+    return _statistics_text(numbers, told.nan, told.plus_inf + told.minus_inf)
+
+
 def statistics(array: np.ndarray[Any, Any]) -> str:
     """ "min -1.2  max 3.4  mean 0.1  std 0.9", with the count of NaN and infinities if any."""
     if array.dtype.kind == "b":
@@ -99,16 +128,16 @@ def statistics(array: np.ndarray[Any, Any]) -> str:
         return ""
     wide = array.astype(np.float64)
     finite = wide[np.isfinite(wide)]
-    parts = []
-    if finite.size:
-        numbers = (
-            ("min", finite.min()),
-            ("max", finite.max()),
-            ("mean", finite.mean()),
-            ("std", finite.std()),
-        )
-        parts = [f"{name} {_number(float(number))}" for name, number in numbers]
     nan, inf = int(np.isnan(wide).sum()), int(np.isinf(wide).sum())
+    if not finite.size:
+        return _statistics_text((), nan, inf)
+    numbers = (finite.min(), finite.max(), finite.mean(), finite.std())
+    return _statistics_text(numbers, nan, inf)
+
+
+def _statistics_text(numbers: Sequence[float], nan: int, inf: int) -> str:
+    named = zip(("min", "max", "mean", "std"), numbers, strict=False)
+    parts = [f"{name} {_number(float(n))}" for name, n in named if not np.isnan(n)]
     parts += [f"{count:,} {what}" for count, what in ((nan, "NaN"), (inf, "Inf")) if count]
     return "  ".join(parts)
 
@@ -120,7 +149,12 @@ def _numbers(array: np.ndarray[Any, Any], full: bool) -> list[str]:
     cut: list[str] = []
     while shown.ndim > 2:
         shown, cut = shown[0], [*cut, "0"]
-    text = np.array2string(shown, threshold=40, edgeitems=3, precision=5, max_line_width=90)
+    return _rows(shown, cut, _SHOWN_WHOLE)
+
+
+def _rows(array: np.ndarray[Any, Any], cut: Sequence[str], threshold: int) -> list[str]:
+    shown = array.astype(np.float64) if array.dtype.kind == "V" else array
+    text = np.array2string(shown, threshold=threshold, edgeitems=3, precision=5, max_line_width=90)
     head = [f"[{', '.join(cut)}]"] if cut else []
     return [*head, *text.split("\n")]
 

@@ -14,6 +14,8 @@ import numpy as np
 
 from etscope.errors import EtscopeError, UsageError
 from etscope.etdb._expression import Expression
+from etscope.etdb._far import REDUCED, reduced
+from etscope.etdb._target import is_far
 
 _MOST_ELEMENTS = 1 << 27
 _MOST_EXPONENT = 64
@@ -101,6 +103,8 @@ _REDUCTIONS = frozenset({
     "sum", "mean", "std", "var", "min", "max", "argmin", "argmax", "any", "all", "median",
     "count_nonzero",
 })  # fmt: skip
+
+_FAR_ATTRIBUTES = frozenset({"shape", "dtype", "ndim", "size", "nbytes"})
 
 FUNCTIONS = tuple(_MATH)
 METHODS = (*_MATH, *_FORMS)
@@ -206,9 +210,11 @@ def _logical(node: ast.BoolOp, scope: Scope) -> bool:
 
 def _compared(node: ast.Compare, scope: Scope) -> Any:
     left = _value(node.left, scope)
+    left = np.asarray(left) if is_far(left) else left
     result: Any = True
     for op, part in zip(node.ops, node.comparators, strict=True):
         right = _value(part, scope)
+        right = np.asarray(right) if is_far(right) else right
         one = _pair_compared(_COMPARE[type(op)], left, right)
         result = one if result is True else np.logical_and(result, one)
         left = right
@@ -248,13 +254,26 @@ def _taken(value: Any, index: Any) -> Any:
         if not isinstance(index, (int, slice)):
             raise UsageError("a list has one index")
         return value[index]
+    if is_far(value) and _is_basic(index):
+        return value[index]
     return np.asarray(value)[index]
+
+
+def _is_basic(index: Any) -> bool:
+    """Whether an index picks a range of each dimension, so that not all has to be fetched."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(isinstance(part, (int, slice)) for part in parts)
 
 
 def _attribute(node: ast.Attribute, value: Any) -> Any:
     if node.attr not in _ATTRIBUTES:
         kind = "a method: write it with ()" if node.attr in METHODS else "not known"
         raise UsageError(f".{node.attr} is {kind}", hint="known are: " + ", ".join(ATTRIBUTES))
+    if is_far(value) and node.attr in _FAR_ATTRIBUTES:
+        found = getattr(value, node.attr)
+        return (
+            list(found) if node.attr == "shape" else str(found) if node.attr == "dtype" else found
+        )
     return _ATTRIBUTES[node.attr](_number(value))
 
 
@@ -268,7 +287,7 @@ def _called(node: ast.Call, scope: Scope) -> Any:
         known = {**_MATH, **_FORMS}
         if name not in known:
             raise UsageError(f".{name}() is not known", hint="methods are: " + ", ".join(METHODS))
-        arguments = [_number(_value(node.func.value, scope))]
+        arguments = [_kept(_value(node.func.value, scope))]
         arguments += [_value(argument, scope) for argument in node.args]
         return _applied(name, known[name], arguments, options)
     if not isinstance(node.func, ast.Name):
@@ -281,7 +300,7 @@ def _called(node: ast.Call, scope: Scope) -> Any:
         return own(*(_bare(argument, scope) for argument in node.args))
     if name not in _MATH:
         raise UsageError(f"{name}() is not known", hint="functions are: " + ", ".join(FUNCTIONS))
-    arguments = [_number(_value(argument, scope)) for argument in node.args]
+    arguments = [_kept(_value(argument, scope)) for argument in node.args]
     return _applied(name, _MATH[name], arguments, options)
 
 
@@ -292,6 +311,12 @@ def _bare(node: ast.expr, scope: Scope) -> Any:
 def _applied(
     name: str, function: Callable[..., Any], arguments: list[Any], options: dict[str, Any]
 ) -> Any:
+    if len(arguments) == 1 and not options and is_far(arguments[0]):
+        if name == "numel":
+            return arguments[0].size
+        if name in REDUCED and (told := reduced(name, arguments[0])) is not None:
+            return told
+    arguments = [_number(one) if is_far(one) else one for one in arguments]
     allowed = {"axis"} if name in _REDUCTIONS else set()
     for option in options:
         if option not in allowed:
@@ -319,6 +344,10 @@ def _shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(map(_whole, parts))
 
 
+def _kept(value: Any) -> Any:
+    return value if is_far(value) else _number(value)
+
+
 def _number(value: Any) -> Any:
     """What can be computed with. Several outputs of different shapes are their numbers in a row;
     types of a few bits are widened, since numpy has no sums of them."""
@@ -329,6 +358,8 @@ def _number(value: Any) -> Any:
         if len({part.shape for part in parts}) > 1:
             return np.concatenate([part.ravel() for part in parts])
         return np.asarray(parts)
+    if is_far(value):
+        value = np.asarray(value)
     if isinstance(value, np.ndarray) and value.dtype.kind == "V":
         return value.astype(np.float32)
     return value

@@ -26,6 +26,7 @@ class LiveTarget:
 
     kind = "live"
     is_past = False
+    keeps_values = True
     is_reference = True
     interrupted = False
 
@@ -76,6 +77,9 @@ class LiveTarget:
         if position >= len(self._stops):
             raise UsageError("the run ends before that")
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def go(
         self, start: int, wanted: Callable[[Stop], bool], watches: Sequence[Watch] = ()
     ) -> int | None:
@@ -93,7 +97,7 @@ class LiveTarget:
         """A stop's node is its own."""
         return ()
 
-    def inputs(self, bundle: BundledFile | None) -> Any:
+    def given_inputs(self, bundle: BundledFile | None) -> Any:
         """It is the reference itself, and takes the debugger's inputs."""
         return None
 

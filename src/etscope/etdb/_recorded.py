@@ -94,6 +94,9 @@ class RecordedRuns:
     def reach(self, position: int) -> None:
         """Nothing runs."""
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def go(
         self, start: int, wanted: Callable[[Stop], bool], watches: Sequence[Watch] = ()
     ) -> int | None:
@@ -180,7 +183,7 @@ class RecordedRuns:
         pairs = self.matched().by_instruction.get(stop.instruction or 0, ())
         return list(dict.fromkeys(p.node for p in pairs if p.delegate_id == stop.delegate_id))
 
-    def inputs(self, bundle: BundledFile | None) -> Any:
+    def given_inputs(self, bundle: BundledFile | None) -> Any:
         """What the run was given: those of the bundled case that ran, or the record's."""
         from etscope.inspector._reference import inputs_of_run
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +79,8 @@ class Target(Protocol):
 
     kind: "recorded", "live" or "runtime". method: of the run that is walked, "" where nothing
     tells. is_past: the run was over before it is walked: every value is there at any stop, and none
-    can be changed. is_reference: it is PyTorch that runs, not the device. interrupted: the last
+    can be changed. keeps_values: what ran stays at hand, wherever the run stands. is_reference: it
+    is PyTorch that runs, not the device. interrupted: the last
     `go` or `reach` was ended by Ctrl-C, and stands where that left it.
     """
 
@@ -88,6 +89,9 @@ class Target(Protocol):
 
     @property
     def is_past(self) -> bool: ...
+
+    @property
+    def keeps_values(self) -> bool: ...
 
     @property
     def is_reference(self) -> bool: ...
@@ -115,6 +119,11 @@ class Target(Protocol):
 
     def choose(self, run: int) -> None:
         """Walk another run. Raises `UsageError` for one that is not there."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what runs elsewhere; idempotent. Nothing is asked for afterwards, but for
+        `restart`."""
         ...
 
     def restart(self) -> None:
@@ -152,7 +161,7 @@ class Target(Protocol):
         the stop's own node is all there is to know."""
         ...
 
-    def inputs(self, bundle: BundledFile | None) -> Any:
+    def given_inputs(self, bundle: BundledFile | None) -> Any:
         """What the run was given, for the reference; None where nothing tells."""
         ...
 
@@ -199,3 +208,8 @@ class FarTensor(Protocol):
     def statistics(self) -> Statistics:
         """What its numbers are like, computed where they are."""
         ...
+
+
+def is_far(value: Any) -> TypeGuard[FarTensor]:
+    """Whether a value's numbers are elsewhere."""
+    return not isinstance(value, np.ndarray) and isinstance(value, FarTensor)

@@ -45,12 +45,13 @@ class Values:
         return self.value(str(name))
 
     def device(self, name: Any = None) -> Any:
-        """device(NAME): what the recorded run has, of the current operator without a name."""
+        """device(NAME): what the device has, of the current operator without a name: in a live run
+        the recorded one."""
         debugger = self._debugger
+        if debugger.target is not None and not debugger.target.is_reference:
+            return self._current() if name is None else self._named(name)
         if debugger.recorded is None:
             raise MissingDataError(NO_DUMP, hint=NO_DUMP_HINT)
-        if debugger.target is debugger.recorded:
-            return self._current() if name is None else self._named(name)
         path, loop_pass = self._node_of(name)
         return only(debugger.recorded.value_in_pass(path, loop_pass))
 

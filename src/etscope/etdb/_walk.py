@@ -2,36 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from etscope.etdb._target import Stop, Target
+from etscope.etdb._target import Stop, Target, Watch
 
 # What ends a walk at a stop, in words; None goes on.
 Reason = Callable[[Stop], str | None]
 
 FORWARD, BACKWARD = 1, -1
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """What a walk must not pass over: the stops that are `wanted`, and where numbers are given that
+    a watch is for. decides: at what is wanted, there is a reason to stop. passed: told of the stops
+    that a target passed over. probe: the reason to stop somewhere, of which nothing is counted."""
+
+    wanted: Callable[[Stop], bool]
+    watches: tuple[Watch, ...]
+    decides: bool
+    passed: Callable[[Sequence[Stop]], None]
+    probe: Reason
 
 
 def walk(
-    target: Target, start: int, direction: int, reason: Reason
+    target: Target, start: int, direction: int, reason: Reason, interest: Interest
 ) -> tuple[int | None, str | None]:
     """Go from `start` (not itself looked at; -1 stands before the first stop) until there is a
     reason to stop, which is given with its position. (None, None): the run is over, or its start
     is reached.
     """
-    for position in _places(target, start, direction):
+    if direction == FORWARD:
+        return _forward(target, start, reason, interest)
+    if target.keeps_values:
+        places: Iterable[int] = range(start - 1, -1, -1)
+    else:
+        places = _last_place(target, start, interest)
+    for position in places:
+        target.reach(position)
         found = reason(target.stops[position])
         if found is not None:
             return position, found
     return None, None
 
 
-def _places(target: Target, start: int, direction: int) -> Iterator[int]:
-    position = start + direction
-    while 0 <= position < len(target.stops):
+def _forward(
+    target: Target, start: int, reason: Reason, interest: Interest
+) -> tuple[int | None, str | None]:
+    position = start
+    try:
+        while (found := target.go(position, interest.wanted, interest.watches)) is not None:
+            interest.passed(target.stops[position + 1 : found])
+            position = found
+            why = reason(target.stops[position])
+            if why is not None or target.interrupted:
+                return position, why if why is not None else INTERRUPTED
+    except KeyboardInterrupt:
+        if target.keeps_values or position < 0:
+            raise
+        # It ran on, or values were looked at: it is brought back to where it was last.
         target.reach(position)
-        yield position
-        position += direction
+        return position, INTERRUPTED
+    interest.passed(target.stops[position + 1 :])
+    return None, None
+
+
+def _last_place(target: Target, start: int, interest: Interest) -> list[int]:
+    """The last stop before `start` where there is a reason to stop, as a list of one or none. Of a
+    run that keeps no values it is found by running again from the beginning, since each way back
+    would be a run of its own."""
+    if not interest.watches and interest.decides:
+        wanted = [s.position for s in target.stops[:start] if interest.wanted(s)]
+        return wanted[-1:]
+    last, position = [], -1
+    while (found := target.go(position, interest.wanted, interest.watches)) is not None:
+        if found >= start:
+            break
+        if interest.probe(target.stops[found]) is not None:
+            last = [found]
+        if target.interrupted:
+            return [found]
+        position = found
+    return last
 
 
 def same_level(here: Stop | None) -> Reason:

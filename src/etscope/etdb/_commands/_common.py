@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,8 +16,11 @@ from etscope.etdb._debugger import Debugger
 from etscope.etdb._describe import stop_lines, value_lines
 from etscope.etdb._evaluate import evaluate, is_true
 from etscope.etdb._expression import Expression
-from etscope.etdb._target import Stop
+from etscope.etdb._pushdown import Test, tests_of
+from etscope.etdb._runtime.facts import Condition
+from etscope.etdb._target import FarTensor, Stop, Watch, is_far
 from etscope.etdb._values import Values
+from etscope.etdb._walk import Interest, Reason
 from etscope.model.selector import Selector
 
 
@@ -58,8 +62,11 @@ def displayed(debugger: Debugger, number: int, expression: Expression) -> list[s
     return [head + lines[0], *(f"    {line}" for line in lines[1:])]
 
 
-def reason_to_stop(debugger: Debugger, stop: Stop) -> tuple[str, bool] | None:
-    """Why a run is to stop here, in words, and whether a condition said so; None if it is not."""
+def reason_to_stop(
+    debugger: Debugger, stop: Stop, *, counts: bool = True
+) -> tuple[str, bool] | None:
+    """Why a run is to stop here, in words, and whether a condition said so; None if it is not.
+    counts: whether it is a hit of the breakpoint."""
     for one in debugger.breakpoints:
         if not one.enabled:
             continue
@@ -67,7 +74,8 @@ def reason_to_stop(debugger: Debugger, stop: Stop) -> tuple[str, bool] | None:
             continue
         found = _condition_met(debugger, one, stop)
         if found is not None:
-            debugger.breakpoints.hit(one)
+            if counts:
+                debugger.breakpoints.hit(one)
             kind = "watchpoint" if one.selector is None else "breakpoint"
             kind = f"temporary {kind}" if one.once else kind
             finding = one.selector is None or one.condition is not None
@@ -105,16 +113,78 @@ def _holds(debugger: Debugger, one: Breakpoint, stop: Stop) -> str | None:
     return f", {one.what}" if is_true(value) else None
 
 
+def interest_of(debugger: Debugger, own: Reason | None) -> Interest:
+    """What a walk must not pass over: what `own` names, and where a breakpoint may be hit.
+    Conditions that a target can look at are left to it; all others are looked at in etdb."""
+    everywhere: list[Selector | None] = []
+    looked: list[tuple[Breakpoint, tuple[Watch, ...]]] = []
+    decides = True
+    for one in debugger.breakpoints:
+        if not one.enabled:
+            continue
+        tests = _tests_of(one)
+        if tests is None:
+            everywhere.append(one.selector)
+            decides = decides and one.condition is None
+        else:
+            at = _picks(one.selector)
+            looked.append((one, tuple(Watch(condition, bound, at) for condition, bound in tests)))
+
+    def wanted(stop: Stop) -> bool:
+        return (own is not None and own(stop) is not None) or any(
+            _picks(selector)(stop) for selector in everywhere
+        )
+
+    def passed(stops: Sequence[Stop]) -> None:
+        for one, watches in looked:
+            debugger.breakpoints.passed(one, sum(map(watches[0].at, stops)))
+
+    def probe(stop: Stop) -> str | None:
+        found = reason_to_stop(debugger, stop, counts=False)
+        return found[0] if found is not None else own(stop) if own is not None else None
+
+    watches = tuple(watch for _, of_one in looked for watch in of_one)
+    return Interest(wanted, watches, decides, passed, probe)
+
+
+def _tests_of(one: Breakpoint) -> tuple[Test, ...] | None:
+    if one.watch:
+        return (({WATCH_NAN: Condition.NAN, WATCH_INF: Condition.INF}[one.watch], 0.0),)
+    return None if one.condition is None else tests_of(one.condition)
+
+
+def _picks(selector: Selector | None) -> Callable[[Stop], bool]:
+    if selector is None:
+        return lambda stop: True
+    return lambda stop: selector.matches(fields_of_stop(stop))
+
+
 def _odd_numbers(debugger: Debugger, watch: str, stop: Stop) -> str | None:
     test = {WATCH_NAN: np.isnan, WATCH_INF: np.isinf}[watch]
     values = debugger.some_target().device_values(stop.position)
     if not values or any(value is UNAVAILABLE for value in values):
         raise MissingDataError("no values were recorded", hint=RECORD_HINT)
     for value in values:
+        if is_far(value):
+            if found := _odd_far(value, watch):
+                return found
+            continue
         array = np.asarray(value)
         if array.dtype.kind == "V":
             array = array.astype(np.float32)
-        if array.dtype.kind == "f" and (found := int(test(array).sum())):
-            name = "NaN" if watch == WATCH_NAN else "Inf"
-            return f": {found:,} of {array.size:,} numbers are {name}"
+        if array.dtype.kind == "f" and (count := int(test(array).sum())):
+            return _odd_words(count, array.size, watch)
     return None
+
+
+def _odd_far(value: FarTensor, watch: str) -> str | None:
+    if value.dtype.kind not in "fV":
+        return None
+    told = value.statistics()
+    count = told.nan if watch == WATCH_NAN else told.plus_inf + told.minus_inf
+    return _odd_words(count, value.size, watch) if count else None
+
+
+def _odd_words(count: int, size: int, watch: str) -> str:
+    name = "NaN" if watch == WATCH_NAN else "Inf"
+    return f": {count:,} of {size:,} numbers are {name}"

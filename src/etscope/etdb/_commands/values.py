@@ -15,12 +15,15 @@ from etscope.etdb._debugger import Debugger
 from etscope.etdb._describe import value_lines
 from etscope.etdb._evaluate import evaluate
 from etscope.etdb._expression import HANDLE, Expression, parse
+from etscope.etdb._far import part
 from etscope.etdb._registry import command
+from etscope.etdb._target import is_far
 from etscope.etdb._values import Values, gap_between, only
-from etscope.units import format_float
+from etscope.units import format_bytes, format_float
 
 GROUP = "values"
 _MOST_SHOWN = 4096
+_MOST_FETCHED = 16 << 20  # bytes of a tensor that nobody asked for as a whole
 _SET = re.compile(r"(%\d+|\$\w+|[A-Za-z_][\w./]*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _FORMATS = {"f": "{:>13.6g}", "e": "{:>14.6e}", "d": "{:>12d}", "x": "{:>18}"}
 
@@ -45,18 +48,18 @@ def print_(debugger: Debugger, rest: str) -> Answer:
 
 
 def _beside(debugger: Debugger, expression: Expression, scope: Values, value: Any) -> list[str]:
-    """The other side of an expression that is no more than a name: of a recorded run the
-    reference's value, of a live one the device's; and the gap between them."""
+    """The other side of an expression that is no more than a name: of the device's run the
+    reference's value, of the reference's the recorded one; and the gap between them."""
     text = expression.text
     if not re.fullmatch(r"\$|%\d+|[A-Za-z_]\w*", text):
         return []
     name = None if text == "$" else next(expression.names())
-    is_recorded = debugger.target is debugger.recorded
-    if not (debugger.can_compare if is_recorded else debugger.recorded is not None):
+    of_device = not debugger.some_target().is_reference
+    if not (debugger.can_compare if of_device else debugger.recorded is not None):
         return []
-    what = "reference" if is_recorded else "device"
+    what = "reference" if of_device else "device"
     try:
-        other = scope.reference(name) if is_recorded else scope.device(name)
+        other = scope.reference(name) if of_device else scope.device(name)
     except EtscopeError as error:
         return [f"{what}: ({error.message})"]
     outputs = scope.outputs_here() if text == "$" else []
@@ -67,15 +70,18 @@ def _beside(debugger: Debugger, expression: Expression, scope: Values, value: An
             if pair is not None
             for line in (
                 f"[{number}] is {pair.node}",
-                *_both(what, other[number], value[number], own_first=not is_recorded),
+                *_both(what, other[number], value[number], own_first=not of_device),
             )
         ]
-    return _both(what, other, value, own_first=not is_recorded)
+    return _both(what, other, value, own_first=not of_device)
 
 
 def _both(what: str, other: Any, value: Any, *, own_first: bool) -> list[str]:
     """The other value, and the gap between the two."""
     reference, own = (value, other) if own_first else (other, value)
+    if is_far(own) and own.nbytes > _MOST_FETCHED:
+        told = f"of {format_bytes(own.nbytes)}, which print gap(sqnr) fetches"
+        return [f"{what}: {value_lines(other)[0]}", f"gap: {told}"]
     gaps = []
     for metric in ("sqnr", "max_abs"):
         found = find_metric(metric)
@@ -103,14 +109,16 @@ def x(debugger: Debugger, rest: str) -> Answer:
         raise UsageError(f"there is no format {form!r}", hint="formats are f, e, d and x")
     if count > _MOST_SHOWN:
         raise UsageError(f"{_MOST_SHOWN} numbers at most")
-    array = np.asarray(evaluate(parse(text.strip() or "$"), Values(debugger)))
+    value = evaluate(parse(text.strip() or "$"), Values(debugger))
+    shape = tuple(np.shape(value))
+    array = part(value, count) if is_far(value) else np.asarray(value)
     if array.dtype.kind not in "biufV":
         raise UsageError("this is no tensor")
     flat = array.reshape(-1)[:count]
     per_line = 4 if form in "fdx" else 3
     answer = Answer()
     for start in range(0, len(flat), per_line):
-        index = np.unravel_index(start, array.shape) if array.ndim else ()
+        index = np.unravel_index(start, shape) if shape else ()
         place = "[" + ", ".join(str(int(i)) for i in index) + "]"
         cells = "".join(_cell(item, form) for item in flat[start : start + per_line])
         answer.say(f"{place:<16}{cells}")
@@ -160,7 +168,8 @@ def undisplay(debugger: Debugger, rest: str) -> Answer:
 
 @command("set %HANDLE|NODE|$NAME = EXPR", group="values", words=("node", "logging", "times"))
 def set_(debugger: Debugger, rest: str) -> Answer:
-    """Put another value in the place of a node's, in a live run; what follows is computed from it.
+    """Put another value in the place of a node's, in a run that goes on: live, or on the runtime.
+    What follows is computed from it.
 
     `set %12 = ref(%12) * 0`, `set $ = device($)`; `set $x = EXPR` keeps a value under a name.
     `set logging FILE` writes the session to a file, `set logging off` ends that. `set times off`

@@ -5,11 +5,25 @@ from __future__ import annotations
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._breakpoints import fields_of_stop
-from etscope.etdb._commands._common import arrived, reason_to_stop, selector_of, whole
+from etscope.etdb._commands._common import (
+    arrived,
+    interest_of,
+    reason_to_stop,
+    selector_of,
+    whole,
+)
 from etscope.etdb._debugger import Debugger
 from etscope.etdb._registry import command
 from etscope.etdb._target import Stop, Target
-from etscope.etdb._walk import BACKWARD, FORWARD, Reason, outside_of, same_level, walk
+from etscope.etdb._walk import (
+    BACKWARD,
+    FORWARD,
+    INTERRUPTED,
+    Reason,
+    outside_of,
+    same_level,
+    walk,
+)
 
 GROUP = "running"
 
@@ -29,7 +43,8 @@ def run(debugger: Debugger, rest: str) -> Answer:
 def start(debugger: Debugger, rest: str) -> Answer:
     """Begin a run, and stop at its first operator."""
     target = _begun(debugger, rest)
-    position, _ = walk(target, -1, FORWARD, lambda stop: "")
+    everywhere: Reason = lambda stop: ""  # noqa: E731
+    position, _ = walk(target, -1, FORWARD, everywhere, interest_of(debugger, everywhere))
     if position is None:
         raise UsageError("the run has no operators")
     return arrived(debugger, position)
@@ -108,15 +123,10 @@ def until(debugger: Debugger, rest: str) -> Answer:
 def _begun(debugger: Debugger, rest: str) -> Target:
     target = debugger.some_target()
     debugger.breakpoints.begin()
-    if target.kind == "live":
-        if rest:
-            target.choose(whole(rest, what="the number of a run"))
-        target = debugger.go_live()
-    elif rest:
+    if rest:
         target.choose(whole(rest, what="the number of a run"))
-        debugger.begin(target)
-    else:
-        debugger.begin(target)
+    target.restart()
+    debugger.begin(target)
     return target
 
 
@@ -144,12 +154,13 @@ def _walked(debugger: Debugger, start: int, direction: int, wanted: Reason) -> t
         hits.append(hit[1])
         return hit[0]
 
-    position, why = walk(debugger.some_target(), start, direction, reason)
+    interest = interest_of(debugger, wanted)
+    position, why = walk(debugger.some_target(), start, direction, reason, interest)
     if position is None:
         return _at_an_end(debugger, direction), True
     answer = arrived(debugger, position, why or "")
-    answer.finding = any(hits)
-    return answer, bool(hits)
+    answer.finding = answer.finding or any(hits)
+    return answer, bool(hits) or why == INTERRUPTED
 
 
 def _go(debugger: Debugger, start: int, direction: int) -> Answer:
@@ -195,6 +206,7 @@ def _at_an_end(debugger: Debugger, direction: int) -> Answer:
     if direction == BACKWARD:
         if not len(target.stops):
             return Answer().say("the start of the run")
+        target.reach(0)
         return arrived(debugger, 0, "the start of the run")
     debugger.ended = True
     debugger.position = len(target.stops) - 1 if len(target.stops) else None
