@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from etscope.lab.pages import _workshop
 from etscope.lab.pages._workshop import Made, Recipe, Workshop
 from etscope.lab.store import Store
-from tests.artifacts import artifacts
+from tests.artifacts import ROOT, artifacts
 
 DEADLINE = 120.0
 
@@ -101,6 +102,29 @@ def test_what_takes_too_long_is_ended(tmp_path: Path, store: Store, recipe: Reci
     assert made.failure is not None and "given up" in made.failure
     assert not workshop._children
     assert left(workshop) == []
+
+
+def test_closing_ends_what_is_being_made(workshop: Workshop, recipe: Recipe) -> None:
+    assert workshop.ask(recipe) == Made()
+    end = time.monotonic() + DEADLINE
+    while not workshop._children and time.monotonic() < end:
+        time.sleep(0.01)
+    assert workshop._children
+    workshop.close()
+    made = workshop.look(recipe)
+    assert made is not None
+    assert made.failure == "the lab is being closed"
+    assert left(workshop) == []
+
+
+def test_a_process_that_breaks_down_is_a_failure(
+    workshop: Workshop, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(_workshop, "_MAKE", "tests.child_programs")
+    made = finished(workshop, recipe)
+    assert made.failure is not None and "ended with exit code 1" in made.failure
+    assert "Traceback" in made.failure
 
 
 def test_what_nobody_looks_at_goes_first(tmp_path: Path, store: Store, recipe: Recipe) -> None:

@@ -1,10 +1,9 @@
 """The child process of `etscope.lab.pages._workshop`: makes one thing of a job's files.
 
-    python -m etscope.lab.pages._make FOLDER
-
-reads FOLDER/order.json and FOLDER/in/, and writes FOLDER/out/; or FOLDER/failure.txt with the
-reason, and exits with 1. What was uploaded is read here and not in the server, so that neither a
-crash nor an endless loop of a reader is the server's. (`etscope.lab.compare` reads dumps there.)
+`main(FOLDER)` reads FOLDER/order.json and FOLDER/in/, and writes FOLDER/out/ and returns 0; or
+FOLDER/failure.txt with the reason, and returns 1. What was uploaded is read here and not in the
+server, so that neither a crash nor an endless loop of a reader is the server's.
+(`etscope.lab.compare` reads dumps there.)
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +34,8 @@ _OPERATORS = (
 _NICENESS = 10  # a measurement may run on this very machine
 
 
-def main(folder: Path) -> int:
+def main(place: str) -> int:
+    folder = Path(place)
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
     order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
@@ -280,7 +279,3 @@ def _is_there(value: Any) -> bool:
 
 def _write(target: Path, tables: Sequence[Mapping[str, Any]]) -> None:
     (target / "tables.json").write_text(json.dumps(list(tables)), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))

@@ -11,9 +11,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -25,8 +22,10 @@ from typing import Any
 
 from etscope._version import __version__
 from etscope.errors import EtscopeError, LabError
+from etscope.lab.child import End, Stop, run_child
 from etscope.lab.store import Store
 
+_MAKE = "etscope.lab.pages._make"
 _FAILURE_LASTS = 60.0  # seconds until something that failed is tried again
 _HALF_MADE = 4  # times as long as making may take: nobody works on such a thing any more
 _SAID = 2000  # characters of what a child said that a page shows
@@ -77,7 +76,7 @@ class Workshop:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="workshop")
         self._at_work: dict[str, Future[None]] = {}
         self._failed: dict[str, tuple[float, str]] = {}
-        self._children: set[subprocess.Popen[bytes]] = set()
+        self._children: set[Stop] = set()
         self._closed = False
 
     def look(self, recipe: Recipe) -> Made | None:
@@ -104,9 +103,8 @@ class Workshop:
         """End what is being made."""
         with self._lock:
             self._closed = True
-            children = list(self._children)
-        for child in children:
-            _end(child)
+            for child in self._children:
+                child.want()
         self._pool.shutdown(cancel_futures=True)
 
     def _state(self, key: str) -> Made | None:
@@ -157,31 +155,22 @@ class Workshop:
         self._sweep(recipe.key)
 
     def _child(self, work: Path) -> None:
-        command = [sys.executable, "-m", "etscope.lab.pages._make", str(work)]
-        with (work / "log.txt").open("wb") as log:
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                cwd=work,  # modules come from there, too: from where the server runs, none must
-            )
+        stop = Stop()
+        with self._lock:
+            if self._closed:
+                raise LabError("the lab is being closed")
+            self._children.add(stop)
+        try:
+            end = run_child(_MAKE, [str(work)], work, timeout=self._seconds, stop=stop)
+        finally:
             with self._lock:
-                self._children.add(child)
-                closed = self._closed
-            try:
-                if closed:
-                    raise LabError("the lab is being closed")
-                code = child.wait(self._seconds)
-            except subprocess.TimeoutExpired as error:
-                raise LabError(f"not ready within {self._seconds:g} s: given up") from error
-            finally:
-                _end(child)
-                with self._lock:
-                    self._children.discard(child)
-        if code:
-            raise LabError(_reason(work, code))
+                self._children.discard(stop)
+        if end.reason == "timeout":
+            raise LabError(f"not ready within {self._seconds:g} s: given up")
+        if end.reason:
+            raise LabError("the lab is being closed")
+        if end.code:
+            raise LabError(_reason(work, end))
 
     def _sweep(self, fresh: str) -> None:
         """Remove what was not looked at for longest, until the rest is small enough; and what a
@@ -204,21 +193,12 @@ class Workshop:
                 left -= size
 
 
-def _reason(work: Path, code: int) -> str:
-    """Why a child failed: its own words, or the end of what it said."""
-    own = work / "failure.txt"
-    if own.is_file():
-        return own.read_text(encoding="utf-8", errors="replace")[:_SAID]
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return f"the process that makes it was ended by {signal.Signals(-code).name}"
-    said = (work / "log.txt").read_text(encoding="utf-8", errors="replace")[-_SAID:]
-    return f"the process that makes it ended with {code}: {said}"
+def _reason(work: Path, end: End) -> str:
+    """Why a child failed: its own words, or how it ended and the end of what it said."""
+    if own := _text(work / "failure.txt"):
+        return own[:_SAID]
+    return f"the process that makes it {end}: {_text(work / 'log.txt')[-_SAID:]}".rstrip(": \n")
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a child and all that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(10)
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
