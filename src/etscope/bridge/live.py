@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.fx.node import Node, map_arg
 from torch.utils import _pytree as pytree
 
-from etscope.bridge.reference import run_reference
+from etscope.bridge.reference import run_reference, writes_in_place
 from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
 from etscope.errors import EtscopeError, MissingDataError, RuntimeFailure, UsageError
 
@@ -30,6 +30,8 @@ class LiveRun:
 
     def __init__(self, program: ExportedProgram, inputs: Any, names: Mapping[str, str]) -> None:
         self._program, self._inputs, self._names = program, inputs, names
+        # Then what was handed out may be written to by a later node.
+        self._copies = writes_in_place(program.graph_module)
         self._values: list[tuple[str, Any]] = []
         self._patches: dict[int, Any] = {}
         self._bytes = 0
@@ -68,10 +70,10 @@ class LiveRun:
                 f"the values of this run take more than {_MOST_BYTES >> 30} GiB",
                 hint="give smaller inputs: target live INPUTS",
             )
-        # What is handed out may be written to by a later node.
-        kept = pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, value)
+        if self._copies:
+            value = pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, value)
         name = self._names.get(name, name)
-        self._values.append((name, kept))
+        self._values.append((name, value))
         return name
 
     def value(self, position: int) -> Any:
