@@ -6,6 +6,20 @@ namespace etscope {
 
 using executorch::runtime::Error;
 
+namespace {
+
+const char* name = "etscope-runner";
+
+} // namespace
+
+void set_program_name(const char* text) {
+  name = text;
+}
+
+const char* program_name() {
+  return name;
+}
+
 std::string describe(Error error) {
   return std::string(executorch::runtime::to_string(error)) + " (" +
       std::to_string(static_cast<unsigned>(error)) + ")";
@@ -18,7 +32,7 @@ void check(Error error, const std::string& doing) {
 }
 
 void say(const std::string& message) {
-  std::cerr << "etscope-runner: " << message << std::endl;
+  std::cerr << name << ": " << message << std::endl;
 }
 
 } // namespace etscope

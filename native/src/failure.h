@@ -30,6 +30,10 @@ std::string describe(executorch::runtime::Error error);
 /// Throws unless `error` is Ok; `doing` completes "… failed": "loading method 'forward'".
 void check(executorch::runtime::Error error, const std::string& doing);
 
+/// "etscope-runner", unless it is said. The text must stay.
+void set_program_name(const char* name);
+const char* program_name();
+
 /// One line on stderr that starts with the program's name.
 void say(const std::string& message);
 

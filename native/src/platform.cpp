@@ -91,7 +91,7 @@ void give_up() {
     giving_up();
   }
   OutputFile::abandon_all();
-  std::fprintf(stderr, "etscope-runner: the runtime gave up while %s\n", activity().c_str());
+  std::fprintf(stderr, "%s: the runtime gave up while %s\n", program_name(), activity().c_str());
   std::fflush(nullptr);
   _exit(kRuntimeFailed);
 }

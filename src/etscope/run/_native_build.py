@@ -1,4 +1,5 @@
-"""The native runner's binary: found, or built once for this source and this ExecuTorch.
+"""The native runner and the debugger's server: found, or built once for this source and this
+ExecuTorch.
 
 The C++ is in `native/` of a checkout and in `etscope/native_src` of an installed package. It is
 built against the `executorch` package, which from version 1.5 on is a C++ SDK on Linux. What was
@@ -24,6 +25,8 @@ from etscope.errors import MissingDependencyError, MissingFileError, RuntimeFail
 
 BINARY = "etscope-runner"
 VARIABLE = "ETSCOPE_RUNNER"
+SERVER = "etdb-server"
+SERVER_VARIABLE = "ETSCOPE_ETDB_SERVER"
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SOURCE_FOLDERS = (_PACKAGE / "native_src", _PACKAGE.parents[1] / "native")
@@ -39,34 +42,29 @@ _GET_MAKE = "pip install ninja, or the system's package make"
 
 
 def find_runner() -> Path:
-    """The binary: that of `$ETSCOPE_RUNNER`, else the one in the cache, else built now.
+    """The runner: that of `$ETSCOPE_RUNNER`, else the one in the cache, else built now.
 
     Raises `MissingDependencyError` when something that building needs is not there, and
     `RuntimeFailure` with the log when building fails.
     """
-    if os.environ.get(VARIABLE):
-        return _given(os.environ[VARIABLE])
-    kit = _kit()
-    binary = kit.binary
-    if not binary.exists():
-        _check_tools()
-        with _locked(binary):
-            if not binary.exists():
-                _build(kit)
-    return binary
+    return _find(BINARY, VARIABLE)
+
+
+def find_server() -> Path:
+    """The debugger's server, `etdb-server`: that of `$ETSCOPE_ETDB_SERVER`, else like the runner,
+    with which it is built."""
+    return _find(SERVER, SERVER_VARIABLE)
 
 
 def native_missing() -> str | None:
     """Why there is no native runner and none can be built here; None when it can be had. Nothing
     is built to find out."""
-    try:
-        if os.environ.get(VARIABLE):
-            _given(os.environ[VARIABLE])
-        elif not _kit().binary.exists():
-            _check_tools()
-    except (MissingDependencyError, MissingFileError) as error:
-        return error.message if error.hint is None else f"{error.message}; {error.hint}"
-    return None
+    return _missing(BINARY, VARIABLE)
+
+
+def server_missing() -> str | None:
+    """The same of the debugger's server."""
+    return _missing(SERVER, SERVER_VARIABLE)
 
 
 def find_sources() -> Path:
@@ -98,13 +96,42 @@ def find_sdk() -> Path:
     )
 
 
+def _find(name: str, variable: str) -> Path:
+    if os.environ.get(variable):
+        return _given(variable)
+    kit = _kit()
+    binary = kit.binary(name)
+    if not binary.exists():
+        _check_tools()
+        with _locked(kit.binary(BINARY)):
+            if not binary.exists():
+                _build(kit)
+    return binary
+
+
+def _missing(name: str, variable: str) -> str | None:
+    try:
+        if os.environ.get(variable):
+            _given(variable)
+        elif not _kit().binary(name).exists():
+            _check_tools()
+    except (MissingDependencyError, MissingFileError) as error:
+        return error.message if error.hint is None else f"{error.message}; {error.hint}"
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class _Kit:
-    """What a binary is built from, and where it is kept."""
+    """What the binaries are built from, and where they are kept: in `folder`, under their names
+    and `key`."""
 
     sources: Path
     sdk: Path
-    binary: Path
+    folder: Path
+    key: str
+
+    def binary(self, name: str) -> Path:
+        return self.folder / f"{name}-{self.key}"
 
 
 def _kit() -> _Kit:
@@ -114,15 +141,15 @@ def _kit() -> _Kit:
     for path in sorted(path for path in sources.rglob("*") if _is_source(path)):
         digest.update(b"\0" + path.relative_to(sources).as_posix().encode())
         digest.update(b"\0" + path.read_bytes())
-    name = f"{BINARY}-{version}-{digest.hexdigest()[:12]}"
-    return _Kit(sources, sdk, _cache_folder() / name)
+    return _Kit(sources, sdk, _cache_folder(), f"{version}-{digest.hexdigest()[:12]}")
 
 
-def _given(path: str) -> Path:
+def _given(variable: str) -> Path:
     """A binary that the user names."""
+    path = os.environ[variable]
     if not os.access(path, os.X_OK) or Path(path).is_dir():
         raise MissingFileError(
-            f"${VARIABLE} names {path}, which is not a program",
+            f"${variable} names {path}, which is not a program",
             hint="unset it to have the runner built",
         )
     return Path(path).absolute()
@@ -184,8 +211,8 @@ def _locked(binary: Path) -> Iterator[None]:
 
 
 def _build(kit: _Kit) -> None:
-    """Build in a folder that is removed afterwards; the binary appears when it is whole."""
-    with tempfile.TemporaryDirectory(prefix="building-", dir=kit.binary.parent) as folder:
+    """Build in a folder that is removed afterwards; a binary appears when it is whole."""
+    with tempfile.TemporaryDirectory(prefix="building-", dir=kit.folder) as folder:
         build = Path(folder)
         cmake, ninja = str(_find_tool("cmake")), _find_tool("ninja")
         generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []
@@ -197,8 +224,9 @@ def _build(kit: _Kit) -> None:
         ]
         _run_tool([*configure, *settings])
         jobs = str(os.cpu_count() or 1)
-        _run_tool([cmake, "--build", str(build), "--target", BINARY, "--parallel", jobs])
-        (build / BINARY).replace(kit.binary)
+        _run_tool([cmake, "--build", str(build), "--parallel", jobs])
+        for name in (SERVER, BINARY):
+            (build / name).replace(kit.binary(name))
 
 
 def _run_tool(command: list[str]) -> None:

@@ -13,7 +13,13 @@ import pytest
 
 from etscope.errors import MissingDependencyError, MissingFileError, RuntimeFailure
 from etscope.run import _native_build
-from etscope.run._native_build import find_runner, find_sdk, native_missing
+from etscope.run._native_build import (
+    find_runner,
+    find_sdk,
+    find_server,
+    native_missing,
+    server_missing,
+)
 from tests.native.runner import runner
 
 # What stands in for cmake: it notes each build, and leaves a program where the real one does.
@@ -21,8 +27,10 @@ FAKE_CMAKE = """#!/bin/sh
 if [ "$1" = -S ]; then echo "cmake $*"; exit 0; fi
 echo build >> {log}
 sleep 0.3
-printf '#!/bin/sh\\necho made\\n' > "$2/etscope-runner"
-chmod +x "$2/etscope-runner"
+for name in etscope-runner etdb-server; do
+  printf '#!/bin/sh\\necho made\\n' > "$2/$name"
+  chmod +x "$2/$name"
+done
 """
 
 
@@ -100,6 +108,18 @@ def test_the_sdk_is_found_without_importing_it() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_the_server_that_a_user_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = script(tmp_path / "mine", "#!/bin/sh\necho mine $*\n")
+    monkeypatch.setenv("ETSCOPE_ETDB_SERVER", str(program))
+    line = [sys.executable, "-m", "etscope.run.native", "--server"]
+    assert subprocess.check_output(line, text=True) == f"{program}\n"
+    serve = "import sys; from etscope.run.native import serve; sys.exit(serve())"
+    done = subprocess.check_output([sys.executable, "-c", serve, "--help"], text=True)
+    assert done == "mine --help\n"
+    monkeypatch.setenv("ETSCOPE_ETDB_SERVER", str(tmp_path))
+    assert "ETSCOPE_ETDB_SERVER" in str(server_missing())
+
+
 # -- building
 
 
@@ -111,7 +131,17 @@ def test_it_is_built_once(alone: Path) -> None:
     assert find_runner() == first
     assert builds(alone) == 1
     kept = sorted(path.name for path in first.parent.iterdir())
-    assert kept == [first.name, f"{first.name}.lock"]
+    server = first.name.replace("etscope-runner", "etdb-server")
+    assert kept == [server, first.name, f"{first.name}.lock"]
+
+
+def test_the_debuggers_server_is_built_with_it(alone: Path) -> None:
+    add_tools(alone, "c++", "make", cmake=fake_cmake(alone))
+    assert server_missing() is None
+    first = find_server()
+    assert subprocess.check_output([first]) == b"made\n"
+    assert find_runner().parent == first.parent
+    assert builds(alone) == 1
 
 
 def test_what_was_built_needs_no_tools(alone: Path) -> None:

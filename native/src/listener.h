@@ -1,0 +1,40 @@
+// Accepts connections, each of which has a process of its own.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "server_options.h"
+
+namespace etscope {
+
+class Listener {
+ public:
+  /// Binds. Throws a Failure, also when others than this machine could connect without a token.
+  explicit Listener(const ServerOptions& options);
+  ~Listener();
+
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  /// "127.0.0.1:2345".
+  std::string address() const;
+
+  /// Until SIGTERM or SIGINT, which end the connections, too. In the process of a connection it
+  /// calls `serve`, which takes the descriptor, and returns. There must be no threads.
+  void run(const std::function<void(int)>& serve);
+
+ private:
+  bool accept_one(const std::function<void(int)>& serve);
+  void turn_away(int connection) const;
+  void reap(bool wait);
+  void end_children();
+
+  int socket_ = -1;
+  std::vector<pid_t> children_;
+};
+
+} // namespace etscope

@@ -1,0 +1,200 @@
+#include "server_options.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <sstream>
+
+#include "failure.h"
+
+namespace etscope {
+
+namespace {
+
+constexpr size_t kLeastToken = 16; // where strangers may try
+
+[[noreturn]] void fail(const std::string& message) {
+  throw Failure(kUsage, message + " (--help lists the flags)");
+}
+
+uint64_t parse_number(const std::string& flag, const std::string& text, uint64_t most) {
+  errno = 0;
+  const unsigned long long number = std::strtoull(text.c_str(), nullptr, 10);
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits || errno != 0 || number > most) {
+    fail(flag + " " + text + ": not a number up to " + std::to_string(most));
+  }
+  return number;
+}
+
+/// "HOST:PORT", "[::1]:PORT", ":PORT" and "PORT", the last two on this machine only.
+void set_address(ServerOptions& options, const std::string& text) {
+  const auto colon = text.rfind(':');
+  std::string host = colon == std::string::npos ? "" : text.substr(0, colon);
+  if (host.size() > 1 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string::npos) {
+    fail("--listen " + text + ": an address of IPv6 is written [ADDRESS]:PORT");
+  }
+  options.host = host.empty() ? "127.0.0.1" : host;
+  options.port = text.substr(colon == std::string::npos ? 0 : colon + 1);
+  parse_number("--listen", options.port, std::numeric_limits<uint16_t>::max());
+}
+
+std::string token_in(const std::string& path) {
+  std::ifstream file(path);
+  std::string token;
+  if (!file || !std::getline(file, token)) {
+    throw Failure(kBadInput, "cannot read a token from " + path);
+  }
+  while (!token.empty() && (token.back() == '\r' || token.back() == ' ')) {
+    token.pop_back();
+  }
+  if (token.empty()) {
+    throw Failure(kBadInput, path + ": its first line, the token, is empty");
+  }
+  return token;
+}
+
+struct Flag {
+  const char* name;
+  const char* value;
+  const char* help;
+  std::function<void(ServerOptions&, const std::string&)> set;
+};
+
+const std::vector<Flag>& flags() {
+  using O = ServerOptions;
+  using S = const std::string;
+  static const std::vector<Flag> all = {
+      {"--listen", "HOST:PORT",
+       "where to accept connections (default 127.0.0.1:2345); port 0 is any\n"
+       "that is free. What is not this machine alone needs a token",
+       [](O& o, S& v) { set_address(o, v); }},
+      {"--stdio", "", "one connection, on standard input and output",
+       [](O& o, S&) { o.stdio = true; }},
+      {"--fd", "N", "one connection, on a socket that is open as descriptor N",
+       [](O& o, S& v) {
+         o.descriptor = static_cast<int>(
+             parse_number("--fd", v, std::numeric_limits<int>::max()));
+       }},
+      {"--data", "FILE", "external tensors of the program (.ptd)",
+       [](O& o, S& v) { o.data = v; }},
+      {"--library", "FILE", "a shared library with operators or backends; repeatable",
+       [](O& o, S& v) { o.libraries.push_back(v); }},
+      {"--token-file", "FILE",
+       "what clients must know, in the first line of a file; without it that of\n"
+       "$ETDB_TOKEN is asked for where connections are accepted",
+       [](O& o, S& v) { o.token = token_in(v); }},
+      {"--max-upload", "BYTES", "that a connection may upload (default 4 GiB)",
+       [](O& o, S& v) { o.max_upload = parse_number("--max-upload", v, INT64_MAX); }},
+      {"--help", "", "print this", [](O& o, S&) { o.help = true; }},
+      {"--version", "", "print the version of ExecuTorch that this was built with",
+       [](O& o, S&) { o.version = true; }}};
+  return all;
+}
+
+const Flag& flag_named(const std::string& name) {
+  for (const Flag& flag : flags()) {
+    if (name == flag.name) {
+      return flag;
+    }
+  }
+  fail("unknown flag " + name);
+}
+
+void check_options(ServerOptions& options, bool listens) {
+  if ((options.stdio ? 1 : 0) + (options.descriptor >= 0 ? 1 : 0) + (listens ? 1 : 0) > 1) {
+    fail("--listen, --stdio and --fd exclude each other");
+  }
+  const bool accepts = !options.stdio && options.descriptor < 0;
+  const char* token = std::getenv("ETDB_TOKEN");
+  if (accepts && options.token.empty() && token != nullptr) {
+    options.token = token;
+  }
+}
+
+} // namespace
+
+void check_token_for_strangers(const ServerOptions& options) {
+  const std::string where = "--listen " + options.host + ":" + options.port;
+  const std::string hint = "put one of " + std::to_string(kLeastToken) +
+      " characters or more in $ETDB_TOKEN or --token-file";
+  if (options.token.empty()) {
+    throw Failure(kUsage, where + " is not this machine alone, and there is no token: " + hint);
+  }
+  if (options.token.size() < kLeastToken) {
+    throw Failure(kUsage, where + " is not this machine alone, and the token is short: " + hint);
+  }
+}
+
+ServerOptions parse_server_options(int argc, char** argv) {
+  ServerOptions options;
+  bool listens = false;
+  bool has_program = false;
+  for (int i = 1; i < argc; ++i) {
+    std::string name = argv[i];
+    if (name.rfind("-", 0) != 0) {
+      if (has_program) {
+        fail("two programs: " + options.program + " and " + name);
+      }
+      if (name.empty()) {
+        fail("the name of the program is empty");
+      }
+      options.program = name;
+      has_program = true;
+      continue;
+    }
+    std::optional<std::string> value;
+    const auto equals = name.find('=');
+    if (equals != std::string::npos) {
+      value = name.substr(equals + 1);
+      name.resize(equals);
+    }
+    const Flag& flag = flag_named(name);
+    const bool takes_value = *flag.value != '\0';
+    if (!takes_value && value) {
+      fail(name + " takes no value");
+    }
+    if (takes_value && !value) {
+      if (++i == argc) {
+        fail(name + " needs a value: " + flag.value);
+      }
+      value = argv[i];
+    }
+    listens = listens || name == "--listen";
+    flag.set(options, value.value_or(""));
+  }
+  if (!options.help && !options.version) {
+    check_options(options, listens);
+  }
+  return options;
+}
+
+std::string server_help() {
+  constexpr size_t kColumn = 24;
+  std::ostringstream text;
+  text << "usage: etdb-server [PROGRAM] [flags]\n\n"
+          "Runs a program (.pte, .bpte) on the ExecuTorch runtime for the debugger etdb, an\n"
+          "instruction at a time. Without PROGRAM, the debugger sends it.\n\n";
+  for (const Flag& flag : flags()) {
+    std::string left = "  " + std::string(flag.name) + " " + flag.value;
+    left.resize(std::max(left.size() + 1, kColumn), ' ');
+    text << left;
+    for (const char* c = flag.help; *c != '\0'; ++c) {
+      text << *c;
+      if (*c == '\n') {
+        text << std::string(kColumn, ' ');
+      }
+    }
+    text << "\n";
+  }
+  text << "\nWho can connect can run programs as you. Exit codes: 0 fine, 2 wrong flags, 3 bad files,\n"
+          "5 no connection can be accepted there.\n";
+  return text.str();
+}
+
+} // namespace etscope
