@@ -104,6 +104,12 @@ class Debugger:
         return self.files.main_method
 
     @property
+    def on_runtime(self) -> Target | None:
+        """The target, if it is the program itself that runs."""
+        target = self.target
+        return None if target is None or target.is_past or target.is_reference else target
+
+    @property
     def scale(self) -> Scale:
         """From the clock's ticks to what people read."""
         cycles = self.source_unit == "cycles"
@@ -142,10 +148,9 @@ class Debugger:
     def reference(self) -> ReferenceValues:
         """The reference on the run's inputs. Raises an `EtscopeError` where there cannot be one."""
         linked = self.files.edge(self.method)
-        inputs = self.inputs
-        target = self.target
-        if inputs is None and target is not None:
-            inputs = target.given_inputs(self.files.bundle)
+        inputs, target = self.inputs, self.target
+        if target is not None:
+            inputs = target.given_inputs(inputs, self.files.bundle)
         return ReferenceValues(live_run(self.files, linked, self.method, inputs))
 
     @property
@@ -155,6 +160,8 @@ class Debugger:
 
         if self.files.record is None or find_spec("torch") is None:
             return False
+        if self.on_runtime is not None:
+            return True
         return self.inputs is not None or inputs_of(self.files, self.method) is not None
 
     def node_named(self, name: str) -> Node:

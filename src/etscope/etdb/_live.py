@@ -11,7 +11,7 @@ from etscope.analysis.match_graph import Paths
 from etscope.analysis.matching import Pair
 from etscope.analysis.places import lines_of, module_path
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb._target import RunInfo, Stop, Watch
+from etscope.etdb._target import Kept, RunInfo, Stop, Watch
 from etscope.formats.bundled import BundledFile
 from etscope.model.graph import Node
 from etscope.model.source import source_lines
@@ -20,15 +20,13 @@ if TYPE_CHECKING:
     from etscope.bridge.live import LiveRun
 
 
-class LiveTarget:
+class LiveTarget(Kept):
     """The reference run. Its stops are the operators of the graph; those of branches and loops are
     known when they have run."""
 
     kind = "live"
     is_past = False
-    keeps_values = True
     is_reference = True
-    interrupted = False
 
     def __init__(self, linked: LinkedGraph, method: str, begin: Callable[[], LiveRun]) -> None:
         """begin: begins a run. Raises its errors."""
@@ -77,9 +75,6 @@ class LiveTarget:
         if position >= len(self._stops):
             raise UsageError("the run ends before that")
 
-    def close(self) -> None:
-        """Nothing is held."""
-
     def go(
         self, start: int, wanted: Callable[[Stop], bool], watches: Sequence[Watch] = ()
     ) -> int | None:
@@ -97,9 +92,9 @@ class LiveTarget:
         """A stop's node is its own."""
         return ()
 
-    def given_inputs(self, bundle: BundledFile | None) -> Any:
-        """It is the reference itself, and takes the debugger's inputs."""
-        return None
+    def given_inputs(self, given: Any, bundle: BundledFile | None) -> Any:
+        """It is the reference itself, and was given the same."""
+        return given
 
     def device_values(self, position: int) -> list[Any]:
         """What the node gave."""

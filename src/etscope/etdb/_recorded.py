@@ -17,21 +17,19 @@ from etscope.analysis.profile import EXECUTE, KERNEL_PREFIX, executes
 from etscope.analysis.trace import Trace
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb._stops import stop_of
-from etscope.etdb._target import RunInfo, Stop, Watch
+from etscope.etdb._target import Kept, RunInfo, Stop, Watch
 from etscope.formats.bundled import BundledFile
 
 NO_DUMP = "there is no recorded run"
 NO_DUMP_HINT = "load one: core RUN.etdp"
 
 
-class RecordedRuns:
+class RecordedRuns(Kept):
     """All runs of a dump; one of them is walked. Opens nothing and runs nothing."""
 
     kind = "recorded"
     is_past = True
-    keeps_values = True
     is_reference = False
-    interrupted = False
 
     def __init__(self, trace: Trace, linked: Callable[[str], LinkedGraph] | None = None) -> None:
         """linked: gives the edge graph of a method, which tells the parts of an operator that was
@@ -93,9 +91,6 @@ class RecordedRuns:
 
     def reach(self, position: int) -> None:
         """Nothing runs."""
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def go(
         self, start: int, wanted: Callable[[Stop], bool], watches: Sequence[Watch] = ()
@@ -183,11 +178,11 @@ class RecordedRuns:
         pairs = self.matched().by_instruction.get(stop.instruction or 0, ())
         return list(dict.fromkeys(p.node for p in pairs if p.delegate_id == stop.delegate_id))
 
-    def given_inputs(self, bundle: BundledFile | None) -> Any:
-        """What the run was given: those of the bundled case that ran, or the record's."""
+    def given_inputs(self, given: Any, bundle: BundledFile | None) -> Any:
+        """What the run was given: `given`, those of the bundled case that ran, or the record's."""
         from etscope.inspector._reference import inputs_of_run
 
-        return inputs_of_run(self._trace, self.method, self._chosen, None, bundle)
+        return inputs_of_run(self._trace, self.method, self._chosen, given, bundle)
 
     @property
     def chosen(self) -> MethodRun:

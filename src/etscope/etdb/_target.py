@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.matching import Pair
-from etscope.etdb._runtime.facts import Condition, Statistics
+from etscope.errors import UsageError
+from etscope.etdb._runtime.facts import Condition, Core, Statistics
 from etscope.formats.bundled import BundledFile
 from etscope.model.graph import Node, SourceLine
 
@@ -100,6 +101,26 @@ class Target(Protocol):
     def interrupted(self) -> bool: ...
 
     @property
+    def position(self) -> int | None:
+        """The stop that a run which keeps no values stands at; None before the first, and of
+        targets that stand nowhere."""
+        ...
+
+    @property
+    def differences(self) -> Sequence[object]:
+        """What gave something else when it ran again, since the run began."""
+        ...
+
+    def take_news(self) -> list[str]:
+        """Sentences that a person must be told, each once: differences among them."""
+        ...
+
+    def core(self) -> Core:
+        """The dump of the run up to here. Raises `UsageError` for runs that are not of the
+        runtime."""
+        ...
+
+    @property
     def method(self) -> str: ...
 
     @property
@@ -161,8 +182,9 @@ class Target(Protocol):
         the stop's own node is all there is to know."""
         ...
 
-    def given_inputs(self, bundle: BundledFile | None) -> Any:
-        """What the run was given, for the reference; None where nothing tells."""
+    def given_inputs(self, given: Any, bundle: BundledFile | None) -> Any:
+        """What the run was given, for the reference: `given` is what a person said. None where
+        nothing tells."""
         ...
 
     def value_of(self, node: str, position: int) -> Any:
@@ -176,6 +198,28 @@ class Target(Protocol):
 
         Raises `UsageError` for targets that cannot, and values of another shape."""
         ...
+
+
+class Kept:
+    """The part of targets that keep all values, in this process."""
+
+    keeps_values = True
+    interrupted = False
+    position: int | None = None
+    differences: Sequence[object] = ()
+
+    def take_news(self) -> list[str]:
+        """There are none."""
+        return []
+
+    def core(self) -> Core:
+        """There is none."""
+        raise UsageError(
+            "only a run on the runtime leaves a core", hint="target runtime, then run or start"
+        )
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 @runtime_checkable
