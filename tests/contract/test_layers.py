@@ -51,6 +51,8 @@ APPLICATIONS = {
 ALLOWED_BETWEEN_APPLICATIONS = {
     ("lab", "run"),
     ("lab", "web"),
+    ("etdb", "run"),
+    ("etdb", "lab"),
     ("bisect", "run"),
     ("bisect", "export"),
     ("evaluation", "run"),

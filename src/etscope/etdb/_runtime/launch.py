@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from etscope.errors import DeviceLost, MissingFileError, RuntimeFailure, UsageError
 
+PROGRAM = "etdb-server"
 TOKEN_VARIABLE = "ETDB_TOKEN"
 
 _CONNECT_SECONDS = 20.0
@@ -89,11 +91,13 @@ class SocketChannel:
         *,
         process: subprocess.Popen[bytes] | None = None,
         words: IO[bytes] | None = None,
+        after: Callable[[], None] | None = None,
     ) -> None:
         self.place = place
         self._socket = connection
         self._process = process
         self._words = words
+        self._after = after
         self._said = ""
         self._held = bytearray()  # received, and not asked for yet
 
@@ -125,6 +129,8 @@ class SocketChannel:
             self._said = _tail(self._words)
             self._words.close()
             self._words = None
+        if self._after is not None:
+            self._after()
 
     def log(self) -> str:
         return self._said if self._words is None else _tail(self._words)
@@ -231,7 +237,23 @@ class SshServer:
         return True
 
     def connect(self) -> Channel:
-        raise NotImplementedError
+        from etscope.lab.devices._remote import install_files
+        from etscope.lab.devices.ssh import Ssh
+
+        files = None if self.push is None else install_files(str(self.push), PROGRAM)
+        device = Ssh(self.place, {**self.options, "host": self.host})
+        try:
+            command = self.command
+            if files is not None:
+                command = shlex.quote(device.pushed(files, PROGRAM))
+            ours, theirs = socket.socketpair()
+            with theirs:
+                line = device.line(f"exec {command} --stdio")
+                ends = {"stdin": theirs, "stdout": theirs}
+                return _started(line, self.place, ours, after=device.close, **ends)
+        except BaseException:
+            device.close()
+            raise
 
 
 def remote_address(text: str) -> tuple[str, int]:
@@ -244,17 +266,29 @@ def remote_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _started(command: list[str], place: str, ours: socket.socket, **options: Any) -> SocketChannel:
+def _started(
+    command: list[str],
+    place: str,
+    ours: socket.socket,
+    *,
+    after: Callable[[], None] | None = None,
+    **ends: Any,
+) -> SocketChannel:
     """The channel to a process at the other end of a socket pair."""
     words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the channel
-    options = {"stdin": subprocess.DEVNULL, "stdout": words, "stderr": words, **options}
+    ends = {"stdin": subprocess.DEVNULL, "stdout": words, "stderr": words, **ends}
     try:
-        process = subprocess.Popen(command, preexec_fn=_end_with_parent(), **options)
+        process = subprocess.Popen(
+            command,
+            preexec_fn=_end_with_parent(),
+            start_new_session=True,  # a Ctrl-C here is not for it
+            **ends,
+        )
     except OSError as error:
         ours.close()
         words.close()
         raise RuntimeFailure(f"cannot start {command[0]}: {error.strerror}") from error
-    return SocketChannel(ours, place, process=process, words=words)
+    return SocketChannel(ours, place, process=process, words=words, after=after)
 
 
 def _end_with_parent() -> Any:

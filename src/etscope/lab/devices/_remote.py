@@ -55,7 +55,7 @@ class Remote(ABC):
         self.name = name
         self._base = base
         self._python, self._runner = python, runner
-        self._push_runner = None if push_runner is None else _install(push_runner)
+        self._push_runner = None if push_runner is None else install_files(push_runner, RUNNER)
         self._attributes: dict[str, str] | None = None
         self._made: str | None = None
 
@@ -221,24 +221,27 @@ class Remote(ABC):
         return self._runner is not None and self.ask(f"[ -x {shlex.quote(self._runner)} ]")[1] == 0
 
     def _pushed_runner(self) -> str:
-        """The path there of the runner that is pushed, unless an earlier job did that."""
-        files = self._push_runner or {}
+        return self.pushed(self._push_runner or {}, RUNNER)
+
+    def pushed(self, files: Mapping[str, Path], program: str) -> str:
+        """The path there of a program whose files (of `install_files`) are brought there, unless
+        that was done before; they stay."""
         known = hashlib.sha256()
         for name, path in files.items():
             known.update(f"{name}\0{path.stat().st_size}\0".encode())
             known.update(path.read_bytes())
-        target = f"{self._base}/{RUNNER}-{known.hexdigest()[:16]}"
-        binary = f"{target}/bin/{RUNNER}"
+        target = f"{self._base}/{program}-{known.hexdigest()[:16]}"
+        binary = f"{target}/bin/{program}"
         # In /tmp anybody can make a folder of this name.
         ours = f"[ -O {shlex.quote(target)} ] && [ -O {shlex.quote(binary)} ]"
         if self.ask(f"{ours} && [ -x {shlex.quote(binary)} ]")[1] == 0:
             return binary
-        part = f"{self._folder()}/{RUNNER}"
+        part = f"{self._folder()}/{program}"
         self.do(f"mkdir -p {shlex.quote(part)}")
         self.send({path: name for name, path in files.items()}, part)
-        # Moved at once, so that a runner which is there is whole. Another job may have been first.
+        # Moved at once, so that a program which is there is whole. Another job may have been first.
         self.do(
-            f"chmod 755 {shlex.quote(f'{part}/bin/{RUNNER}')} && "
+            f"chmod 755 {shlex.quote(f'{part}/bin/{program}')} && "
             f"{{ [ -d {shlex.quote(target)} ] || mv {shlex.quote(part)} {shlex.quote(target)}; }}"
         )
         if self.ask(ours)[1] != 0:
@@ -259,15 +262,17 @@ def wait_until(condition: Any, seconds: float, step: float = 0.05) -> bool:
     return True
 
 
-def _install(given: str) -> dict[str, Path]:
-    """The files of a runner's install by their names in it."""
+def install_files(given: str, program: str) -> dict[str, Path]:
+    """The files of a program's install by their names in it. given: its binary, or the folder.
+
+    Raises `UsageError` when it is neither."""
     path = Path(given).expanduser()
     if path.is_file():
-        return {f"bin/{RUNNER}": path}
-    if not (path / "bin" / RUNNER).is_file():
+        return {f"bin/{program}": path}
+    if not (path / "bin" / program).is_file():
         raise UsageError(
-            f"no native runner: {given}",
-            hint=f"a binary, or a folder with bin/{RUNNER} as cmake --install makes it",
+            f"no {program}: {given}",
+            hint=f"a binary, or a folder with bin/{program} as cmake --install makes it",
         )
     return {
         file.relative_to(path).as_posix(): file

@@ -171,6 +171,7 @@ class Ssh(Remote):
                 stdout=subprocess.DEVNULL,
                 stderr=words,
                 preexec_fn=end_with_parent,
+                start_new_session=True,  # a Ctrl-C here is not for the connection
             )
             up = wait_until(
                 lambda: master.poll() is not None or self._is_up(), _CONNECT_SECONDS + 5
