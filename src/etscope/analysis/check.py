@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from etscope.analysis.blocks import Block
 from etscope.analysis.correlate import MethodSymbols
 from etscope.analysis.profile import KERNEL_PREFIX
+from etscope.analysis.program import InstructionRecord
 from etscope.formats import pte_schema as pte
 
 # What the runtime logs around an instruction of each kind, but kernels.
@@ -51,6 +52,12 @@ class Observed:
             delegated={i: frozenset(ids) for i, ids in delegated.items()},
             has_jumps=any("JF_CALL" in names for names in events.values()),
         )
+
+    @classmethod
+    def foreseen(cls, records: Sequence[InstructionRecord]) -> Observed:
+        """What a run of a program's instructions logs, if it takes all branches."""
+        events = {r.instruction_id: frozenset({r.event, r.call}) for r in records}
+        return cls(events, {}, any(record.kind == "jump" for record in records))
 
     def kernel(self, instruction: int) -> str | None:
         """The kernel that ran for the instruction ("add.out"), None when none was logged."""

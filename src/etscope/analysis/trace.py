@@ -148,14 +148,7 @@ class Trace:
                 if recorded is None:
                     return f"the record has no method {method!r}"
                 return differs_from_labels(observed, recorded.instructions)
-        difference = differs_from_symbols(observed, self.symbols(method))
-        if difference is None or self.record is None:
-            return difference
-        # Passes before lowering may have replaced operators: a record has the graph after them.
-        for name in graphs_after_passes(self.record, method):
-            if differs_from_symbols(observed, method_symbols(self.record, method, name)) is None:
-                return None
-        return difference
+        return differs_from_record(observed, self.symbols(method), self.record, method)
 
     def doubt(self, block: Block, method: str) -> str | None:
         """What makes it unlikely that the block ran `method`; None when nothing does."""
@@ -331,6 +324,20 @@ class Trace:
             count, total = found.get(key, (0, 0))
             found[key] = (count + len(mine), total + int(dump.allocation_size[mine].sum()))
         return found
+
+
+def differs_from_record(
+    observed: Observed, symbols: MethodSymbols, record: RecordView | None, method: str
+) -> str | None:
+    """What contradicts the record's maps and graphs of a method; None when nothing does."""
+    difference = differs_from_symbols(observed, symbols)
+    if difference is None or record is None:
+        return difference
+    # Passes before lowering may have replaced operators: a record has the graph after them.
+    for name in graphs_after_passes(record, method):
+        if differs_from_symbols(observed, method_symbols(record, method, name)) is None:
+            return None
+    return difference
 
 
 def _without_contradiction(blocks: Iterable[Block]) -> list[list[Block]]:

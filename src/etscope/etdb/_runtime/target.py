@@ -4,34 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.matching import Matching, Pair
+from etscope.errors import MissingDataError, RuntimeFailure, UsageError
 from etscope.etdb._files import Files
-from etscope.etdb._runtime.facts import Condition, Core, Described, RunnerFacts, Statistics
-from etscope.etdb._target import RunInfo, Stop
-
-if TYPE_CHECKING:
-    from etscope.etdb._runtime.launch import Launcher
+from etscope.etdb._runtime.execution import Execution, Setup
+from etscope.etdb._runtime.facts import (
+    Core,
+    Described,
+    NumberTest,
+    RunnerDied,
+    RunnerFacts,
+    Statistics,
+    Stopped,
+    Why,
+)
+from etscope.etdb._runtime.launch import Launcher
+from etscope.etdb._runtime.line import Line
+from etscope.etdb._runtime.prepared import prepared
+from etscope.etdb._runtime.values import Held, Values
+from etscope.etdb._target import RunInfo, Stop, Watch
+from etscope.formats.bundled import BundledFile
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """A condition on the numbers that operators write, tested where the program runs. at: the
-    stops at which it is; None for all. It is asked once for each operator of the program."""
-
-    condition: Condition
-    bound: float = 0.0
-    at: Callable[[Stop], bool] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The test that ended `RuntimeTarget.go`. watch: its index among those that were given.
-    count: in how many elements of the output `output` (counts the stop's values) it holds."""
+class Met:
+    """The watch that ended `RuntimeTarget.go`: its index among those that were given. It is for
+    `count` elements of the output `output`, which counts the stop's values."""
 
     watch: int
     output: int | None
@@ -41,8 +44,8 @@ class Held:
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """An operator that gave something else when it ran again. name: of the stop, or of the
-    instruction where there is no stop. output: which of its values; None where another
-    instruction ran."""
+    instruction where there is none. output: which of its values; None where another instruction
+    ran. step: how many instructions had run before it."""
 
     step: int
     instruction: int
@@ -59,12 +62,19 @@ class RuntimeTarget:
     those that lie ahead are foreseen in the program's order, and corrected when branches and loops
     have run.
 
-    Connects, loads the method and begins a run when it is made. Raises `MissingDataError` without
-    a program or inputs, `MismatchError` for a record or server of another program, `UsageError`
-    for inputs that do not fit, `RuntimeFailure` for an operator or backend that the runner lacks.
+    Connects, loads the method and begins a run when it is made. When the runner goes away, the next
+    request connects again and repeats the run.
+
+    Raises `MissingDataError` without a program or inputs, `MismatchError` for a record or server of
+    another program and for inputs that do not fit, `RuntimeFailure` for an operator or backend that
+    the runner lacks, and what connecting raises.
     """
 
     kind = "runtime"
+    is_past = False
+    is_reference = False
+    keeps_values = False
+    run = 0
 
     def __init__(
         self,
@@ -72,148 +82,328 @@ class RuntimeTarget:
         launcher: Launcher,
         *,
         method: str | None = None,
-        inputs: Sequence[Any] | None = None,
-        token: str = "",
+        inputs: Any = None,
         threads: int = 0,
         traced: bool = False,
     ) -> None:
-        """inputs: flat, arrays, numbers or None; by default those of the record or the bundled
-        program. traced: keep an ETDump from the start, so that a crash leaves a core."""
+        """inputs: as `etscope.run` takes them: a file, a list, or names with values; None for those
+        of the record or the bundled program. threads: 0 as the runtime likes. traced: keep an
+        ETDump from the start, so that a crash leaves a core by itself."""
+        self._prepared = prepared(files, method, inputs)
+        self.method = self._prepared.method.name
+        self.interrupted = False
+        self.met: Met | None = None
+        self._news: list[str] = []
+        self._told = 0
+        self._line = Line(self._prepared.stops, len(self._prepared.records))
+        setup = Setup(
+            program=self._prepared.program.source.buffer,
+            method=self.method,
+            outputs=self._prepared.outputs,
+            inputs=self._prepared.inputs,
+            threads=threads,
+            traced=traced,
+        )
+        self._execution = Execution(launcher, setup, self._line, self._news.append)
+        self._values = Values(self._execution, self._prepared)
+        self._execution.begin()
 
-    # -- the Target protocol
-
-    @property
-    def method(self) -> str: ...
-
-    @property
-    def runs(self) -> Sequence[RunInfo]: ...
-
-    @property
-    def run(self) -> int: ...
-
-    @property
-    def stops(self) -> Sequence[Stop]: ...
-
-    def choose(self, run: int) -> None: ...
-
-    def reach(self, position: int) -> None: ...
-
-    def device_values(self, position: int) -> list[Any]: ...
-
-    def value_of(self, node: str, position: int) -> Any: ...
-
-    def patch(self, node: str, position: int, value: Any) -> None: ...
-
-    # -- more than others can
+    # -- the run
 
     @property
     def place(self) -> str:
         """Where it runs, for people: "here", "board:2345", "ssh:pi"."""
-        ...
+        return self._execution.place
 
     @property
     def facts(self) -> RunnerFacts:
-        """What the runner said it is."""
-        ...
+        """What the runner says it is."""
+        return self._execution.facts
 
     @property
     def inputs(self) -> Sequence[Any]:
         """What the run began with, flat."""
-        ...
+        return self._prepared.inputs
+
+    def given_inputs(self, given: Any, bundle: BundledFile | None) -> Any:
+        """What the run began with, flat."""
+        return list(self._prepared.inputs)
+
+    @property
+    def runs(self) -> Sequence[RunInfo]:
+        """The one run."""
+        total = self._execution.total_ns if self.ended else None
+        return [RunInfo(0, self.method, len(self._line), total)]
+
+    def choose(self, run: int) -> None:
+        """There is one run."""
+        if run != 0:
+            raise UsageError(f"there is no run {run}", hint="a run on the runtime is run 0")
+
+    @property
+    def stops(self) -> Sequence[Stop]:
+        """What has run, then what is foreseen. Follows the run."""
+        return self._line
 
     @property
     def position(self) -> int | None:
         """The stop that the run stands at; None before the first."""
-        ...
+        return self._line.position_at(self._execution.step)
 
     @property
     def ended(self) -> bool:
         """Whether all instructions have run."""
-        ...
-
-    @property
-    def held(self) -> Held | None:
-        """The test that ended the last `go`; None when a stop did."""
-        ...
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether a person ended the last `go`: the stop is the next operator's."""
-        ...
+        return self._execution.ended
 
     @property
     def last_ns(self) -> int:
         """How long the last instruction took."""
-        ...
+        return self._execution.last_ns
 
     @property
     def total_ns(self) -> int:
         """How long all instructions took since the beginning."""
-        ...
+        return self._execution.total_ns
 
     @property
     def differences(self) -> Sequence[Replayed]:
-        """What gave something else when it ran again, since the beginning."""
-        ...
+        """What gave something else when it ran again, since the run began."""
+        found = []
+        for one in self._execution.differences:
+            stop = self._line.of_instruction.get(one.instruction)
+            output = None
+            if one.value is not None:
+                indices = self._prepared.nodes.outputs_of(one.instruction)
+                output = indices.index(one.value) if one.value in indices else 0
+            name = self._name(one.instruction) if stop is None else stop.path or stop.name
+            found.append(Replayed(one.step, one.instruction, name, output))
+        return found
 
     def take_news(self) -> list[str]:
-        """Sentences that a person must be told, each once: differences, a crash that did not come
-        again."""
-        ...
+        """Sentences that a person must be told, each once: differences, that the runner was lost
+        and found, a crash that did not come again."""
+        differences = self.differences
+        news = [*self._news, *map(str, differences[self._told :])]
+        self._news.clear()
+        self._told = len(differences)
+        return news
+
+    # -- going
+
+    def restart(self) -> None:
+        """Begin anew, without what was set; connects again if the runner is gone."""
+        self.interrupted, self.met, self._told = False, None, 0
+        self._execution.begin()
+
+    def reach(self, position: int) -> None:
+        """Run up to a stop, or back to it.
+
+        Raises `UsageError` when the run ends before it, and as `go` does."""
+        self.interrupted, self.met = False, None
+        nowhere = np.zeros_like(self._line.is_stop)
+        while position >= self._line.known:
+            self._stand_at_end()
+            if self._execution.ended:
+                raise UsageError("the run ends before that")
+            missing = position + 1 - self._line.known
+            # As many instructions cannot go too far; the last stop may have others before it.
+            stopped = (
+                self._run(self._line.is_stop) if missing == 1 else self._run(nowhere, most=missing)
+            )
+            if stopped.why == Why.INTERRUPTED:
+                self._come_to_a_stop()
+                return
+        self._go_to(self._line.step_of(position))
 
     def go(
         self, start: int, wanted: Callable[[Stop], bool], watches: Sequence[Watch] = ()
     ) -> int | None:
         """Run on from a stop (-1: from the beginning) without looking at it, to the first that is
-        `wanted` or at which a watch holds; its position, None when the run ends.
+        `wanted` or at which a watch holds; its position, None when the run ends. `met` says which
+        watch it was. After Ctrl-C it is the stop that the run came to.
 
-        wanted: is asked once for each operator of the program, so it may look at all of a stop but
-            `position`, `loop_pass` and `ticks`.
+        wanted, and the watches' `at`: are asked once for each operator of the program.
 
         Raises `RuntimeFailure` when an operator fails, `RunnerDied` when the program kills its
         process, `DeviceLost` when the runner goes away."""
-        ...
+        self.interrupted, self.met = False, None
+        if start < 0:
+            self._go_to(0)
+        else:
+            self.reach(start)
+            if self.interrupted:
+                return self.position
+        tests = [NumberTest(w.condition, self._mask(w.at), w.bound) for w in watches]
+        stopped = self._run(self._mask(wanted), tests)
+        if stopped.why == Why.INTERRUPTED:
+            self._come_to_a_stop()
+        elif stopped.why == Why.TEST and stopped.test is not None:
+            indices = self._prepared.nodes.outputs_of(stopped.instruction or 0)
+            output = indices.index(stopped.value) if stopped.value in indices else None
+            self.met = Met(stopped.test, output, stopped.count)
+        return None if self._execution.ended and stopped.why == Why.END else self.position
 
-    def restart(self) -> None:
-        """Begin the run anew, without what was set; connects again if the runner is gone."""
-        ...
+    # -- values
 
-    def pairs_at(self, position: int) -> Mapping[int, Pair]:
-        """Of which nodes the values of a stop are, by their place among `device_values`."""
-        ...
+    def device_values(self, position: int) -> list[Any]:
+        """What the stop gave, as far as it is still there: arrays, numbers, and `RunnerTensor`s of
+        more than 64 KiB. Raises `MissingDataError` for what has been overwritten, or has not run.
+        """
+        return self._values.fetch(self._values.of_stop(position))
 
-    def matched(self) -> Matching:
-        """Which values are values of which nodes. Raises `MissingDataError` without a record."""
-        ...
+    def value_of(self, node: str, position: int) -> Any:
+        """The value of a node at a stop: of its last pass before it. Also of the graph's inputs,
+        state and weights. Raises `MissingDataError` for what is gone."""
+        return self._joined(self._values.of_node(node, self._until(position)))
 
     def value_in_pass(self, node: str, loop_pass: int) -> Any:
         """The value that a node had in a pass of its loop, if it is still there."""
-        ...
+        step = self._values.in_pass(node, loop_pass)
+        return self._joined(self._values.of_node(node, step))
 
     def value_at(self, index: int) -> Any:
         """The value of that index in the method, as it is now."""
-        ...
+        return self._joined([self._values.of_index(index)])
+
+    def matched(self) -> Matching:
+        """Which values are values of which nodes. Raises `MissingDataError` without a record."""
+        return self._prepared.nodes.matching
+
+    def pairs_at(self, position: int) -> Mapping[int, Pair]:
+        """Of which nodes the values of a stop are, by their place among `device_values`."""
+        number = self._line[position].instruction or 0
+        try:
+            pairs = self.matched().by_instruction.get(number, ())
+        except MissingDataError:
+            return {}
+        return {pair.output: pair for pair in pairs}
+
+    def nodes_at(self, position: int) -> Sequence[str]:
+        """The nodes that a stop gives values of."""
+        return list(dict.fromkeys(pair.node for pair in self.pairs_at(position).values()))
 
     def indices_of(self, where: int | str) -> tuple[int, ...]:
         """The indices in the method of a stop's values (by its position), or of a node's."""
-        ...
+        return tuple(one.index for one in self._held(where))
 
     def spec(self, where: int | str) -> list[Described]:
         """What kind of values a stop gave (by its position), or a node has, without their data."""
-        ...
+        return self._values.describe(self._held(where))
 
     def statistics_of(self, where: int | str) -> list[Statistics | None]:
         """The numbers of a stop's values, or of a node's, counted where it runs; None for what is
         no tensor."""
-        ...
+        return self._values.statistics(self._held(where))
+
+    def patch(self, node: str, position: int, value: Any) -> None:
+        """Put another value in the place of a node's: the run goes back to where it was computed,
+        and from there to the stop again. Tensors take what numpy broadcasts, cast to their type.
+
+        Raises `UsageError` for what does not fit, and for weights; then nothing was set."""
+        held = self._values.of_node(node, self._until(position))
+        stood = self._execution.step
+        self._go_to(held[-1].since)
+        try:
+            self._values.set(held, value)
+        except UsageError:
+            self._go_to(stood)
+            raise
+        self.reach(position)
+
+    # -- the rest
 
     def core(self) -> Core:
         """The ETDump and debug buffer of the run up to here; after a crash, up to it."""
-        ...
+        return self._execution.core()
 
     def close(self) -> None:
         """Hang up."""
-        ...
+        self._execution.close()
+
+    # -- how
+
+    def _run(
+        self,
+        stops: npt.NDArray[np.bool_],
+        tests: Sequence[NumberTest] = (),
+        most: int = 0,
+    ) -> Stopped:
+        stopped = self._checked(lambda: self._execution.go(stops, tests, most))
+        position = self.position
+        if position is not None and self._line.step_of(position) == self._execution.step:
+            self._line.timed(position, stopped.last_ns)
+        return stopped
+
+    def _go_to(self, step: int) -> None:
+        if step != self._execution.step:
+            stopped = self._checked(lambda: self._execution.go_to(step))
+            if stopped.why == Why.INTERRUPTED:
+                self._come_to_a_stop()
+
+    def _stand_at_end(self) -> None:
+        """At the last instruction that is known to have run."""
+        self._go_to(len(self._line.ran))
+
+    def _come_to_a_stop(self) -> None:
+        """After Ctrl-C the run stands between any two instructions: on to the next operator."""
+        self.interrupted = True
+        position = self.position
+        if position is None or self._line.step_of(position) != self._execution.step:
+            self._run(self._line.is_stop)
+
+    def _checked(self, run: Callable[[], Stopped | None]) -> Stopped:
+        try:
+            stopped = run()
+        except RunnerDied as error:
+            where = "" if error.instruction is None else f" at {self._name(error.instruction)}"
+            raise RunnerDied(
+                f"the program killed its process{where}: {error.reason}",
+                reason=error.reason,
+                step=error.step,
+                instruction=error.instruction,
+                core=error.core,
+                hint="the run is repeated up to the stop before it when you go on; "
+                "generate-core-file keeps what led there",
+            ) from error
+        if stopped is None:
+            raise RuntimeFailure("the run did not go on")
+        if stopped.why == Why.FAILED:
+            raise RuntimeFailure(
+                f"{self._name(stopped.instruction)} failed: {stopped.error}",
+                hint="reverse-step goes back to what ran before it",
+            )
+        return stopped
+
+    def _name(self, instruction: int | None) -> str:
+        if instruction is None:
+            return "an instruction"
+        stop = self._line.of_instruction.get(instruction)
+        label = self._prepared.records[instruction].label
+        name = label if stop is None else stop.path or stop.name
+        return f"{name} (instruction {instruction})"
+
+    def _mask(self, wanted: Callable[[Stop], bool]) -> npt.NDArray[np.bool_]:
+        mask = np.zeros_like(self._line.is_stop)
+        mask[[stop.instruction or 0 for stop in self._prepared.stops if wanted(stop)]] = True
+        return mask
+
+    def _until(self, position: int) -> int:
+        """The step that a stop is at, if it has run; else where the run stands."""
+        step = self._execution.step
+        known = 0 <= position < self._line.known
+        return min(self._line.step_of(position), step) if known else step
+
+    def _held(self, where: int | str) -> list[Held]:
+        if isinstance(where, int):
+            return self._values.of_stop(where)
+        return self._values.of_node(where, self._execution.step)
+
+    def _joined(self, held: list[Held]) -> Any:
+        values = self._values.fetch(held)
+        if held[0].element is None:
+            return values[0]
+        found = {one.element: value for one, value in zip(held, values, strict=True)}
+        return [found.get(at) for at in range(1 + max(one.element or 0 for one in held))]
 
 
-__all__ = ["Held", "Replayed", "RuntimeTarget", "Watch"]
+__all__ = ["Met", "Replayed", "RuntimeTarget"]

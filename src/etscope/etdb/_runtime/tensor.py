@@ -8,8 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from etscope.errors import UsageError
 from etscope.etdb._runtime.facts import Statistics, TensorFacts
+
+SENT_AT_ONCE = 64 << 10  # bytes of a tensor that is not asked for piece by piece
 
 
 class Fetcher(Protocol):
@@ -21,8 +22,6 @@ class Fetcher(Protocol):
         self, value: int, facts: TensorFacts, first: int = 0, count: int | None = None
     ) -> npt.NDArray[Any]: ...
 
-    def tensor(self, value: int) -> npt.NDArray[Any]: ...
-
 
 class RunnerTensor:
     """A large tensor of the runner's, at the step that it was made at.
@@ -32,10 +31,9 @@ class RunnerTensor:
     every method raises `UsageError` then.
     """
 
-    def __init__(
-        self, runner: Fetcher, value: int, facts: TensorFacts, is_current: Callable[[], bool]
-    ) -> None:
-        self._runner, self._value, self._facts, self._is_current = runner, value, facts, is_current
+    def __init__(self, runner: Callable[[], Fetcher], value: int, facts: TensorFacts) -> None:
+        """runner: gives what reads it. Raises `UsageError` when the run has gone on."""
+        self._runner, self._value, self._facts = runner, value, facts
         self._whole: npt.NDArray[Any] | None = None
 
     @property
@@ -84,8 +82,7 @@ class RunnerTensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """All of it, fetched once."""
         if self._whole is None:
-            self._check()
-            self._whole = self._runner.tensor(self._value)
+            self._whole = fetched(self._runner(), self._value, self._facts)
         array = self._whole if dtype is None else self._whole.astype(dtype, copy=False)
         return array.copy() if copy and array is self._whole else array
 
@@ -96,24 +93,19 @@ class RunnerTensor:
         if rows is None:
             return np.asarray(self)[key]
         first, count, rest = rows
-        self._check()
-        inner = self.shape[1:]
-        each = int(np.prod(inner, dtype=np.int64))
-        flat = self._runner.read(self._value, self._facts, first * each, count * each)
-        order = tuple(self.dim_order[1:])
-        stored = flat.reshape((count, *(self.shape[d] for d in order)))
-        back = np.argsort([0, *order]) if order else np.array([0])
-        return np.transpose(stored, tuple(int(axis) for axis in back))[rest]
+        each = int(np.prod(self.shape[1:], dtype=np.int64))
+        flat = self._runner().read(self._value, self._facts, first * each, count * each)
+        return _shaped(flat, (count, *self.shape[1:]), self.dim_order)[rest]
 
     def statistics(self) -> Statistics:
         """Its numbers, counted where it is."""
-        self._check()
-        return self._runner.statistics(self._value)
+        return self._runner().statistics(self._value)
 
     def _rows(self, key: Any) -> tuple[int, int, Any] | None:
         """The first row that a key needs, how many, and the key into them; None for all."""
         first, *rest = key if isinstance(key, tuple) else (key,)
-        if not self.shape or not self.dim_order or self.dim_order[0] != 0:
+        packed = self.nbytes != self.size * self.dtype.itemsize
+        if packed or not self.shape or self.dim_order[0] != 0:
             return None
         rows = self.shape[0]
         if isinstance(first, (int, np.integer)) and not isinstance(first, bool):
@@ -127,12 +119,22 @@ class RunnerTensor:
                 return start, stop - start, (slice(None), *rest)
         return None
 
-    def _check(self) -> None:
-        if not self._is_current():
-            raise UsageError(
-                "this tensor was of another step: its memory may have been overwritten",
-                hint="ask for the value again",
-            )
+
+def fetched(runner: Fetcher, value: int, facts: TensorFacts) -> npt.NDArray[Any]:
+    """All of a tensor, in its logical shape; of types that pack several values in a byte the bytes,
+    flat."""
+    flat = runner.read(value, facts)
+    if flat.size != int(np.prod(facts.shape, dtype=np.int64)):
+        return flat
+    return _shaped(flat, facts.shape, facts.dim_order)
 
 
-__all__ = ["Fetcher", "RunnerTensor"]
+def _shaped(
+    flat: npt.NDArray[Any], shape: tuple[int, ...], dim_order: tuple[int, ...]
+) -> npt.NDArray[Any]:
+    stored = flat.reshape([shape[dim] for dim in dim_order])
+    back: npt.NDArray[Any] = stored.transpose(np.argsort(np.array(dim_order, dtype=np.intp)))
+    return back
+
+
+__all__ = ["SENT_AT_ONCE", "Fetcher", "RunnerTensor", "fetched"]

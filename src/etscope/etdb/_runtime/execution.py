@@ -1,0 +1,272 @@
+"""A run on a runner that may go away: where it stands, and how it gets there again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import DeviceLost, RuntimeFailure
+from etscope.etdb._runtime.facts import (
+    Core,
+    Difference,
+    NumberTest,
+    RunnerDied,
+    RunnerFacts,
+    Stopped,
+    Why,
+)
+from etscope.etdb._runtime.launch import Launcher
+from etscope.etdb._runtime.line import Line
+from etscope.etdb._runtime.runner import Runner
+from etscope.formats.source import BytesLike
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is run: the program's bytes, its method, of each instruction the tensors that it writes,
+    by index of value, and the flat inputs. traced: a dump is kept from the start."""
+
+    program: BytesLike
+    method: str
+    outputs: Sequence[Sequence[int]]
+    inputs: Sequence[Any]
+    threads: int = 0
+    traced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    step: int
+    value: int
+    new: Any
+
+
+class Execution:
+    """One run, from its beginning to where it stands. When the runner went away, the next request
+    connects again and repeats the run up to there, with what was set."""
+
+    def __init__(self, launcher: Launcher, setup: Setup, line: Line, tell: Callable[[str], None]):
+        """line: is told what ran. tell: takes sentences for a person."""
+        self._launcher, self._setup, self.line, self._tell = launcher, setup, line, tell
+        self._runner: Runner | None = None
+        self._was_connected = False
+        self._patches: list[_Patch] = []
+        self.step = 0
+        self.generation = 0  # changes with everything that may change a value
+        self.total_ns = self.last_ns = 0
+        self.differences: list[Difference] = []
+        self.death: RunnerDied | None = None
+        self._end: int | None = None
+
+    @property
+    def place(self) -> str:
+        return self._launcher.place
+
+    @property
+    def facts(self) -> RunnerFacts:
+        """What the runner is."""
+        return self.runner().facts
+
+    @property
+    def ended(self) -> bool:
+        """Whether all has run."""
+        return self._end == self.step
+
+    # -- running
+
+    def begin(self) -> None:
+        """Begin anew, without what was set."""
+        self._patches.clear()
+        self.differences.clear()
+        self.line.forget_after(0)
+        self.step, self.death, self._end = 0, None, None
+        fresh = self._runner is None
+        runner = self.runner()
+        if not fresh:
+            with self._losing():
+                self._stand(runner.begin(self._setup.traced))
+
+    def go(
+        self, stops: npt.NDArray[np.bool_], tests: Sequence[NumberTest] = (), most: int = 0
+    ) -> Stopped:
+        """Run on."""
+        runner = self.runner()
+        self.death = None
+        with self._losing():
+            stopped = runner.go(stops, tests, most)
+        self._ran(stopped)
+        return stopped
+
+    def go_to(self, step: int) -> Stopped | None:
+        """Forth or back; None when the run stands there."""
+        runner = self.runner()
+        self.death = None
+        if step == self.step:
+            return None
+        with self._losing():
+            stopped = runner.go_to(step)
+        self._ran(stopped)
+        return stopped
+
+    def write(self, value: int, new: Any) -> None:
+        """Set a value where the run stands; what came after is not known any more."""
+        runner = self.runner()
+        with self._losing():
+            runner.write(value, new)
+        self._patches = [
+            patch
+            for patch in self._patches
+            if patch.step < self.step or (patch.step == self.step and patch.value != value)
+        ]
+        self._patches.append(_Patch(self.step, value, new))
+        self.line.forget_after(self.step)
+        self._end = None
+        self.generation += 1
+
+    # -- the runner
+
+    def runner(self) -> Runner:
+        """A runner that stands where the run does."""
+        if self._runner is None:
+            self._runner = self._connected(self._setup.traced)
+            try:
+                with self._losing():
+                    self._repeat(self._runner)
+            except BaseException:
+                self.close()
+                raise
+            if self._was_connected:
+                self._tell(f"connected again ({self.place}){self._repeated()}")
+            self._was_connected = True
+        return self._runner
+
+    @contextmanager
+    def asking(self) -> Iterator[Runner]:
+        """The runner, to look at values."""
+        runner = self.runner()
+        with self._losing():
+            yield runner
+
+    def core(self) -> Core:
+        """The dump of the run up to where it stands, or up to where it died."""
+        if self.death is None:
+            with self.asking() as runner:
+                core = runner.core()
+            self._differ(core.differences)
+            return core
+        if self.death.core is None:
+            self.death.core = self._core_of_death(self.death)
+        return self.death.core
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+
+    # -- how
+
+    def _connected(self, traced: bool) -> Runner:
+        """A new connection on which the run has begun."""
+        runner = Runner(self._launcher.connect(), self._launcher.token)
+        try:
+            setup = self._setup
+            runner.load(setup.program, setup.method, setup.outputs, setup.threads)
+            runner.set_inputs(setup.inputs)
+            self._stand(runner.begin(traced), keep=True)
+        except BaseException:
+            runner.close()
+            raise
+        return runner
+
+    def _repeat(self, runner: Runner) -> None:
+        """From the beginning to where the run stands, with what was set."""
+        at = 0
+        for patch in self._patches:
+            if patch.step > at:
+                self._differ(runner.go_to(patch.step).differences)
+            at = patch.step
+            runner.write(patch.value, patch.new)
+        if self.step > at:
+            stopped = runner.go_to(self.step)
+            self._differ(stopped.differences)
+            if stopped.step != self.step:
+                why = "was interrupted" if stopped.why == Why.INTERRUPTED else "ended"
+                raise RuntimeFailure(
+                    f"the repeated run {why} after {stopped.step} instructions, not {self.step}"
+                    + (f": {stopped.error}" if stopped.error else ""),
+                    hint="run begins it anew",
+                )
+
+    def _repeated(self) -> str:
+        if not self.step:
+            return ""
+        return f"; the run was repeated up to instruction {int(self.line.ran[self.step - 1])}"
+
+    def _core_of_death(self, death: RunnerDied) -> Core:
+        runner = self._connected(traced=True)
+        try:
+            self._repeat(runner)
+            stopped = runner.go_to(death.step + 1)
+            core = runner.core()
+        except RunnerDied as again:
+            if again.core is None:
+                raise RuntimeFailure(
+                    f"the run died again ({again.reason}), and left no core",
+                    hint="the process ended before it could write one",
+                ) from again
+            return again.core
+        finally:
+            runner.close()
+        self._tell(
+            f"the run was repeated for its core, and did not die again: the core ends after "
+            f"{stopped.step} instructions"
+        )
+        return core
+
+    @contextmanager
+    def _losing(self) -> Iterator[None]:
+        """What ends the connection is remembered."""
+        try:
+            yield
+        except (RunnerDied, DeviceLost) as error:
+            if isinstance(error, RunnerDied):
+                self.death = error
+            self.generation += 1
+            self.close()
+            raise
+
+    def _ran(self, stopped: Stopped) -> None:
+        """Take note of where a run stands, and of what ran on the way."""
+        before = self.step
+        done = min(max(stopped.step - before, 0), len(stopped.ran))
+        ran = stopped.ran[:done]
+        known = self.line.ran[before:]
+        common = min(len(known), len(ran))
+        if not np.array_equal(known[:common], ran[:common]):
+            self.line.forget_after(before)
+            known, common, self._end = known[:0], 0, None
+        self.line.add(ran[common:])
+        self._stand(stopped)
+        if stopped.why == Why.END:
+            self._end = self.step
+            self.line.forget_after(self.step)
+            self.line.end()
+
+    def _stand(self, stopped: Stopped, keep: bool = False) -> None:
+        if not keep:
+            self.step = stopped.step
+            self.last_ns, self.total_ns = stopped.last_ns, stopped.total_ns
+        self.generation += 1
+        self._differ(stopped.differences)
+
+    def _differ(self, found: Sequence[Difference]) -> None:
+        self.differences.extend(one for one in found if one not in self.differences)
+
+
+__all__ = ["Execution", "Setup"]

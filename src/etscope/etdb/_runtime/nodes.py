@@ -1,0 +1,153 @@
+"""Which value of the program is which node's, without a run: by record, instructions and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from etscope.analysis.correlate import MethodSymbols
+from etscope.analysis.linked_graph import LinkedGraph
+from etscope.analysis.logged_run import with_flow
+from etscope.analysis.match_graph import LoggedSpec
+from etscope.analysis.matching import Matching, Pair, match
+from etscope.analysis.program import InstructionRecord, place, unfolded
+from etscope.errors import MissingDataError
+from etscope.etdb._files import NO_RECORD, NO_RECORD_HINT
+from etscope.formats.pte_schema import ListValue, Method, TensorValue, Value
+
+STOPPING = ("kernel", "delegate")
+
+
+class Nodes:
+    """The nodes of the edge graph and the values of a method."""
+
+    def __init__(
+        self,
+        method: Method,
+        records: Sequence[InstructionRecord],
+        symbols: MethodSymbols,
+        linked: LinkedGraph | None,
+    ) -> None:
+        """linked: the edge graph; None without a record."""
+        self._method, self._records = method, records
+        self._symbols, self._linked = symbols, linked
+
+    def outputs_of(self, instruction: int) -> tuple[int, ...]:
+        """The values that an instruction writes, those of lists one by one, in the order in which
+        the runtime logs them."""
+        return _one_by_one(self._method.values, self._records[instruction].outputs)
+
+    @cached_property
+    def matching(self) -> Matching:
+        """Which outputs are values of which nodes. Of tensors with dynamic shapes the bounds are
+        compared. Raises `MissingDataError` without a record."""
+        if self._linked is None or self._symbols.graph is None:
+            raise MissingDataError(
+                f"{NO_RECORD}: nothing tells which value is which", hint=NO_RECORD_HINT
+            )
+        values = self._method.values
+        specs = {
+            record.instruction_id: [
+                _spec(values[i]) for i in self.outputs_of(record.instruction_id)
+            ]
+            for record in self._records
+            if record.kind in STOPPING
+        }
+        return match(
+            self._symbols.graph,
+            self._symbols,
+            with_flow(values, self._records),
+            specs,
+            outputs=self._method.outputs,
+        )
+
+    def index_of(self, pair: Pair) -> int:
+        """The value that is the node's."""
+        return self.outputs_of(pair.instruction)[pair.output]
+
+    def why_unpaired(self, node: str) -> str:
+        """Why no value is the node's."""
+        for missing in self.matching.unpaired_nodes:
+            if missing.node == node:
+                return missing.reason
+        return "info ops lists the names"
+
+    @cached_property
+    def placeholders(self) -> Mapping[str, int]:
+        """The values of the graph's inputs, weights and state, by the placeholder's name; only
+        those of which instructions tell: what a delegate has taken in is none."""
+        if self._linked is None:
+            return {}
+        graph = self._linked.graph
+        names = {n.name: n.outputs[0].name for n in graph.nodes if n.kind == "placeholder"}
+        given = [name for name in names if name not in graph.parameters]
+        found: dict[str, int] = {}
+        if len(given) == len(self._method.inputs):
+            found.update(zip(given, self._method.inputs, strict=True))
+        for pair in self.matching.pairs:
+            node = graph.by_name.get(pair.node)
+            record = self._records[pair.instruction]
+            if node is None or node.name != pair.node or record.kind != "kernel":
+                continue
+            read = unfolded(self._method.values, record.inputs)
+            if len(read) == len(node.inputs) == len(set(node.inputs)):
+                for name, index in zip(node.inputs, read, strict=True):
+                    if name in names:
+                        found.setdefault(name, index)
+        return found
+
+    def writers_of(self, index: int) -> tuple[int, ...]:
+        """The instructions that write a value; of a view that no instruction makes, those that
+        write what it is a view of."""
+        if index in self._writers:
+            return tuple(self._writers[index])
+        there = place(self._method.values[index])
+        return () if there is None else tuple(self._writers_at.get(there, ()))
+
+    @cached_property
+    def _writers(self) -> Mapping[int, list[int]]:
+        table: dict[int, list[int]] = {}
+        for record in self._records:
+            if record.kind == "free":
+                continue
+            inner = self.outputs_of(record.instruction_id)
+            for index in dict.fromkeys((*record.outputs, *inner)):
+                table.setdefault(index, []).append(record.instruction_id)
+        return table
+
+    @cached_property
+    def _writers_at(self) -> Mapping[object, list[int]]:
+        table: dict[object, list[int]] = {}
+        for index, numbers in self._writers.items():
+            there = place(self._method.values[index])
+            if there is not None:
+                table.setdefault(there, []).extend(numbers)
+        return table
+
+    def has_content(self, index: int) -> bool:
+        """Whether a value is something before any instruction has run."""
+        value = self._method.values[index]
+        return not isinstance(value, TensorValue) or value.has_data or value.is_constant
+
+    def is_constant(self, index: int) -> bool:
+        """Whether a value is a weight, which nothing may write."""
+        value = self._method.values[index]
+        return isinstance(value, TensorValue) and value.is_constant
+
+
+def _one_by_one(values: Sequence[Value], indices: Sequence[int]) -> tuple[int, ...]:
+    found: list[int] = []
+    for index in indices:
+        value = values[index]
+        tensors = unfolded(values, [index]) if isinstance(value, ListValue) else ()
+        found.extend(tensors or (index,))
+    return tuple(found)
+
+
+def _spec(value: Value) -> LoggedSpec | None:
+    if not isinstance(value, TensorValue):
+        return None
+    return LoggedSpec(value.scalar_type.torch_name, value.sizes)
+
+
+__all__ = ["STOPPING", "Nodes"]

@@ -1,0 +1,133 @@
+"""What a run on the runtime needs to know before it begins: program, inputs, stops, nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from etscope.analysis.attribution import attribution_of
+from etscope.analysis.blocks import EventKey
+from etscope.analysis.check import Observed, instruction_labels
+from etscope.analysis.correlate import MethodSymbols
+from etscope.analysis.linked_graph import LinkedGraph
+from etscope.analysis.match_graph import Paths
+from etscope.analysis.program import InstructionRecord, instructions, unfolded
+from etscope.analysis.symbols import method_symbols
+from etscope.analysis.trace import differs_from_record
+from etscope.errors import MismatchError, MissingDataError
+from etscope.etdb._files import Files
+from etscope.etdb._reference import NO_INPUTS, inputs_of
+from etscope.etdb._runtime.nodes import STOPPING, Nodes
+from etscope.etdb._stops import stop_of
+from etscope.etdb._target import Stop
+from etscope.formats.pte import Program
+from etscope.formats.pte_schema import Method
+
+NO_PROGRAM = "there is no program to run"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A method to run. inputs: flat, as it takes them. stops: one for each kernel and delegate."""
+
+    program: Program
+    method: Method
+    records: Sequence[InstructionRecord]
+    inputs: Sequence[Any]
+    stops: Sequence[Stop]
+    nodes: Nodes
+
+    @property
+    def outputs(self) -> list[tuple[int, ...]]:
+        """Of each instruction the tensors that it writes; only of those at which a run stops."""
+        values = self.method.values
+        return [
+            unfolded(values, record.outputs) if record.kind in STOPPING else ()
+            for record in self.records
+        ]
+
+
+def prepared(files: Files, wanted: str | None, given: Any) -> Prepared:
+    """The method `wanted` of the program, None for its main one, and its inputs: None for those of
+    the record or the bundled program.
+
+    Raises `MissingDataError` without a program, method or inputs, `MismatchError` for a record of
+    another program and for inputs that do not fit.
+    """
+    from etscope.run._inputs import method_inputs
+    from etscope.run._program import Opened
+
+    program = files.any_program
+    if program is None:
+        raise MissingDataError(NO_PROGRAM, hint="give it: file MODEL.pte")
+    opened = Opened(program, record=files.record, bundle=files.bundle)
+    name = opened.method_name(wanted)
+    method = program.method(name)
+    linked = _linked(files, name)
+    symbols = _symbols(files, name, linked)
+    records = instructions(program, name, delegate_outputs=symbols.num_outputs).records
+    if not files.forced:
+        opened.check_record()
+        _check(files, name, records, symbols)
+    if given is None:
+        given = inputs_of(files, name)
+    if given is None and method.inputs:
+        raise MissingDataError(NO_INPUTS.replace("the reference", name), hint=_NO_INPUTS_HINT)
+    return Prepared(
+        program=program,
+        method=method,
+        records=records,
+        inputs=method_inputs(program, name, () if given is None else given, seed=0),
+        stops=_stops(method, records, symbols, linked),
+        nodes=Nodes(method, records, symbols, linked),
+    )
+
+
+_NO_INPUTS_HINT = "the record has none of this method: target runtime --inputs FILE"
+
+
+def _linked(files: Files, method: str) -> LinkedGraph | None:
+    has_graph = files.record is not None and method in files.record.edge_methods
+    return files.edge(method) if has_graph else None
+
+
+def _symbols(files: Files, method: str, linked: LinkedGraph | None) -> MethodSymbols:
+    if linked is not None and linked.symbols is not None:
+        return linked.symbols
+    if files.record is None or method not in files.record.edge_methods:
+        return MethodSymbols(method, None)
+    return method_symbols(files.record, method)
+
+
+def _check(
+    files: Files, method: str, records: Sequence[InstructionRecord], symbols: MethodSymbols
+) -> None:
+    """Of a record without fingerprints its maps and graphs tell."""
+    if files.record is None or files.record.fingerprints is not None:
+        return
+    difference = differs_from_record(Observed.foreseen(records), symbols, files.record, method)
+    if difference is not None:
+        raise MismatchError(
+            f"this program and this ETRecord do not belong together: {difference}",
+            hint="take the files of one export; verify=False (--force) goes on regardless",
+        )
+
+
+def _stops(
+    method: Method,
+    records: Sequence[InstructionRecord],
+    symbols: MethodSymbols,
+    linked: LinkedGraph | None,
+) -> list[Stop]:
+    attribution = attribution_of(symbols, records, instruction_labels(method))
+    paths = {} if linked is None else Paths(linked.graph).path_of
+    keys = [
+        (record.kind, EventKey(record.event, record.instruction_id, 0, None, None, (), 0))
+        for record in records
+        if record.kind in STOPPING
+    ]
+    return [stop_of(key, kind, attribution(key), linked, paths) for kind, key in keys]
+
+
+__all__ = ["NO_PROGRAM", "Prepared", "prepared"]
