@@ -17,8 +17,7 @@ using wire::Header;
 namespace {
 
 constexpr int64_t kSecond = 1000000000;
-constexpr int64_t kGreeting = 10 * kSecond;
-constexpr int kStandStillMs = 30000;
+constexpr int kGreeting = 10; // seconds at most
 constexpr int kLingerMs = 1000;
 constexpr size_t kChunk = size_t{256} << 10;
 constexpr size_t kMostAhead = size_t{1} << 20; // read while something runs
@@ -63,7 +62,7 @@ std::optional<Frame> Connection::receive() {
 }
 
 std::optional<Frame> Connection::receive_greeting() {
-  return next(wire::kMostBeforeGreeting, now_ns() + kGreeting);
+  return next(wire::kMostBeforeGreeting, now_ns() + std::min(patience_, kGreeting) * kSecond);
 }
 
 std::optional<Frame> Connection::next(size_t most_body, std::optional<int64_t> whole_until) {
@@ -100,14 +99,15 @@ bool Connection::fill(size_t wanted, std::optional<int64_t> whole_until) {
     if (ended_) {
       return false;
     }
-    int wait = buffered() == 0 ? -1 : kStandStillMs;
+    int wait = buffered() == 0 ? -1 : patience_ * 1000;
     if (whole_until) {
       wait = static_cast<int>(std::max<int64_t>(0, (*whole_until - now_ns()) / 1000000));
     }
     if (!ready(in_, POLLIN, wait)) {
       wire::malformed(
-          whole_until ? "no greeting came for 10 seconds"
-                      : "nothing came for 30 seconds in the middle of a frame");
+          whole_until ? "no greeting came in time"
+                      : "nothing came for " + std::to_string(patience_) +
+                  " seconds in the middle of a frame");
     }
     read_some();
   }
@@ -169,7 +169,7 @@ void Connection::send(uint16_t kind, uint32_t number, const std::vector<uint8_t>
 
 void Connection::write_all(const uint8_t* data, size_t size) {
   for (size_t done = 0; done < size;) {
-    if (!ready(out_, POLLOUT, kStandStillMs)) {
+    if (!ready(out_, POLLOUT, patience_ * 1000)) {
       throw Gone();
     }
     ssize_t written = ::send(out_, data + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -20,8 +20,9 @@ class Gone : public std::exception {
 
 class Connection {
  public:
-  /// Takes both descriptors, which may be the same.
-  Connection(int in, int out) : in_(in), out_(out) {}
+  /// Takes both descriptors, which may be the same. patience: how many seconds the other end may
+  /// stand still in the middle of a frame.
+  Connection(int in, int out, int patience) : in_(in), out_(out), patience_(patience) {}
   ~Connection();
 
   Connection(const Connection&) = delete;
@@ -60,6 +61,7 @@ class Connection {
 
   const int in_;
   int out_;
+  const int patience_;
   std::vector<uint8_t> inbox_; // from start_ on it has not been looked at
   size_t start_ = 0;
   bool ended_ = false;

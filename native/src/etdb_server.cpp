@@ -20,7 +20,7 @@ namespace etscope {
 namespace {
 
 void serve(int in, int out, const ServerOptions& options, ServedProgram& served) {
-  Connection connection(in, out);
+  Connection connection(in, out, options.patience);
   Conversation(connection, options, served).run();
 }
 

@@ -91,6 +91,15 @@ const std::vector<Flag>& flags() {
        [](O& o, S& v) { o.token = token_in(v); }},
       {"--max-upload", "BYTES", "that a connection may upload (default 4 GiB)",
        [](O& o, S& v) { o.max_upload = parse_number("--max-upload", v, INT64_MAX); }},
+      {"--patience", "SECONDS",
+       "how long a client may stand still in the middle of a frame (default 30);\n"
+       "to greet it has 10 of them at most",
+       [](O& o, S& v) {
+         o.patience = static_cast<int>(parse_number("--patience", v, 86400));
+         if (o.patience == 0) {
+           fail("--patience 0: it must be at least 1");
+         }
+       }},
       {"--help", "", "print this", [](O& o, S&) { o.help = true; }},
       {"--version", "", "print the version of ExecuTorch that this was built with",
        [](O& o, S&) { o.version = true; }}};

@@ -19,6 +19,7 @@ struct ServerOptions {
 
   std::string token; // "": none is asked for
   uint64_t max_upload = uint64_t{4} << 30;
+  int patience = 30; // seconds
 
   bool help = false;
   bool version = false;
