@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError, reading
-from etscope.formats.replacing import make_folder, replacing
+from etscope.errors import FormatError
+from etscope.formats.replacing import make_folder
+from etscope.formats.search_state import NAME, known_answers, write_state
 from etscope.sensitivity._variant import LOWER, RUN, Variant
 
-NAME, PROGRAMS = "state.json", "programs"
-VERSION = 1
+PROGRAMS = "programs"
+_VARIANTS = "variants"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,13 +40,8 @@ class State:
     def add(self, key: str, variant: Variant) -> None:
         """Keep an answer; the file is written whole."""
         self.variants[key] = variant
-        content = {
-            "version": VERSION,
-            "given": dict(self.given),
-            "variants": {name: _to_json(one) for name, one in self.variants.items()},
-        }
-        with replacing(self.folder / NAME) as file:
-            file.write((json.dumps(content, indent=1) + "\n").encode())
+        content = {name: _to_json(one) for name, one in self.variants.items()}
+        write_state(self.folder / NAME, self.given, content, name=_VARIANTS)
 
 
 def key_of(names: Sequence[str]) -> str:
@@ -57,34 +52,11 @@ def key_of(names: Sequence[str]) -> str:
 def open_state(folder: Path, given: Mapping[str, Any], *, resume: bool) -> State:
     """The state to begin with: that of the folder with `resume`, else an empty one.
 
-    Raises `MismatchError` for a state of another model or other options, `UsageError` when a state
-    is there that is not to be resumed.
+    Raises what `known_answers` does, and `UsageError` for a folder that cannot be made.
     """
-    path = folder / NAME
-    if not resume:
-        if path.exists():
-            raise UsageError(
-                f"{path} is of an earlier search",
-                hint="go on with it (--resume), remove it, or name another folder",
-            )
-        make_folder(folder / PROGRAMS)
-        return State(folder, given)
-    if not path.exists():
-        raise MissingFileError(f"there is nothing to resume: {path} is not there")
-    with reading("state of a search", path):
-        content = json.loads(path.read_text())
-        if content["version"] != VERSION:
-            raise FormatError(f"it is of version {content['version']!r:.20}, not {VERSION}")
-        known = dict(content["given"])
-        variants = {str(key): _of_json(one) for key, one in content["variants"].items()}
-    for name in sorted({*known, *given}):
-        if known.get(name) != given.get(name):
-            raise MismatchError(
-                f"{path} is of another {name}: {known.get(name)!s:.60}, and now it is "
-                f"{given.get(name)!s:.60}",
-                hint="resume with the model and the options that it began with, or start anew in "
-                "another folder",
-            )
+    variants = known_answers(
+        folder / NAME, given, _of_json, name=_VARIANTS, search="search", resume=resume
+    )
     make_folder(folder / PROGRAMS)
     return State(folder, given, variants)
 
