@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from etscope.analysis.check import instruction_labels
 from etscope.analysis.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.node_times import NodeTimes, kernel_labels, node_times
 from etscope.analysis.profile import MethodProfile
@@ -95,7 +97,7 @@ class Files:
         if name not in self._linked:
             trace = self.trace
             if trace is None:
-                self._linked[name] = linked_graph(self.record, name)
+                self._linked[name] = linked_graph(self.record, name, labels=self._labels)
             else:
                 labels = kernel_labels(trace, list(self.profiles.values()))
                 self._linked[name] = linked_graph(self.record, name, trace.symbols, labels)
@@ -112,6 +114,14 @@ class Files:
         if linked.name not in self._times:
             self._times[linked.name] = node_times(linked, profile)
         return self._times[linked.name]
+
+    @cached_property
+    def _labels(self) -> Mapping[str, tuple[str, ...]] | None:
+        """The instructions of the program's methods; None where the record tells, or nothing."""
+        program = self.any_program
+        if program is None:
+            return None
+        return {method.name: instruction_labels(method) for method in program.methods}
 
     @cached_property
     def _times(self) -> dict[str, NodeTimes]:
