@@ -23,6 +23,15 @@ from etscope.model.graph import Node
 from etscope.units import TimeScale
 
 
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """How far a stop's values are from the reference's, and from what PyTorch makes of the device's
+    own inputs; None where that cannot be told."""
+
+    total: float | None
+    local: float | None = None
+
+
 @dataclass
 class Debugger:
     """Everything that commands read and change.
@@ -30,7 +39,9 @@ class Debugger:
     recorded: the runs of the dump, whatever is walked. position: of the stop in the target; None
     before the run was begun. ended: the run went past its last stop. level: how many modules above
     the operator is looked at; frame: which Python frame. graph: the name of the graph that is
-    browsed; None: the edge graph of the method. logging: where lines and answers are written.
+    browsed; None: the edge graph of the method. logging: where lines and answers are written. gaps:
+    what a run on the runtime was found to be from its reference, by metric and position, since it
+    began or something was set.
     """
 
     files: Files
@@ -50,6 +61,7 @@ class Debugger:
     selected: list[str] = field(default_factory=list)
     selected_at: int = -1
     logging: str | None = None
+    gaps: dict[tuple[str, int], Gap] = field(default_factory=dict)
     _named: tuple[LinkedGraph, Mapping[str, Node]] | None = None
 
     def __post_init__(self) -> None:
@@ -76,6 +88,14 @@ class Debugger:
         if before is not None and before is not target:
             before.close()
         self.position, self.ended, self.level, self.frame = None, False, 0, 0
+        self.gaps.clear()
+
+    def stand(self) -> None:
+        """Stand where the run does, if it came to stand somewhere by itself: it failed on its way,
+        or was interrupted."""
+        target = self.on_runtime
+        if target is not None and not target.keeps_values and target.position != self.position:
+            self.position, self.ended = target.position, False
 
     def recorded_runs(self) -> RecordedRuns:
         """The runs of the dump. Raises `MissingDataError` without one."""

@@ -13,9 +13,11 @@ from etscope.analysis.trace import Trace
 from etscope.errors import EtscopeError, UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._commands import load
+from etscope.etdb._cores import after_death
 from etscope.etdb._debugger import Debugger
 from etscope.etdb._files import Files
 from etscope.etdb._registry import COMMANDS, Command, find_command
+from etscope.etdb._runtime.facts import RunnerDied
 from etscope.etdb._show import error_text, json_of, text_of
 
 _DEEPEST_SCRIPT = 10
@@ -133,13 +135,25 @@ class Session:
             if one.name == "source":
                 return self._sourced(line, rest)
             answer = one.function(self.debugger, rest)
+        except RunnerDied as error:
+            return Result(line, self._news(answer), after_death(self.debugger, error))
         except EtscopeError as error:
-            return Result(line, answer, error)
+            return Result(line, self._news(answer), error)
         except RecursionError:
             return Result(line, answer, UsageError("this is nested too deeply"))
         except Exception as error:
             return Result(line, answer, _internal(error))
-        return Result(line, answer)
+        return Result(line, self._news(answer))
+
+    def _news(self, answer: Answer) -> Answer:
+        """With what the target has to tell besides: that something ran again and gave something
+        else is a finding."""
+        target = self.debugger.target
+        if target is None:
+            return answer
+        news = target.take_news()
+        answer.finding = answer.finding or bool(news and target.differences)
+        return answer.say(*news)
 
     def _sourced(self, line: str, path: str) -> Result:
         """`source FILE`: its commands, and their answers together."""

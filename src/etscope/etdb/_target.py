@@ -115,6 +115,10 @@ class Target(Protocol):
         """Sentences that a person must be told, each once: differences among them."""
         ...
 
+    def about(self) -> list[str]:
+        """What else a person may want to know: where it runs, on what inputs, for how long."""
+        ...
+
     def core(self) -> Core:
         """The dump of the run up to here. Raises `UsageError` for runs that are not of the
         runtime."""
@@ -210,6 +214,10 @@ class Kept:
 
     def take_news(self) -> list[str]:
         """There are none."""
+        return []
+
+    def about(self) -> list[str]:
+        """There is no more."""
         return []
 
     def core(self) -> Core:

@@ -7,7 +7,7 @@ import importlib
 # In the order of `help`.
 _MODULES = (
     "walk", "breaks", "frames", "source", "values", "numerics", "times", "program", "drill",
-    "info", "files", "script",
+    "info", "files", "targets", "cores", "script",
 )  # fmt: skip
 
 

@@ -17,8 +17,8 @@ from etscope.etdb._commands.source import known_lines
 from etscope.etdb._debugger import Debugger
 from etscope.etdb._describe import stop_lines, value_lines
 from etscope.etdb._files import NO_RECORD, NO_RECORD_HINT
-from etscope.etdb._recorded import RecordedRuns
 from etscope.etdb._registry import command
+from etscope.etdb._target import Stop, Target, is_far
 from etscope.model.report import filled_columns
 from etscope.model.selector import Selector
 from etscope.model.table import Column, Kind, Table
@@ -214,20 +214,31 @@ def _stop(debugger: Debugger, rest: str) -> Answer:
     return Answer().say(*stop_lines(debugger, debugger.here()))
 
 
+def _target(debugger: Debugger, rest: str) -> Answer:
+    """What is walked, and where it runs."""
+    target = debugger.some_target()
+    answer = Answer().say(
+        f"{target.kind}: {target.method or 'method'}, {len(target.stops):,} stops"
+    )
+    return answer.say(*target.about())
+
+
 def _tensors(debugger: Debugger, rest: str) -> Answer:
     """The values that the run has, of all stops so far: of which node, and what they are."""
     target = debugger.some_target()
     last = debugger.position if debugger.position is not None else len(target.stops) - 1
     rows = []
     for stop in target.stops[: last + 1]:
-        if target.kind == "live" and debugger.position is None:
+        if not target.is_past and debugger.position is None:
             break
-        pairs = target.pairs_at(stop.position) if isinstance(target, RecordedRuns) else {}
-        for number, value in enumerate(target.device_values(stop.position)):
+        pairs = target.pairs_at(stop.position)
+        for number, value in enumerate(_values_of(target, stop)):
             # Of a delegate's call each output is another node's.
             name = pairs[number].node if number in pairs else stop.node or stop.name
             rows.append((stop.position, stop.instruction, name, number, value))
     if not rows:
+        if not target.is_past:
+            raise MissingDataError("nothing has run yet", hint="run, or start")
         raise MissingDataError(
             "no values were recorded", hint="run with a debug level, and give the debug buffer"
         )
@@ -247,8 +258,25 @@ def _tensors(debugger: Debugger, rest: str) -> Answer:
     return Answer().table(table, filled_columns(table))
 
 
+def _values_of(target: Target, stop: Stop) -> list[Any]:
+    """The values of a stop; where its memory was given to others, that."""
+    if target.keeps_values:
+        return target.device_values(stop.position)
+    try:
+        return target.device_values(stop.position)
+    except MissingDataError:
+        return ["gone"]
+
+
 def _numbers_of(value: Any) -> tuple[str, float | None, float | None, float | None, int | None]:
     """What a value is, and its range; None where it has no numbers."""
+    if is_far(value) and value.size and value.dtype.kind in "iufV":
+        told = value.statistics()
+        odd = (told.nan + told.plus_inf + told.minus_inf) or None
+        head = f"{value.dtype}{list(value.shape)}"
+        if odd == told.elements:
+            return head, None, None, None, odd
+        return head, told.least, told.greatest, told.mean, odd
     head = value_lines(value)[0].partition("  ")[0]
     if not isinstance(value, np.ndarray) or not value.size or value.dtype.kind not in "iufV":
         return head, None, None, None, None
@@ -276,6 +304,7 @@ TOPICS: Mapping[str, Callable[[Debugger, str], Answer]] = {
     "runs": _runs,
     "source": _source,
     "stop": _stop,
+    "target": _target,
     "tensors": _tensors,
 }
 
@@ -283,7 +312,7 @@ TOPICS: Mapping[str, Callable[[Debugger, str], Answer]] = {
 @command("info TOPIC", group="graph", aliases=("i",), words=tuple(TOPICS))
 def info(debugger: Debugger, rest: str) -> Answer:
     """Tell what there is: breakpoints, delegates, graphs, memory, methods, modules, ops, runs,
-    source, stop, tensors.
+    source, stop, target, tensors.
 
     `info ops` and `info modules` take a selector: `info ops op:conv*`.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -10,6 +11,7 @@ from etscope.etdb._answer import Answer
 from etscope.etdb._commands._common import whole
 from etscope.etdb._commands.frames import selected_line
 from etscope.etdb._debugger import Debugger
+from etscope.etdb._lockstep import gaps_so_far
 from etscope.etdb._recorded import RecordedRuns
 from etscope.etdb._registry import command
 from etscope.etdb._values import Values
@@ -35,7 +37,7 @@ def list_(debugger: Debugger, rest: str) -> Answer:
     """Show the Python around the current frame, or around another line.
 
     In the margin stand the average time of the line's operators and, with `list/e`, the worst
-    error (SQNR in dB) of the values that were recorded. Lines come from the file itself, where it
+    error (SQNR in dB) of the values that the device gave. Lines come from the file itself, where it
     is here and is the one that was exported; else those are shown that the record has.
     """
     with_errors = rest.startswith("/")
@@ -159,10 +161,19 @@ def _margins(debugger: Debugger, file: str, with_errors: bool) -> dict[int, _Mar
 def _errors(debugger: Debugger, file: str) -> dict[int, float]:
     """The worst SQNR of the values that stops on each line gave."""
     target = debugger.some_target()
+    if debugger.on_runtime is not None:
+        return _worst(
+            (stop.lines[0], gap.total)
+            for position, gap in gaps_so_far(debugger, target, "sqnr").items()
+            if (stop := target.stops[position]).lines and stop.lines[0].file == file
+        )
     if not isinstance(target, RecordedRuns):
-        raise UsageError("errors are those of a recorded run", hint="target recorded")
+        raise UsageError(
+            "errors are those of the device: of a recorded run, or one on the runtime",
+            hint="target recorded, or target runtime",
+        )
     pairs = target.matched().by_node
-    found: dict[int, float] = {}
+    found: list[tuple[SourceLine, float | None]] = []
     before = debugger.position, debugger.ended
     try:
         for stop in target.stops:
@@ -174,8 +185,15 @@ def _errors(debugger: Debugger, file: str) -> dict[int, float]:
                 gap = Values(debugger).gap("sqnr")
             except EtscopeError:
                 continue
-            if gap is not None:
-                found[line.line] = min(found.get(line.line, float("inf")), gap)
+            found.append((line, gap))
     finally:
         debugger.position, debugger.ended = before
+    return _worst(found)
+
+
+def _worst(gaps: Iterable[tuple[SourceLine, float | None]]) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for line, gap in gaps:
+        if gap is not None:
+            found[line.line] = min(found.get(line.line, float("inf")), gap)
     return found

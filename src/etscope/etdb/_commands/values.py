@@ -202,6 +202,7 @@ def set_(debugger: Debugger, rest: str) -> Answer:
     else:
         node = debugger.path_named(name)
     target.patch(node, stop.position, value)
+    debugger.gaps.clear()
     return Answer().say(f"{node} = " + value_lines(value)[0])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etscope.errors import MissingDataError, UsageError
+from etscope.errors import MissingDataError, RuntimeFailure, UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._breakpoints import fields_of_stop
 from etscope.etdb._commands._common import (
@@ -155,7 +155,11 @@ def _walked(debugger: Debugger, start: int, direction: int, wanted: Reason) -> t
         return hit[0]
 
     interest = interest_of(debugger, wanted)
-    position, why = walk(debugger.some_target(), start, direction, reason, interest)
+    try:
+        position, why = walk(debugger.some_target(), start, direction, reason, interest)
+    except RuntimeFailure:
+        debugger.stand()
+        raise
     if position is None:
         return _at_an_end(debugger, direction), True
     answer = arrived(debugger, position, why or "")

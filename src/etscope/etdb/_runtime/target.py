@@ -312,6 +312,17 @@ class RuntimeTarget:
 
     # -- the rest
 
+    def about(self) -> list[str]:
+        """Where it runs, since when, and on which inputs."""
+        facts = self.facts
+        lines = [f"runner: ExecuTorch {facts.executorch}, {facts.architecture}, {self.place}"]
+        if facts.program is not None:
+            lines.append(f"its program: {facts.program.name}, {facts.program.size:,} bytes")
+        for number, value in enumerate(self.inputs):
+            shape = f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else str(value)
+            lines.append(f"input {number}: {shape}")
+        return [*lines, *map(str, self.differences)]
+
     def core(self) -> Core:
         """The ETDump and debug buffer of the run up to here; after a crash, up to it."""
         return self._execution.core()
