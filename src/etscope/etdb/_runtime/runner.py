@@ -279,11 +279,11 @@ class Runner:
                 differences += stopped.differences
                 done += most
                 self._step = stopped.step
-                if not more(stopped, done):
+                if patience.noted or not more(stopped, done):
                     break
-                if patience.noted:
-                    stopped = replace(stopped, why=Why.INTERRUPTED)
-                    break
+            if patience.noted and stopped.why in (Why.STOP, Why.MOST_STEPS):
+                # Who asks for a run again and again is to hear of it, too.
+                stopped = replace(stopped, why=Why.INTERRUPTED)
         if len(parts) == 1:
             return stopped
         return replace(stopped, ran=np.concatenate(parts), differences=tuple(differences[:16]))
