@@ -27,7 +27,7 @@ _ODD = {"isnan": Condition.NAN, "isinf": Condition.INF}
 _ROUNDING = 1.0 / 128
 
 
-def tests_of(expression: Expression) -> tuple[Test, ...] | None:
+def number_tests(expression: Expression) -> tuple[Test, ...] | None:
     """Tests of the numbers that an operator gives, one of which holds wherever the expression does;
     None where no such are known.
 

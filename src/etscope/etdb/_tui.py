@@ -226,8 +226,8 @@ def _values(session: Session, stop: Stop | None) -> str:
     lines = stop_lines(debugger, stop)
     target = debugger.some_target()
     for number, value in enumerate(target.device_values(stop.position)):
-        lines += [f"${number} = {line}" for line in value_lines(value)[:1]]
-        lines += value_lines(value)[1:]
+        head, *rest = value_lines(value)
+        lines += [f"${number} = {head}", *rest]
     for number, expression in debugger.displays.items():
         lines += displayed(debugger, number, expression)
     return "\n".join(map(visible, lines))

@@ -16,7 +16,7 @@ from etscope.etdb._debugger import Debugger
 from etscope.etdb._describe import stop_lines, value_lines
 from etscope.etdb._evaluate import evaluate, is_true
 from etscope.etdb._expression import Expression
-from etscope.etdb._pushdown import Test, tests_of
+from etscope.etdb._pushdown import Test, number_tests
 from etscope.etdb._runtime.facts import Condition
 from etscope.etdb._target import FarTensor, Stop, Watch, is_far
 from etscope.etdb._values import Values
@@ -150,7 +150,7 @@ def interest_of(debugger: Debugger, own: Reason | None) -> Interest:
 def _tests_of(one: Breakpoint) -> tuple[Test, ...] | None:
     if one.watch:
         return (({WATCH_NAN: Condition.NAN, WATCH_INF: Condition.INF}[one.watch], 0.0),)
-    return None if one.condition is None else tests_of(one.condition)
+    return None if one.condition is None else number_tests(one.condition)
 
 
 def _picks(selector: Selector | None) -> Callable[[Stop], bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from etscope.etdb._commands._common import whole
 from etscope.etdb._debugger import Debugger
 from etscope.etdb._files import Files
 from etscope.etdb._registry import command
+from etscope.etdb._target import Target
+from etscope.formats.etdump import read_etdump
 from etscope.model.table import Column, Kind, Table
 
 GROUP = "times"
@@ -30,7 +33,8 @@ def top(debugger: Debugger, rest: str) -> Answer:
     """Show the N operators that take longest (10), over all runs of the method.
 
     by: avg, p10, p50, p90, min, max, std, first or calls. `ops` sums by operator, `modules` by
-    module, `types` by type of module.
+    module, `types` by type of module. Of a run on the runtime it is what ran so far: the run is
+    repeated for it with the event tracer on, as generate-core-file does.
     """
     count, by, group = _read(rest)
     profile = profile_of(debugger)
@@ -44,14 +48,24 @@ def top(debugger: Debugger, rest: str) -> Answer:
 
 
 def profile_of(debugger: Debugger) -> MethodProfile:
-    """The times of the method. Raises `MissingDataError` without any."""
-    profiles = debugger.files.profiles
+    """The times of the method: of the run on the runtime, or of the dump. Raises
+    `MissingDataError` without any."""
+    target = debugger.on_runtime
+    profiles = debugger.files.profiles if target is None else _measured(debugger, target)
     found = profiles.get(debugger.method) or next(iter(profiles.values()), None)
     if found is None:
         raise MissingDataError(
             "there are no times", hint="load a dump with profiling events: core RUN.etdp"
         )
     return found
+
+
+def _measured(debugger: Debugger, target: Target) -> dict[str | None, MethodProfile]:
+    """The times of what ran on the runtime so far, by its core."""
+    if debugger.position is None:
+        raise MissingDataError("nothing has run yet", hint="run, or start")
+    dump = read_etdump(target.core().etdump)
+    return replace(debugger.files, dump=dump, debug_buffer=None).profiles
 
 
 def _read(rest: str) -> tuple[int, str, str | None]:
