@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from etscope.cli._open import FILE
+from etscope.cli._options import gathered, some_of
 
 if TYPE_CHECKING:
     from etscope.evaluation import Evaluation
@@ -163,15 +163,6 @@ def save_plot(found: Evaluation, path: Path) -> None:
     save_error_plot(measured, path, name, title=title)
 
 
-def _shown(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in (value or "").split(",") if name.strip())
-    if unknown := [name for name in names if name not in SHOWN]:
-        raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(SHOWN)}")
-    return names
-
-
 _DEFAULTS = {"scores": 0, "worst": 10}
 _OPTIONS = (
     click.option(
@@ -211,7 +202,7 @@ _OPTIONS = (
     ),
     click.option(
         "--show",
-        callback=_shown,
+        callback=some_of(SHOWN),
         metavar="WHAT,…",
         help="summary, operators, samples, flips. Default: the last three; in forms for programs "
         "operators.",
@@ -230,17 +221,7 @@ _OPTIONS = (
 def dataset_options(function: _Function, *, required: bool = True) -> _Function:
     """Add `--dataset` and all that goes with it; the function gets them as one parameter,
     `dataset_options`."""
-    names = {field.name for field in fields(DatasetOptions)}
-
-    @functools.wraps(function)
-    def gathered(**values: Any) -> Any:
-        mine = {name: values.pop(name) for name in names}
-        return function(dataset_options=DatasetOptions(**mine), **values)
-
-    decorated: Any = gathered
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    decorated = click.option(
+    dataset = click.option(
         "--dataset",
         "-d",
         type=FILE,
@@ -248,6 +229,11 @@ def dataset_options(function: _Function, *, required: bool = True) -> _Function:
         metavar="PATH",
         help="Samples: a folder of files of inputs (.npz, .npy, .pt, .safetensors), or one such "
         "file whose first axis, or list, counts them.",
-    )(decorated)
-    result: _Function = decorated
-    return result
+    )
+    return gathered(
+        function,
+        [dataset, *_OPTIONS],
+        names=[field.name for field in fields(DatasetOptions)],
+        parameter="dataset_options",
+        make=DatasetOptions,
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,8 +16,10 @@ __all__ = [
     "GRAPHS",
     "UNITS",
     "error_options",
+    "gathered",
     "graph_output_options",
     "output_options",
+    "some_of",
     "table_options",
 ]
 
@@ -43,6 +46,39 @@ def _applied(function: _Function, *decorators: Callable[[_Function], _Function])
     for decorator in reversed(decorators):
         function = decorator(function)
     return function
+
+
+def some_of(allowed: Sequence[str]) -> Callable[..., tuple[str, ...]]:
+    """A callback that takes some of these words, separated by commas, or none."""
+
+    def chosen(
+        context: click.Context, parameter: click.Parameter, value: str | None
+    ) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in (value or "").split(",") if name.strip())
+        if unknown := [name for name in names if name not in allowed]:
+            raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(allowed)}")
+        return names
+
+    return chosen
+
+
+def gathered(
+    function: _Function,
+    options: Sequence[Callable[[Any], Any]],
+    *,
+    names: Collection[str],
+    parameter: str,
+    make: Callable[..., Any],
+) -> _Function:
+    """Add options; the function gets what they say, by these names, as one parameter that is made
+    of them."""
+
+    @functools.wraps(function)
+    def called(**values: Any) -> Any:
+        mine = {name: values.pop(name) for name in names}
+        return function(**{parameter: make(**mine)}, **values)
+
+    return _applied(called, *options)  # type: ignore[return-value]
 
 
 def output_options(function: _Function) -> _Function:

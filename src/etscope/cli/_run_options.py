@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from etscope.cli._open import FILE
+from etscope.cli._options import gathered, some_of
 
 if TYPE_CHECKING:
     from etscope.analysis.verification import Verification
@@ -165,15 +165,6 @@ class RunOptions:
             return 0
 
 
-def _shown(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in (value or "").split(",") if name.strip())
-    if unknown := [name for name in names if name not in SHOWN]:
-        raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(SHOWN)}")
-    return names
-
-
 _PLACE = click.Path(dir_okay=False, path_type=Path)
 
 _INPUT_OPTIONS = (
@@ -287,7 +278,7 @@ _OPTIONS = (
     ),
     click.option(
         "--show",
-        callback=_shown,
+        callback=some_of(SHOWN),
         metavar="WHAT,…",
         help="events, latency, verification. Default: all that there is; in forms for programs "
         "the events.",
@@ -315,19 +306,9 @@ def run_options(*, inputs: bool = True) -> Callable[[_Function], _Function]:
     """Add the options of a run, with those that name its inputs or without; the function gets them
     as one parameter, `options`."""
 
-    def decorate(function: _Function) -> _Function:
-        names = {field.name for field in fields(RunOptions)}
-
-        @functools.wraps(function)
-        def gathered(**values: Any) -> Any:
-            mine = {name: values.pop(name) for name in names & set(values) - own}
-            return function(options=RunOptions(**mine), **values)
-
-        own = set() if inputs else {"inputs", "testset_index", "seed"}
-        decorated: Any = gathered
-        for option in reversed((*(_INPUT_OPTIONS if inputs else ()), *_OPTIONS)):
-            decorated = option(decorated)
-        result: _Function = decorated
-        return result
-
-    return decorate
+    own = set() if inputs else {"inputs", "testset_index", "seed"}
+    names = {field.name for field in fields(RunOptions)} - own
+    options = (*(_INPUT_OPTIONS if inputs else ()), *_OPTIONS)
+    return lambda function: gathered(
+        function, options, names=names, parameter="options", make=RunOptions
+    )
