@@ -368,7 +368,7 @@ _NO_BACKEND = "E 00:00:00 method.cpp:81] Backend VulkanBackend is not registered
         (3, 5, _NO_OPERATOR, RuntimeFailure, r"no kernel for my::op.out[\s\S]*--library"),
         (3, 5, _NO_BACKEND, RuntimeFailure, r"needs the backend Vulkan[\s\S]*build etdb-server"),
         (3, 5, "", RuntimeFailure, "cannot be loaded: they said"),
-        (3, 9, "", RuntimeFailure, r"too large[\s\S]*--max-upload"),
+        (3, 9, "", RuntimeFailure, r"has its limits: they said[\s\S]*--max-upload"),
         (4, 6, "", MismatchError, "do not fit: they said"),
         (8, 7, "", MissingDataError, "they said"),
         (5, 4, "", UsageError, "not now: they said"),

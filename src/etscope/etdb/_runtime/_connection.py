@@ -131,6 +131,9 @@ class Connection:
         answer = (0, b"")
         while self._unanswered:
             kind, number, body = self._receive()
+            if kind == ERROR and number == 0:  # it turns everybody away
+                self._unanswered.clear()
+                return kind, body
             if number not in self._unanswered:
                 raise FormatError(f"etdb-server answers {number}, which is no open request")
             self._unanswered.discard(number)

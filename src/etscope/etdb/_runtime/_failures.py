@@ -11,7 +11,7 @@ from etscope.errors import (
     UsageError,
     VersionError,
 )
-from etscope.etdb._runtime.launch import TOKEN_VARIABLE, Channel
+from etscope.etdb._runtime.launch import PROGRAM, TOKEN_VARIABLE, Channel
 from etscope.etdb._runtime.protocol import VERSION, Code, Kind
 from etscope.run._explain import explained, relevant
 
@@ -19,6 +19,7 @@ _LACKS = {
     "operator": "give the library that registers it (--library), or build etdb-server with it",
     "backend": "build etdb-server with it, or give the library that registers it (--library)",
 }
+_LARGER = "start it with the program (etdb-server PROGRAM), or with a larger --max-upload"
 
 
 def failure_of(code: int, message: str, log: str, kind: Kind, place: str) -> EtscopeError:
@@ -45,10 +46,9 @@ def failure_of(code: int, message: str, log: str, kind: Kind, place: str) -> Ets
             return MissingDataError(message)
         case Code.LIMIT:
             return RuntimeFailure(
-                f"too large for the server at {place}: {message}",
+                f"the server at {place} has its limits: {message}",
                 log=relevant(log),
-                hint="start it with the program (etdb-server PROGRAM), or with a larger "
-                "--max-upload",
+                hint=None if kind == Kind.HELLO else _LARGER,
             )
         case Code.PROGRAM:
             return _of_program(message, log)
@@ -63,9 +63,11 @@ def lost(channel: Channel, reason: str) -> DeviceLost:
     ending = channel.ending()
     log = relevant(channel.log())
     text = f"the runner ({channel.place}) is gone: {ending or reason}"
-    hint = None
-    if ending is not None and "SIGKILL" in ending:
-        hint = "the system may have run out of memory"
+    hints = {
+        "SIGKILL": "the system may have run out of memory",
+        "code 127": f"put {PROGRAM} on the PATH there, or name it; docs/etdb.md tells how",
+    }
+    hint = next((text for sign, text in hints.items() if sign in (ending or "")), None)
     return DeviceLost(text, log=log, hint=hint)
 
 
