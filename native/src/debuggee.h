@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "location.h"
 #include "session.h"
 #include "statistics.h"
 #include "tensor.h"
@@ -15,11 +16,6 @@ namespace etscope {
 
 /// Of each instruction of chain 0 the tensors that it writes, as indices of the method's values.
 using OutputTable = std::vector<std::vector<uint32_t>>;
-
-struct Location {
-  uint32_t chain = UINT32_MAX;
-  uint32_t instruction = UINT32_MAX;
-};
 
 enum class Why : uint8_t {
   kBegun = 0,
@@ -38,10 +34,6 @@ struct Test {
   Condition condition = Condition::kNan;
   double bound = 0;
   std::vector<uint8_t> instructions; // a bit for each of chain 0
-};
-
-struct Range {
-  uint32_t chain, first, count;
 };
 
 /// Where something ran again and gave something else; value UINT32_MAX: another instruction ran.
@@ -74,10 +66,12 @@ struct Core {
 /// Asked about once a millisecond while something runs.
 using Interrupted = std::function<bool()>;
 
-/// Throws a Failure for what cannot be done; then nothing has changed.
+/// Throws a Failure for what cannot be done; then nothing has changed. Its code is kUsage for what
+/// cannot be done now, kBadInput for what never can, kRuntimeFailed for what the runtime refuses.
 class Debuggee {
  public:
-  /// Loads the method ("": the one that a program is run by) with memory of its own.
+  /// Loads the method ("": the one that a program is run by) with memory of its own. The session
+  /// must outlive it, and loads the method for nobody else.
   Debuggee(Session& session, const std::string& method, OutputTable outputs);
   ~Debuggee();
 
@@ -98,7 +92,7 @@ class Debuggee {
   Statistics statistics(uint32_t index) const;
 
   /// All or nothing; shape, type and kind must be the value's own. Tensors come in any order of
-  /// dimensions.
+  /// dimensions. After an instruction that failed, the state is first made what it was before it.
   void write(uint32_t index, const Value& value);
 
   /// The dump of the run up to here; runs it again if it is not traced. The state stays.
