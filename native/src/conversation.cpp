@@ -27,9 +27,16 @@ constexpr int32_t kMostThreads = 1024;
 
 /// The code that a failure has in the answer to a request of that kind.
 Code code_of(uint16_t kind, const Failure& failure) {
+  if (kind == wire::kLoad) {
+    return Code::kProgram;
+  }
+  if (failure.code == kUsage) { // not now
+    return Code::kState;
+  }
+  if (failure.code == kDebugBufferFull) {
+    return Code::kLimit;
+  }
   switch (kind) {
-    case wire::kLoad:
-      return Code::kProgram;
     case wire::kInputs:
       return failure.code == kBadInput ? Code::kInputs : Code::kRuntime;
     case wire::kDescribe:
