@@ -90,6 +90,11 @@ class Debugger:
         self.position, self.ended, self.level, self.frame = None, False, 0, 0
         self.gaps.clear()
 
+    def close(self) -> None:
+        """Let go of what runs elsewhere."""
+        if self.target is not None:
+            self.target.close()
+
     def stand(self) -> None:
         """Stand where the run does, if it came to stand somewhere by itself: it failed on its way,
         or was interrupted."""

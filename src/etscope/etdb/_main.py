@@ -25,7 +25,7 @@ _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
 @click.version_option(__version__, message="etdb of etscope %(version)s")
 @click.argument("files", nargs=-1, type=click.Path(), metavar="[FILE]...")
 @click.option("--debug-buffer", "-b", type=click.Path(), metavar="BIN", help="The logged tensors.")
-@click.option("--inputs", type=click.Path(), metavar="FILE", help="Inputs of the reference run.")
+@click.option("--inputs", type=click.Path(), metavar="FILE", help="What a run is given.")
 @click.option(
     "--command", "-ex", "commands", multiple=True, metavar="CMD", help="Do this first. Repeatable."
 )
@@ -53,15 +53,15 @@ def command(
     force: bool,
     source_unit: str,
 ) -> int:
-    """Debug a model as gdb debugs a program: etdb MODEL.etrecord RUN.etdp [BUFFER.bin].
+    """Debug a model as gdb debugs a program: etdb MODEL.etrecord RUN.etdp [BUFFER.bin] walks a
+    recorded run, and etdb MODEL.etrecord MODEL.pte -ex 'target runtime' the program itself.
 
     FILES are an ETRecord, an ETDump, its debug buffer, a .pte or .bpte, each by itself or together.
     Commands come from -ex and -x, then from the prompt, or from standard input when it is no
     terminal. `help` lists them.
     """
     from etscope.etdb._files import Files
-    from etscope.etdb._prompt import interact, show
-    from etscope.etdb._session import Result, Session
+    from etscope.etdb._session import Session
 
     given = None
     if inputs is not None:
@@ -72,8 +72,18 @@ def command(
     opened = Files(forced=force).opened(*paths)
     session = Session.of(opened, inputs=given, source_unit=source_unit)
     first = [*commands, *([f"source {script}"] if script is not None else [])]
-    if tui:
-        return _full_screen(session, first)
+    try:
+        if tui:
+            return _full_screen(session, first)
+        return _done(session, first, batch=batch, as_json=as_json)
+    finally:
+        session.debugger.close()
+
+
+def _done(session: Any, first: Sequence[str], *, batch: bool, as_json: bool) -> int:
+    """The commands of options, and then those that come in; the exit code."""
+    from etscope.etdb._prompt import interact, show
+    from etscope.etdb._session import Result
 
     def say(result: Result) -> None:
         if as_json:

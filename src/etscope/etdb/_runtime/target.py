@@ -14,6 +14,7 @@ from etscope.errors import MissingDataError, RuntimeFailure, UsageError
 from etscope.etdb._files import Files
 from etscope.etdb._runtime.execution import Execution, Setup
 from etscope.etdb._runtime.facts import (
+    Condition,
     Core,
     Described,
     NumberTest,
@@ -29,6 +30,9 @@ from etscope.etdb._runtime.prepared import prepared
 from etscope.etdb._runtime.values import Held, Values
 from etscope.etdb._target import RunInfo, Stop, Watch
 from etscope.formats.bundled import BundledFile
+from etscope.formats.pte_schema import ScalarValue, ValueKind
+
+_NEVER_ODD = frozenset({ValueKind.INT, ValueKind.BOOL, ValueKind.STRING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +238,11 @@ class RuntimeTarget:
             if self.interrupted:
                 return self.position
         tests = [NumberTest(w.condition, self._mask(w.at), w.bound) for w in watches]
-        stopped = self._run(self._mask(wanted), tests)
+        stops = self._mask(wanted)
+        for test in tests:
+            # The runner tests tensors; a number that an operator gives is looked at in etdb.
+            stops |= test.at & self._untested(test.condition)
+        stopped = self._run(stops, tests)
         if stopped.why == Why.INTERRUPTED:
             self._come_to_a_stop()
         elif stopped.why == Why.TEST and stopped.test is not None:
@@ -396,6 +404,18 @@ class RuntimeTarget:
     def _mask(self, wanted: Callable[[Stop], bool]) -> npt.NDArray[np.bool_]:
         mask = np.zeros_like(self._line.is_stop)
         mask[[stop.instruction or 0 for stop in self._prepared.stops if wanted(stop)]] = True
+        return mask
+
+    def _untested(self, condition: Condition) -> npt.NDArray[np.bool_]:
+        """The operators that give numbers which a test could be for, but is not of."""
+        never = _NEVER_ODD if condition in (Condition.NAN, Condition.INF) else frozenset()
+        values, mask = self._prepared.method.values, np.zeros_like(self._line.is_stop)
+        for stop in self._prepared.stops:
+            number = stop.instruction or 0
+            given = (values[index] for index in self._prepared.nodes.outputs_of(number))
+            mask[number] = any(
+                isinstance(value, ScalarValue) and value.kind not in never for value in given
+            )
         return mask
 
     def _until(self, position: int) -> int:
