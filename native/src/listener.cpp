@@ -114,6 +114,19 @@ Listener::Listener(const ServerOptions& options) {
     }
     throw Failure(kRuntimeFailed, "cannot listen on " + where + ": " + why);
   }
+  catch_signals();
+}
+
+/// From here on they wait until `run` waits, even those that this process began with ignoring.
+void Listener::catch_signals() {
+  const sigset_t handled = handled_signals();
+  sigprocmask(SIG_BLOCK, &handled, &awake_);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    handle(signal, end_soon);
+    sigdelset(&awake_, signal);
+  }
+  handle(SIGCHLD, wake_up);
+  sigdelset(&awake_, SIGCHLD);
 }
 
 Listener::~Listener() {
@@ -136,20 +149,10 @@ std::string Listener::address() const {
   return (v6 ? "[" + std::string(host) + "]" : host) + ":" + port;
 }
 
-// Signals arrive while it waits, and at no other time.
 void Listener::run(const std::function<void(int)>& serve) {
-  const sigset_t handled = handled_signals();
-  sigset_t before;
-  sigprocmask(SIG_BLOCK, &handled, &before);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
-    handle(signal, end_soon);
-    sigdelset(&before, signal);
-  }
-  handle(SIGCHLD, wake_up);
-  sigdelset(&before, SIGCHLD);
   while (ending == 0) {
     pollfd wanted = {socket_, POLLIN, 0};
-    const bool comes = ppoll(&wanted, 1, nullptr, &before) > 0;
+    const bool comes = ppoll(&wanted, 1, nullptr, &awake_) > 0;
     reap(false);
     if (comes && ending == 0 && accept_one(serve)) {
       return;

@@ -1,6 +1,7 @@
 // Accepts connections, each of which has a process of its own.
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <functional>
@@ -28,12 +29,14 @@ class Listener {
   void run(const std::function<void(int)>& serve);
 
  private:
+  void catch_signals();
   bool accept_one(const std::function<void(int)>& serve);
   void turn_away(int connection) const;
   void reap(bool wait);
   void end_children();
 
   int socket_ = -1;
+  sigset_t awake_ = {}; // what is blocked while it waits
   std::vector<pid_t> children_;
 };
 
