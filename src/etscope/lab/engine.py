@@ -22,12 +22,11 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from etscope.errors import EtscopeError, LabError
+from etscope.errors import EtscopeError
 from etscope.lab.cluster import (
     Cluster,
     Ended,
@@ -39,6 +38,7 @@ from etscope.lab.cluster import (
     open_cluster,
 )
 from etscope.lab.records import Job
+from etscope.lab.settling import Again, settled, settled_without_answer, stopped
 from etscope.lab.slots import Attempt, Slot, choose, slots_of
 from etscope.lab.states import State
 from etscope.lab.task import Order, Outcome
@@ -210,41 +210,22 @@ class Engine:
 
     def _settle(self, attempt: Attempt, outcome: Outcome) -> None:
         """What an answer means for the job, and for the device."""
-        state = outcome.state
-        if state is State.DEVICE_LOST:
+        if outcome.state is State.DEVICE_LOST:
             begun = outcome.busy_seconds > 0
             self._lose_device(self._slots[attempt.device], outcome.error if begun else "")
-            if attempt.cancelled:
-                self._finish(attempt, replace(outcome, state=State.CANCELLED))
-            elif not begun or attempt.job.attempt < attempt.job.spec.attempts:
-                self._release(attempt, f"the device was lost: {outcome.error}", counted=begun)
-            else:
-                self._finish(attempt, outcome)
-        elif state is State.CANCELLED and not attempt.cancelled:
-            self._release(attempt, "the lab was stopped", counted=False)
-        else:
-            self._finish(attempt, outcome)
+        self._conclude(attempt, settled(attempt, outcome))
 
     def _settle_gone(self, attempt: Attempt, gone: Gone) -> None:
-        """An attempt without an answer: queue it again while it has attempts left."""
-        again = gone.lost and attempt.job.attempt < attempt.job.spec.attempts
         if gone.lost:
             self._slots[attempt.device].address = None  # until the cluster shows a worker again
             self._due.pop("workers", None)
-        if attempt.cancelled:
-            self._end(attempt, State.CANCELLED, "stopped on request", "")
-        elif gone.lost and (again or gone.innocent or not attempt.started):
-            counted = attempt.started and not gone.innocent
-            self._release(attempt, gone.why, counted=counted)
-        elif gone.lost:
-            self._end(attempt, State.DEVICE_LOST, f"{gone.why}, in every attempt", "device-lost")
-        else:
-            error = f"the worker cannot run jobs: {gone.why}"
-            self._end(attempt, State.FAILED, error, LabError.slug)
+        self._conclude(attempt, settled_without_answer(attempt, gone))
 
-    def _end(self, attempt: Attempt, state: State, error: str, slug: str) -> None:
-        job = attempt.job
-        self._finish(attempt, Outcome(job.id, attempt.token, state, error=error, error_slug=slug))
+    def _conclude(self, attempt: Attempt, found: Outcome | Again) -> None:
+        if isinstance(found, Again):
+            self._release(attempt, found.message, counted=found.counted)
+        else:
+            self._finish(attempt, found)
 
     def _finish(self, attempt: Attempt, outcome: Outcome) -> None:
         def save() -> None:
@@ -384,7 +365,7 @@ class Engine:
             else:
                 cluster.withdraw(attempt.token, address)
                 self._dropped(attempt.token)
-                self._end(attempt, State.CANCELLED, "stopped on request", "")
+                self._finish(attempt, stopped(attempt))
 
     def _give_up(self, attempt: Attempt) -> None:
         """End an attempt that the database no longer counts as ours."""

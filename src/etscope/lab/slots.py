@@ -19,14 +19,18 @@ AHEAD = 2  # attempts a device has: one at work, and one ready when that ends
 @dataclass(slots=True)
 class Attempt:
     """A job that is with a device. started: the device works on it. cancelled: somebody wants it
-    stopped. given_up: the engine itself stops it, to queue it again."""
+    stopped."""
 
     job: Job
     token: str
     device: str
     started: bool = False
     cancelled: bool = False
-    given_up: bool = False
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether the job has attempts left after this one."""
+        return self.job.attempt < self.job.spec.attempts
 
 
 @dataclass(slots=True)

@@ -1,0 +1,68 @@
+"""What the end of an attempt means for its job."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+
+from etscope.lab.cluster import Gone
+from etscope.lab.records import Job
+from etscope.lab.settling import Again, settled, settled_without_answer
+from etscope.lab.slots import Attempt
+from etscope.lab.spec import spec_of
+from etscope.lab.states import State
+from etscope.lab.task import Outcome
+
+LOST = State.DEVICE_LOST
+
+
+def attempt(number: int, *, started: bool = True, cancelled: bool = False) -> Attempt:
+    """The first or second of two attempts."""
+    spec = spec_of({"model": "sha256:" + "0" * 64, "attempts": 2})
+    job = Job(
+        "job", spec, spec.content_hash, State.RUNNING, datetime.now(timezone.utc), attempt=number
+    )
+    return Attempt(job, "token", "phone", started=started, cancelled=cancelled)
+
+
+def outcome(state: State, busy: float) -> Outcome:
+    return Outcome("job", "token", state, error="unplugged", busy_seconds=busy)
+
+
+@pytest.mark.parametrize(
+    ("now", "state", "busy", "then"),
+    [
+        (attempt(1), State.DONE, 1.0, State.DONE),
+        (attempt(1), State.FAILED, 1.0, State.FAILED),
+        (attempt(1), LOST, 1.0, Again("the device was lost: unplugged", counted=True)),
+        (attempt(2), LOST, 1.0, LOST),
+        (attempt(2), LOST, 0.0, Again("the device was lost: unplugged")),  # it never had it
+        (attempt(1, cancelled=True), LOST, 1.0, State.CANCELLED),
+        (attempt(1, cancelled=True), State.DONE, 1.0, State.DONE),
+        (attempt(1, cancelled=True), State.CANCELLED, 1.0, State.CANCELLED),
+        (attempt(2), State.CANCELLED, 1.0, Again("the lab was stopped")),
+    ],
+)
+def test_an_answer(now: Attempt, state: State, busy: float, then: State | Again) -> None:
+    found = settled(now, outcome(state, busy))
+    assert (found.state if isinstance(found, Outcome) else found) == then
+
+
+@pytest.mark.parametrize(
+    ("now", "lost", "innocent", "then"),
+    [
+        (attempt(1), True, False, Again("killed", counted=True)),
+        (attempt(2), True, False, LOST),
+        (attempt(2), True, True, Again("killed")),
+        (attempt(2, started=False), True, False, Again("killed")),
+        (attempt(1), False, False, State.FAILED),
+        (attempt(1, cancelled=True), True, False, State.CANCELLED),
+    ],
+)
+def test_no_answer(now: Attempt, lost: bool, innocent: bool, then: State | Again) -> None:
+    found = settled_without_answer(now, Gone("token", "killed", lost, innocent))
+    if isinstance(found, Outcome):
+        assert (found.job_id, found.token) == ("job", "token")
+        assert found.error
+    assert (found.state if isinstance(found, Outcome) else found) == then
