@@ -112,7 +112,7 @@ class LiveTarget(Kept):
     def patch(self, node: str, position: int, value: Any) -> None:
         """Set the value that the node has at the stop; what ran after it runs again."""
         until = self._positions[position] if self._positions else -1
-        found = [at for at in self._at.get(node, ()) if at <= until]
+        found = [at for at in self._at.get(node, ()) if at <= until] if node else [until]
         if not found:
             raise MissingDataError(f"{node} has not run yet", hint=f"until {node}")
         self._run.patch(found[-1], value)

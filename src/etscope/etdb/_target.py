@@ -198,7 +198,8 @@ class Target(Protocol):
         ...
 
     def patch(self, node: str, position: int, value: Any) -> None:
-        """Put another value in the place of a node's, for all that runs after the stop.
+        """Put another value in the place of a node's ("": of what the stop gave), for all that runs
+        after the stop.
 
         Raises `UsageError` for targets that cannot, and values of another shape."""
         ...

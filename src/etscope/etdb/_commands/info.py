@@ -218,7 +218,7 @@ def _target(debugger: Debugger, rest: str) -> Answer:
     """What is walked, and where it runs."""
     target = debugger.some_target()
     answer = Answer().say(
-        f"{target.kind}: {target.method or 'method'}, {len(target.stops):,} stops"
+        f"{target.kind}: {target.method or 'method'}, {len(target.stops):,} operators"
     )
     return answer.say(*target.about())
 

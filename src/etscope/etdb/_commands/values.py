@@ -196,14 +196,14 @@ def set_(debugger: Debugger, rest: str) -> Answer:
     target = debugger.some_target()
     stop = debugger.here()
     if name == "$here":
-        node = stop.name
+        node = stop.path or ""
     elif name.startswith("%"):
         node = Values(debugger).node_of_handle(int(name[1:]))
     else:
         node = debugger.path_named(name)
     target.patch(node, stop.position, value)
     debugger.gaps.clear()
-    return Answer().say(f"{node} = " + value_lines(value)[0])
+    return Answer().say(f"{node or stop.name} = " + value_lines(value)[0])
 
 
 def _logging(debugger: Debugger, path: str) -> Answer:

@@ -304,11 +304,15 @@ class RuntimeTarget:
         return self._values.statistics(self._held(where))
 
     def patch(self, node: str, position: int, value: Any) -> None:
-        """Put another value in the place of a node's: the run goes back to where it was computed,
-        and from there to the stop again. Tensors take what numpy broadcasts, cast to their type.
+        """Put another value in the place of a node's, or of the stop's (node ""): the run goes back
+        to where it was computed, and from there to the stop again. Tensors take what numpy
+        broadcasts, cast to their type.
 
         Raises `UsageError` for what does not fit, and for weights; then nothing was set."""
-        held = self._values.of_node(node, self._until(position))
+        if node:
+            held = self._values.of_node(node, self._until(position))
+        else:
+            held = self._values.of_stop(position)
         stood = self._execution.step
         self._go_to(held[-1].since)
         try:
