@@ -12,21 +12,16 @@ other processes wrote into it.
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import socket
 import threading
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sqlalchemy.exc import SQLAlchemyError
-
-from etscope.errors import EtscopeError
 from etscope.lab.cluster import (
     Cluster,
     Ended,
@@ -37,6 +32,7 @@ from etscope.lab.cluster import (
     Workers,
     open_cluster,
 )
+from etscope.lab.journal import Journal
 from etscope.lab.records import Job
 from etscope.lab.settling import Again, settled, settled_without_answer, stopped
 from etscope.lab.slots import Attempt, Slot, choose, slots_of
@@ -52,10 +48,8 @@ DRAIN_SECONDS = 10.0  # that jobs at work have to end when the engine is closed
 _POLL = 1.0  # seconds
 _REFRESH = 15.0  # between two looks at the cluster's workers, beside what it tells
 _CHECK = 600.0  # between two looks at a device that has nothing to do
-_CHECK_AGAIN, _CHECK_LATEST = 5.0, 300.0  # of one out of reach: doubled from the first to the last
+_CLUSTER_AGAIN = 5.0  # between two looks for a cluster that went away
 _FIRST, _DEEPEST = 100, 10_000  # queued jobs that are looked at
-
-_logger = logging.getLogger("etscope.lab")
 
 
 class Engine:
@@ -89,12 +83,11 @@ class Engine:
         self._lease, self._drain_seconds = lease_seconds, drain_seconds
         self._slots = slots_of(lab.home, devices)
         self._attempts: dict[str, Attempt] = {}  # by token
-        self._unsaved: deque[Callable[[], object]] = deque()  # for the database, in order
+        self._journal = Journal(self._rest)
         self._inbox: queue.Queue[Message | None] = queue.Queue()
         self._due: dict[str, float] = {}
         self._deep_from = 0.0
         self._closing = False
-        self._complained = ""
         self._cluster: Cluster | None = None
         self._thread = threading.Thread(target=self._run, name="etscope-lab-engine", daemon=True)
 
@@ -119,7 +112,7 @@ class Engine:
     # The thread.
 
     def _run(self) -> None:
-        self._saving(self._begin)
+        self._journal.attempt(self._begin)
         while not self._closing:
             self._step(_POLL)
         self._drain()
@@ -142,34 +135,14 @@ class Engine:
             woken = True
             while True:
                 self._hear(self._inbox.get_nowait())
-        if self._saving(self._save) and not self._closing:
-            self._saving(self._housekeep, woken)
-            self._saving(self._dispatch)
+        if self._journal.save() and not self._closing:
+            self._journal.attempt(self._housekeep, woken)
+            self._journal.attempt(self._dispatch)
 
-    def _saving(self, action: Callable[..., object], *arguments: object) -> bool:
-        """Do something that needs the database. It may be away for a while: then later again."""
-        try:
-            action(*arguments)
-        except (EtscopeError, SQLAlchemyError, OSError) as error:
-            text = f"{type(error).__name__}: {error}".splitlines()[0]
-            if text != self._complained:
-                _logger.warning("the lab's engine has to wait: %s", text)
-            self._complained = text
-            time.sleep(0 if self._closing else _POLL)
-            return False
-        except Exception:  # a bug of ours must not leave the lab without an engine
-            _logger.exception("the lab's engine failed, and goes on")
-            time.sleep(_POLL)
-            return False
-        self._complained = ""
-        return True
+    def _rest(self) -> None:
+        time.sleep(0 if self._closing else _POLL)
 
-    def _save(self) -> None:
-        while self._unsaved:
-            self._unsaved[0]()
-            self._unsaved.popleft()
-
-    # What is heard. Nothing here touches the database: that is left to `_save`.
+    # What is heard. Nothing here touches the database: that is left to the journal.
 
     def _hear(self, message: Message | None) -> None:
         if isinstance(message, Told):
@@ -200,7 +173,7 @@ class Engine:
             live.parent.mkdir(parents=True, exist_ok=True)
             live.write_text("")
         attempt.started = True
-        self._unsaved.append(lambda: self._note_start(attempt, told.message["by"]))
+        self._journal.add(lambda: self._note_start(attempt, told.message["by"]))
         self._show(self._slots[attempt.device])
 
     def _note_start(self, attempt: Attempt, worker: str) -> None:
@@ -212,7 +185,7 @@ class Engine:
         """What an answer means for the job, and for the device."""
         if outcome.state is State.DEVICE_LOST:
             begun = outcome.busy_seconds > 0
-            self._lose_device(self._slots[attempt.device], outcome.error if begun else "")
+            self._slots[attempt.device].lose(outcome.error if begun else "")
         self._conclude(attempt, settled(attempt, outcome))
 
     def _settle_gone(self, attempt: Attempt, gone: Gone) -> None:
@@ -234,15 +207,13 @@ class Engine:
                 self._lab.live_log(outcome.job_id).unlink(missing_ok=True)
             self._changed()
 
-        self._unsaved.append(save)
+        self._journal.add(save)
         self._show(self._slots[attempt.device])
 
     def _release(self, attempt: Attempt, message: str, *, counted: bool) -> None:
         job, token = attempt.job, attempt.token
-        self._unsaved.append(
-            lambda: self._database.release(job.id, token, message, counted=counted)
-        )
-        self._unsaved.append(self._changed)
+        self._journal.add(lambda: self._database.release(job.id, token, message, counted=counted))
+        self._journal.add(self._changed)
         self._show(self._slots[attempt.device])
 
     def _dropped(self, token: str) -> Attempt | None:
@@ -255,17 +226,10 @@ class Engine:
 
     # Devices.
 
-    def _lose_device(self, slot: Slot, why: str) -> None:
-        slot.reachable = False
-        slot.message = why or slot.message
-        slot.failures += 1
-        wait = min(_CHECK_AGAIN * 2 ** (slot.failures - 1), _CHECK_LATEST)
-        slot.check_at = time.monotonic() + (0 if slot.failures == 1 else wait)
-
     def _hear_seen(self, slot: Slot, seen: Seen) -> None:
         slot.checking = False
         if seen.found.error:
-            self._lose_device(slot, seen.found.error)
+            slot.lose(seen.found.error)
             slot.failures += slot.failures == 1  # the one just now was the first of two
         else:
             slot.note_seen(seen.found.attributes, seen.found.conditions)
@@ -274,7 +238,7 @@ class Engine:
 
     def _show(self, slot: Slot) -> None:
         """Put the device as it is now into the database, later."""
-        self._unsaved.append(lambda: self._database.set_device(slot.record()))
+        self._journal.add(lambda: self._database.set_device(slot.record()))
 
     def _check_devices(self, cluster: Cluster) -> None:
         now = time.monotonic()
@@ -340,7 +304,7 @@ class Engine:
                 self._hear(Gone(token, "the Dask scheduler is gone", lost=True, innocent=True))
             for slot in self._slots.values():
                 slot.checking, slot.address = False, None
-        if self._cluster is None and self._is_due("cluster", _CHECK_AGAIN):
+        if self._cluster is None and self._is_due("cluster", _CLUSTER_AGAIN):
             self._cluster = self._opened()
             self._due.pop("workers", None)
         return self._cluster
@@ -413,7 +377,7 @@ class Engine:
         except Exception:
             # It may have been claimed all the same: then nobody would ever work on it.
             why = "the database was away"
-            self._unsaved.append(lambda: self._database.release(job.id, token, why, counted=False))
+            self._journal.add(lambda: self._database.release(job.id, token, why, counted=False))
             raise
         if claimed is None:
             return
@@ -454,9 +418,9 @@ class Engine:
         for slot in self._slots.values():
             if slot.held:
                 self._show(slot)
-        self._unsaved.append(lambda: self._database.release_devices(self.id))
+        self._journal.add(lambda: self._database.release_devices(self.id))
         for _ in range(3):
-            if self._saving(self._save):
+            if self._journal.save():
                 break
             time.sleep(_POLL)
         if cluster is not None:

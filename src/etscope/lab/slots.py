@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from etscope.lab.home import Home
 
 AHEAD = 2  # attempts a device has: one at work, and one ready when that ends
+
+_CHECK_AGAIN, _CHECK_LATEST = 5.0, 300.0  # seconds between looks at one out of reach: doubled
 
 
 @dataclass(slots=True)
@@ -84,6 +87,14 @@ class Slot:
             conditions=self.conditions,
             message=message,
         )
+
+    def lose(self, why: str) -> None:
+        """It is out of reach. It is looked at again now, and then ever later."""
+        self.reachable = False
+        self.message = why or self.message
+        self.failures += 1
+        wait = min(_CHECK_AGAIN * 2 ** (self.failures - 1), _CHECK_LATEST)
+        self.check_at = time.monotonic() + (0 if self.failures == 1 else wait)
 
     def note_seen(self, attributes: Mapping[str, str], conditions: Mapping[str, Any]) -> None:
         self.attributes = {**attributes, **self.config.attributes}

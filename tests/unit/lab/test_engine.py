@@ -10,6 +10,7 @@ import pytest
 
 from etscope.errors import LabError, UsageError
 from etscope.lab import engine as engines
+from etscope.lab import slots
 from etscope.lab.engine import Engine
 from etscope.lab.lab import Lab
 from etscope.lab.records import Job
@@ -22,8 +23,9 @@ from tests.simulated_device import fault, said, write_lab
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setattr(engines, "_CHECK_AGAIN", 0.2)
-    monkeypatch.setattr(engines, "_CHECK_LATEST", 0.5)
+    monkeypatch.setattr(engines, "_CLUSTER_AGAIN", 0.2)
+    monkeypatch.setattr(slots, "_CHECK_AGAIN", 0.2)
+    monkeypatch.setattr(slots, "_CHECK_LATEST", 0.5)
     monkeypatch.setattr(engines, "_POLL", 0.1)
     write_lab(tmp_path, artifacts("cnn_xnnpack").folder, 2)
     with Lab.open(tmp_path) as lab:
