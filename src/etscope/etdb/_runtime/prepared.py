@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy.typing as npt
+
 from etscope.analysis.attribution import attribution_of
 from etscope.analysis.blocks import EventKey
 from etscope.analysis.check import Observed, instruction_labels
@@ -22,7 +24,7 @@ from etscope.etdb._runtime.nodes import STOPPING, Nodes
 from etscope.etdb._stops import stop_of
 from etscope.etdb._target import Stop
 from etscope.formats.pte import Program
-from etscope.formats.pte_schema import Method
+from etscope.formats.pte_schema import Method, TensorValue
 
 NO_PROGRAM = "there is no program to run"
 
@@ -46,6 +48,14 @@ class Prepared:
             unfolded(values, record.outputs) if record.kind in STOPPING else ()
             for record in self.records
         ]
+
+    def weight(self, index: int) -> npt.NDArray[Any] | None:
+        """A weight, from the program's file: nothing writes it. None for all else, and for weights
+        that are in another file."""
+        value = self.method.values[index]
+        if not isinstance(value, TensorValue) or not value.is_constant or value.external:
+            return None
+        return self.program.constant(self.method.name, index)
 
 
 def prepared(files: Files, wanted: str | None, given: Any) -> Prepared:

@@ -178,6 +178,9 @@ class Values:
         return f"go back to where it was computed: tbreak id:{number}, reverse-continue"
 
     def _fetched(self, held: Held) -> Any:
+        weight = self._prepared.weight(held.index)
+        if weight is not None:
+            return weight
         if self._generation != self._execution.generation:
             self._held.clear()
         if held.index not in self._held:
