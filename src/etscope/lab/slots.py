@@ -93,7 +93,8 @@ class Slot:
         self.reachable = False
         self.message = why or self.message
         self.failures += 1
-        wait = min(_CHECK_AGAIN * 2 ** (self.failures - 1), _CHECK_LATEST)
+        doublings = min(self.failures - 1, 20)  # a device may be away for weeks
+        wait = min(_CHECK_AGAIN * 2**doublings, _CHECK_LATEST)
         self.check_at = time.monotonic() + (0 if self.failures == 1 else wait)
 
     def note_seen(self, attributes: Mapping[str, str], conditions: Mapping[str, Any]) -> None:

@@ -1,0 +1,37 @@
+"""When a device that is out of reach is looked at again."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from etscope.lab import slots
+from etscope.lab.records import DeviceConfig
+from etscope.lab.slots import Slot
+
+
+@pytest.fixture
+def slot(monkeypatch: pytest.MonkeyPatch) -> Slot:
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
+    return Slot(DeviceConfig("phone", "adb"), {}, address="tcp://x", held=True)
+
+
+def test_a_lost_device_is_looked_at_now_and_then_ever_later(slot: Slot) -> None:
+    waits = []
+    for _ in range(9):
+        slot.lose("unplugged")
+        assert slot.check_at is not None
+        waits.append(slot.check_at - 1000)
+    assert waits == [0, 10, 20, 40, 80, 160, 300, 300, 300]
+    assert (slot.ready, slot.message) == (False, "unplugged")
+    slot.note_seen({}, {})
+    assert slot.ready
+    slot.lose("")
+    assert slot.check_at == 1000
+
+
+def test_a_device_may_be_away_for_a_month(slot: Slot) -> None:
+    for _ in range(30 * 24 * 12 + 9):
+        slot.lose("unplugged")
+    assert slot.check_at == 1000 + slots._CHECK_LATEST
