@@ -7,7 +7,7 @@ ran. A record of ExecuTorch has no such list; its maps and graphs are held again
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from etscope.analysis.blocks import Block
@@ -30,12 +30,15 @@ _TOLERATED = 0.25
 class Observed:
     """What a block's runs logged for each instruction: instruction id -> names of its events.
 
-    An event inside a delegate has the name "" there; `delegated` has the identifiers.
+    An event inside a delegate has the name "" there; `delegated` has the identifiers. `ended`:
+    nothing tells that the runs ended before the method did, as those do that logged what
+    instructions gave, and not what the program gave.
     """
 
     events: Mapping[int, frozenset[str]]
     delegated: Mapping[int, frozenset[int | str]]
     has_jumps: bool
+    ended: bool = True
 
     @classmethod
     def of(cls, block: Block) -> Observed:
@@ -51,6 +54,8 @@ class Observed:
             events={i: frozenset(names) for i, names in sorted(events.items())},
             delegated={i: frozenset(ids) for i, ids in delegated.items()},
             has_jumps=any("JF_CALL" in names for names in events.values()),
+            ended=bool(block.outputs)
+            or not any(key.debug and key.instruction is not None for key in block.keys),
         )
 
     @classmethod
@@ -58,6 +63,11 @@ class Observed:
         """What a run of a program's instructions logs, if it takes all branches."""
         events = {r.instruction_id: frozenset({r.event, r.call}) for r in records}
         return cls(events, {}, any(record.kind == "jump" for record in records))
+
+    def missing(self, instructions: Iterable[int]) -> list[int]:
+        """Those that did not run, though the runs went so far."""
+        last = max(self.events, default=-1)
+        return [i for i in instructions if i not in self.events and (self.ended or i < last)]
 
     def kernel(self, instruction: int) -> str | None:
         """The kernel that ran for the instruction ("add.out"), None when none was logged."""
@@ -110,7 +120,7 @@ def differs_from_labels(observed: Observed, labels: Sequence[str]) -> str | None
         if kernel is not None and namespace in _NAMED_KERNELS and operator != kernel:
             return f"instruction {instruction} ran {ran}, but is {label} in the method"
     if not observed.has_jumps and not any(label == "jump_false" for label in labels):
-        missing = [i for i in range(len(labels)) if i not in observed.events]
+        missing = observed.missing(range(len(labels)))
         if missing and observed.events:
             return f"instruction {missing[0]} ({labels[missing[0]]}) never ran"
     return None
@@ -149,7 +159,7 @@ def differs_from_symbols(observed: Observed, symbols: MethodSymbols) -> str | No
     strangers = [difference for difference in verdicts.values() if difference is not None]
     if len(strangers) > _TOLERATED * len(verdicts):
         return strangers[0]
-    missing = [i for i in recorded if i not in observed.events]
+    missing = observed.missing(recorded)
     if missing and observed.events and not observed.has_jumps:
         return f"instruction {missing[0]} is in the record, but never ran"
     if observed.events and recorded and len(missing) == len(recorded):
