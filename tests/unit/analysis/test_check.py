@@ -89,6 +89,17 @@ def test_the_message_names_method_and_instruction() -> None:
     assert error.value.exit_code == 3
 
 
+def test_a_run_that_ended_early_is_of_its_method() -> None:
+    labels = ("aten::mul.out", "aten::add.out", "aten::relu.out")
+    events = {0: frozenset({"native_call_mul.out"}), 1: frozenset({"native_call_add.out"})}
+
+    assert "never ran" in str(differs_from_labels(Observed(events, {}, has_jumps=False), labels))
+    early = Observed(events, {}, has_jumps=False, ended=False)
+    assert differs_from_labels(early, labels) is None
+    del events[0]
+    assert "instruction 0 (aten::mul.out) never ran" in str(differs_from_labels(early, labels))
+
+
 @pytest.mark.parametrize(
     ("events", "message"),
     [
