@@ -19,8 +19,9 @@ namespace {
 constexpr int64_t kSecond = 1000000000;
 constexpr int kGreeting = 10; // seconds at most
 constexpr int kLingerMs = 1000;
-constexpr size_t kChunk = size_t{256} << 10;
-constexpr size_t kMostAhead = size_t{1} << 20; // read while something runs
+constexpr size_t kChunk = size_t{64} << 10;
+constexpr size_t kMostAhead = wire::kMostBody + kChunk; // read while something runs
+constexpr size_t kKept = size_t{1} << 20; // of memory between frames
 constexpr size_t kMostLingered = wire::kMostBody + kChunk;
 // What a pipe takes without waiting once it says that it takes anything.
 constexpr size_t kPipePiece = 4096;
@@ -86,7 +87,7 @@ std::optional<Frame> Connection::next(size_t most_body, std::optional<int64_t> w
   if (start_ == inbox_.size()) {
     inbox_.clear();
     start_ = 0;
-    if (inbox_.capacity() > kMostAhead) {
+    if (inbox_.capacity() > kKept) {
       inbox_.shrink_to_fit();
     }
   }

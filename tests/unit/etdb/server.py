@@ -9,7 +9,8 @@ import signal
 import socket
 import struct
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def frame(kind: int, body: bytes = b"", number: int = 1, zero: int = 0) -> bytes
     return struct.pack("<IHHI", len(body), kind, zero, number) + body
 
 
-@dataclass(frozen=True)
+@dataclass
 class Refused(Exception):
     code: int
     message: str
@@ -164,6 +165,25 @@ def refusal(body: bytes) -> Refused:
     assert len(log.encode()) == rest
     assert message
     return Refused(code, message, log)
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 10) -> bool:
+    until = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def kill(pid: int, how: int) -> None:
+    """While the process waits for a request: in the middle of an answer it would say no more."""
+
+    def waits() -> bool:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
+
+    assert eventually(waits)
+    os.kill(pid, how)
 
 
 class Server:

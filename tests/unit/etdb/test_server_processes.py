@@ -8,21 +8,13 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.etdb import server as s
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 10) -> bool:
-    until = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
+from tests.unit.etdb.server import eventually
 
 
 def is_gone(pid: int) -> bool:
@@ -58,7 +50,7 @@ def test_the_server_has_no_threads_that_a_fork_would_lose(running: s.Server) -> 
 def test_a_connection_that_dies_dies_alone(how: signal.Signals, running: s.Server) -> None:
     with running.greeted() as wire, running.greeted() as other:
         first = min(running.children())
-        os.kill(first, how)
+        s.kill(first, how)
         if how == signal.SIGSEGV:
             kind, number, body = wire.receive()
             assert (kind, number) == (s.DIED, 0)
