@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from etscope.errors import EtscopeError, FormatError
+from etscope.errors import DeviceLost, EtscopeError, FormatError
 from etscope.etdb._runtime._failures import failure_of, lost
 from etscope.etdb._runtime._patience import Patience
 from etscope.etdb._runtime.facts import Core, RunnerDied
@@ -56,7 +56,7 @@ class Connection:
 
         Raises what the server's error is in ours."""
         if self._ended is not None:
-            raise lost(self.channel, self._ended)
+            raise DeviceLost(f"the runner ({self.channel.place}) is gone: {self._ended}")
         try:
             with self.patience.kept():
                 number = self._send(kind, body.body())
@@ -78,9 +78,9 @@ class Connection:
         except (OSError, EOFError) as error:
             if isinstance(error, EtscopeError):
                 raise
-            gone = lost(self.channel, str(error))
-            self.end(str(error))
-            raise gone from error
+            reason = self.channel.ending() or str(error)
+            self.end(reason)
+            raise lost(self.channel, reason) from error
         self._greeted = True
         if self.patience.noted and not run:
             raise KeyboardInterrupt

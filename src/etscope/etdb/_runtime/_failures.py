@@ -60,15 +60,13 @@ def failure_of(code: int, message: str, log: str, kind: Kind, place: str) -> Ets
 
 def lost(channel: Channel, reason: str) -> DeviceLost:
     """The error of a connection that ended without a word."""
-    ending = channel.ending()
-    log = relevant(channel.log())
-    text = f"the runner ({channel.place}) is gone: {ending or reason}"
+    text = f"the runner ({channel.place}) is gone: {reason}"
     hints = {
         "SIGKILL": "the system may have run out of memory",
         "code 127": f"put {PROGRAM} on the PATH there, or name it; docs/etdb.md tells how",
     }
-    hint = next((text for sign, text in hints.items() if sign in (ending or "")), None)
-    return DeviceLost(text, log=log, hint=hint)
+    hint = next((text for sign, text in hints.items() if sign in reason), None)
+    return DeviceLost(text, log=relevant(channel.log()), hint=hint)
 
 
 def _of_program(message: str, log: str) -> RuntimeFailure:
