@@ -1,4 +1,4 @@
-"""Programs that are well-formed, and end badly when they run."""
+"""Programs that are well-formed, and end badly or otherwise each time when they run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from etscope.formats import pte_schema as pte
 from etscope.formats.scalar_type import ScalarType
-from tests.unit.formats.handmade import method, pte_file
+from tests.unit.formats.handmade import method, pte_file, tensor
 from tests.unit.run.echo import CONSTANTS, typed
 
 
@@ -38,5 +38,25 @@ def _program(
     """A program of one operator, aten::add.out, and one input, which is its output too."""
     values = [typed(ScalarType.FLOAT, size), *more]
     made = method(values, instructions, inputs=[0], outputs=[0], operators=["aten::add.out"])
+    path.write_bytes(pte_file(made, segments=[bytes(16)], more=CONSTANTS))
+    return path
+
+
+def random(folder: Path) -> Path:
+    """A program that gives other numbers each time: it fills an output with noise, and doubles it.
+    It has no input."""
+    four = pte.ScalarValue(pte.ValueKind.INT, 4)
+    size = pte.ListValue(pte.ValueKind.INT_LIST, (0,))
+    one = pte.ScalarValue(pte.ValueKind.INT, 1)
+    noise, doubled = tensor(4, at=(1, 0)), tensor(4, at=(1, 16))
+    made = method(
+        [four, size, one, noise, doubled],
+        [pte.KernelCall(0, (1, 3, 3)), pte.KernelCall(1, (3, 3, 2, 4, 4))],
+        inputs=[],
+        outputs=[4],
+        operators=["aten::rand.out", "aten::add.out"],
+        buffer_sizes=[0, 32],
+    )
+    path = folder / "random.pte"
     path.write_bytes(pte_file(made, segments=[bytes(16)], more=CONSTANTS))
     return path

@@ -29,7 +29,7 @@ from etscope.etdb._target import Stop, Watch
 from etscope.formats.debug_buffer import DebugBuffer
 from etscope.formats.etdump import read_etdump
 from tests.artifacts import artifacts
-from tests.rogue_programs import aborting, endless
+from tests.rogue_programs import aborting, endless, random
 from tests.unit.etdb.runtimes import files_of, inputs_of, on_runtime, recorded
 
 
@@ -356,6 +356,29 @@ def test_a_runner_that_goes_away_is_found_again() -> None:
             target.restart()
         target.restart()
         assert target.position is None and target.go(-1, no_stop) is None
+
+
+def test_what_differs_when_it_runs_again_is_told(tmp_path: Path) -> None:
+    target = RuntimeTarget(Files().opened(str(random(tmp_path))), Local())
+    try:
+        target.go(-1, no_stop)
+        assert not target.differences and not target.take_news()
+        before = target.device_values(1)[0].copy()
+        target.reach(0)
+        target.reach(1)
+        again = target.device_values(1)[0]
+        assert not np.array_equal(before, again)
+        noise, doubled = target.differences
+        assert (noise.name, noise.instruction, noise.output) == ("native_call_rand.out", 0, 0)
+        assert doubled.instruction == 1
+        assert target.take_news() == [
+            "when the run was repeated, native_call_rand.out (instruction 0) gave other numbers"
+        ]
+        assert not target.take_news()
+        target.restart()
+        assert not target.differences
+    finally:
+        target.close()
 
 
 def rogue(path: Path, size: int, **options: Any) -> RuntimeTarget:

@@ -59,7 +59,7 @@ class Execution:
         self.step = 0
         self.generation = 0  # changes with everything that may change a value
         self.total_ns = self.last_ns = 0
-        self.differences: list[Difference] = []
+        self.replays: list[tuple[Difference, ...]] = []  # of each that differed, where it did
         self.death: RunnerDied | None = None
         self._end: int | None = None
 
@@ -82,7 +82,7 @@ class Execution:
     def begin(self) -> None:
         """Begin anew, without what was set."""
         self._patches.clear()
-        self.differences.clear()
+        self.replays.clear()
         self.line.forget_after(0)
         self.step, self.death, self._end = 0, None, None
         fresh = self._runner is None
@@ -266,7 +266,9 @@ class Execution:
         self._differ(stopped.differences)
 
     def _differ(self, found: Sequence[Difference]) -> None:
-        self.differences.extend(one for one in found if one not in self.differences)
+        """Take note of what a repeated run gave; what comes after the first may follow from it."""
+        if found:
+            self.replays.append(tuple(found))
 
 
 __all__ = ["Execution", "Setup"]

@@ -17,6 +17,7 @@ from etscope.etdb._runtime.facts import (
     Condition,
     Core,
     Described,
+    Difference,
     NumberTest,
     RunnerDied,
     RunnerFacts,
@@ -49,7 +50,7 @@ class Met:
 class Replayed:
     """An operator that gave something else when it ran again. name: of the stop, or of the
     instruction where there is none. output: which of its values; None where another instruction
-    ran. step: how many instructions had run before it."""
+    ran. step: how many instructions had run then, it among them."""
 
     step: int
     instruction: int
@@ -57,8 +58,10 @@ class Replayed:
     output: int | None
 
     def __str__(self) -> str:
-        what = "another operator ran" if self.output is None else "it gave other numbers"
-        return f"when the run was repeated, {what} at {self.name} (instruction {self.instruction})"
+        where = f"{self.name} (instruction {self.instruction})"
+        if self.output is None:
+            return f"when the run was repeated, another operator ran at {where}"
+        return f"when the run was repeated, {where} gave other numbers"
 
 
 class RuntimeTarget:
@@ -99,6 +102,7 @@ class RuntimeTarget:
         self.met: Met | None = None
         self._news: list[str] = []
         self._told = 0
+        self._first_told: int | None = None
         self._line = Line(self._prepared.stops, len(self._prepared.records))
         setup = Setup(
             program=self._prepared.program.source.buffer,
@@ -171,32 +175,31 @@ class RuntimeTarget:
 
     @property
     def differences(self) -> Sequence[Replayed]:
-        """What gave something else when it ran again, since the run began."""
-        found = []
-        for one in self._execution.differences:
-            stop = self._line.of_instruction.get(one.instruction)
-            output = None
-            if one.value is not None:
-                indices = self._prepared.nodes.outputs_of(one.instruction)
-                output = indices.index(one.value) if one.value in indices else 0
-            name = self._name(one.instruction) if stop is None else stop.path or stop.name
-            found.append(Replayed(one.step, one.instruction, name, output))
-        return found
+        """What gave something else when it ran again, since the run began, each once."""
+        found = (one for differing in self._execution.replays for one in differing)
+        return list(dict.fromkeys(map(self._replayed, found)))
 
     def take_news(self) -> list[str]:
-        """Sentences that a person must be told, each once: differences, that the runner was lost
-        and found, a crash that did not come again."""
-        differences = self.differences
-        news = [*self._news, *map(str, differences[self._told :])]
-        self._news.clear()
-        self._told = len(differences)
+        """Sentences that a person must be told, each once: the first operator that gave something
+        else, that the runner was lost and found, a crash that did not come again."""
+        replays = self._execution.replays
+        for differing in replays[self._told :]:
+            first = self._replayed(differing[0])
+            # What differs after what is known to differ may follow from it.
+            if self._first_told is None or first.step < self._first_told:
+                self._first_told = first.step
+                more = f"; {len(differing) - 1} values after it, too" if len(differing) > 1 else ""
+                self._news.append(f"{first}{more}")
+        self._told = len(replays)
+        news, self._news[:] = list(self._news), []
         return news
 
     # -- going
 
     def restart(self) -> None:
         """Begin anew, without what was set; connects again if the runner is gone."""
-        self.interrupted, self.met, self._told = False, None, 0
+        self.interrupted, self.met = False, None
+        self._told, self._first_told = 0, None
         self._execution.begin()
 
     def reach(self, position: int) -> None:
@@ -396,6 +399,16 @@ class RuntimeTarget:
                 hint="reverse-step goes back to what ran before it",
             )
         return stopped
+
+    def _replayed(self, one: Difference) -> Replayed:
+        stop = self._line.of_instruction.get(one.instruction)
+        label = self._prepared.records[one.instruction].label
+        output = None
+        if one.value is not None:
+            indices = self._prepared.nodes.outputs_of(one.instruction)
+            output = indices.index(one.value) if one.value in indices else 0
+        name = label if stop is None else stop.path or stop.name
+        return Replayed(one.step, one.instruction, name, output)
 
     def _name(self, instruction: int | None) -> str:
         if instruction is None:
