@@ -17,7 +17,7 @@
     |  +- NumericGapError (ValueError)                    values or references that are not there
     +- MissingDependencyError (ImportError)      exit 5   a package that is not installed
     +- RuntimeFailure (RuntimeError)             exit 5   the runtime or device failed
-    |  +- DeviceLost                                      a device of the lab went away
+    |  +- DeviceLost                                      a device or its runner went away
     +- LabError (RuntimeError)                   exit 5   the lab's server, database or store
 
 Every class has a `slug` (a section of ``docs/errors.md``), an `exit_code`, and the builtin parent
@@ -206,8 +206,8 @@ class RuntimeFailure(EtscopeError, RuntimeError):
 
 
 class DeviceLost(RuntimeFailure):
-    """A device of the lab, or the way to it, is gone: unplugged, rebooted, out of reach. A model
-    that aborts its runtime is not this."""
+    """A device of the lab, the debugger's runner, or the way to it, is gone: unplugged, rebooted,
+    out of reach. A model that aborts its runtime is not this."""
 
     slug = "device-lost"
 

@@ -19,13 +19,17 @@ from etscope.etdb._runtime import runner as runner_module
 from etscope.etdb._runtime.facts import Condition, NumberTest, Why
 from etscope.etdb._runtime.launch import Launcher, Local
 from etscope.etdb._runtime.runner import Runner
+from etscope.formats import pte_schema as pte
 from etscope.formats.pte import read_pte
 from etscope.formats.pte_schema import Method
+from etscope.formats.scalar_type import ScalarType
 from etscope.inspector import Inspector
 from etscope.run._inputs import method_inputs
 from tests.artifacts import Artifact, artifacts
 from tests.unit.etdb.runtimes import inputs_of
 from tests.unit.etdb.server import server
+from tests.unit.formats import handmade
+from tests.unit.run.echo import CONSTANTS, typed
 
 
 @dataclass
@@ -266,6 +270,31 @@ def test_a_program_that_is_none() -> None:
             runner.load(b"this is no program", "", [])
         with pytest.raises(UsageError, match="not now"):
             runner.begin()
+
+
+_LACKING = {
+    "operator": (
+        {"operators": ["my::op.out"], "instructions": [pte.KernelCall(0, (0, 0))]},
+        r"no kernel for my::op.out[\s\S]*hint: give the library .*--library.* build etdb-server",
+    ),
+    "backend": (
+        {"delegates": [("VulkanBackend", 0, 0)], "instructions": [pte.DelegateCall(0, (0, 0))]},
+        r"needs the backend VulkanBackend[\s\S]*hint: build etdb-server with it.*--library",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", _LACKING)
+def test_what_a_server_lacks(what: str) -> None:
+    parts, reason = _LACKING[what]
+    made = handmade.method([typed(ScalarType.FLOAT, 2)], inputs=[0], outputs=[0], **parts)
+    program = handmade.pte_file(made, segments=[bytes(16)], more={**CONSTANTS, 3: [{0: b"data"}]})
+    with (
+        Runner(Local(server()).connect()) as runner,
+        pytest.raises(RuntimeFailure, match=reason) as lacking,
+    ):
+        runner.load(program, "", [[0]])
+    assert lacking.value.exit_code == 5
 
 
 def test_a_method_that_is_not_there() -> None:
