@@ -17,6 +17,7 @@ import pytest
 from etscope.errors import (
     DeviceLost,
     EtscopeError,
+    FormatError,
     MismatchError,
     MissingDataError,
     RuntimeFailure,
@@ -156,6 +157,23 @@ def test_a_long_run_takes_several_requests(monkeypatch: pytest.MonkeyPatch) -> N
         runner.go_to(1)
         stopped = runner.go(_at(0))
         assert (stopped.why, stopped.step) == (Why.STOP, 5)
+
+
+class _Stuck(ScriptedServer):
+    """Says that it ran as far as it was asked to, and stays where it is."""
+
+    def _6(self, body: bytes) -> bytes:
+        return self._stopped(3, self.step)
+
+    def _7(self, body: bytes) -> bytes:
+        return self._stopped(7, self.step)
+
+
+def test_a_server_that_does_not_get_on() -> None:
+    with running(_Stuck()) as runner, pytest.raises(FormatError, match="stays at step 0"):
+        runner.go(NOWHERE)
+    with running(_Stuck()) as runner, pytest.raises(FormatError, match="stays at step 0"):
+        runner.go_to(3)
 
 
 def test_flags_of_another_program() -> None:

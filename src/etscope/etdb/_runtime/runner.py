@@ -275,13 +275,16 @@ class Runner:
                     # One more: that which failed.
                     stopped = answer.stopped(self._connection.instructions, most + 1, tests)
                     answer.end()
+                    done += most
+                    unfinished = more(stopped, done)
+                    if unfinished and stopped.step <= self._step:
+                        raise answer.fail(f"a run that stays at step {stopped.step:,}")
                 parts.append(stopped.ran)
                 differences += stopped.differences
-                done += most
                 self._step = stopped.step
-                if patience.noted or not more(stopped, done):
+                if patience.noted or not unfinished:
                     break
-            if patience.noted and stopped.why in (Why.STOP, Why.MOST_STEPS):
+            if patience.noted and (unfinished or stopped.why in (Why.STOP, Why.MOST_STEPS)):
                 # Who asks for a run again and again is to hear of it, too.
                 stopped = replace(stopped, why=Why.INTERRUPTED)
         if len(parts) == 1:
