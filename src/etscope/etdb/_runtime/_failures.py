@@ -63,7 +63,8 @@ def lost(channel: Channel, reason: str) -> DeviceLost:
     text = f"the runner ({channel.place}) is gone: {reason}"
     hints = {
         "SIGKILL": "the system may have run out of memory",
-        "code 127": f"put {PROGRAM} on the PATH there, or name it; docs/etdb.md tells how",
+        "code 127": f"put {PROGRAM} on the PATH there, name it (--server PATH), "
+        "or have it brought there (--push PATH)",
     }
     hint = next((text for sign, text in hints.items() if sign in reason), None)
     return DeviceLost(text, log=relevant(channel.log()), hint=hint)
