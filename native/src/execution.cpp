@@ -6,6 +6,7 @@
 
 #include "failure.h"
 #include "platform.h"
+#include "ticks.h"
 
 namespace etscope {
 
@@ -177,6 +178,7 @@ void Execution::begin(bool traced) {
   begun_ = true;
   traced_ = traced;
   trace_ = nullptr;
+  set_activity("executing method '" + loaded_.name() + "'");
   restore_beginning();
   complete_trace();
 }
@@ -240,10 +242,10 @@ void Execution::complete_trace() {
 Error Execution::execute_next(Location where, int64_t& ns) {
   internals::event_tracer(method_) = trace_ != nullptr ? trace_->tracer() : nullptr;
   running_ = where;
-  const int64_t start = now_ns();
+  const int64_t start = ticks_now();
   const Error error = internals::step(method_);
-  now_ = now_ns();
-  ns = now_ - start;
+  now_ = ticks_now();
+  ns = ns_of_ticks(now_ - start);
   running_ = Location();
   return error;
 }
@@ -251,7 +253,7 @@ Error Execution::execute_next(Location where, int64_t& ns) {
 Stopped Execution::advance(
     uint64_t until, const Watch* watch, const Interrupted& interrupted) {
   const uint64_t from = step_;
-  int64_t polled = now_ns();
+  int64_t polled = ticks_now();
   take_log(); // so that what is there when an instruction fails is about it
   while (step_ < until && !at_end()) {
     const Location where = next();
@@ -289,7 +291,7 @@ Stopped Execution::advance(
         return stopped(Why::kStop, from);
       }
     }
-    if (interrupted && now_ - polled >= kPollInterval) {
+    if (interrupted && ns_of_ticks(now_ - polled) >= kPollInterval) {
       polled = now_;
       if (interrupted()) {
         return stopped(Why::kInterrupted, from);

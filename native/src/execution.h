@@ -137,7 +137,7 @@ class Execution {
   bool again_ = false; // it runs for a dump, and nothing is kept
   bool comparable_ = true; // what runs again has not left the way it went
   Location running_;
-  int64_t now_ = 0; // when the last instruction ended
+  int64_t now_ = 0; // when the last instruction ended, in ticks
   History history_;
   Checkpoints checkpoints_;
   std::vector<Patch> patches_;

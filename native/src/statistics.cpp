@@ -197,7 +197,7 @@ Statistics measure(const Elements<T>& elements) {
   return found;
 }
 
-constexpr size_t kLanes = 4; // that do not wait for each other
+constexpr size_t kLanes = 4; // that do not wait for each other, and find room in registers
 constexpr size_t kStripe = kLanes * 2 * sizeof(uint64_t);
 constexpr uint64_t kOdd = 0x9E3779B97F4A7C15; // 2^64 over the golden ratio
 
@@ -207,18 +207,26 @@ uint64_t mix(uint64_t value) { // the finaliser of splitmix64
   return value ^ value >> 31;
 }
 
-/// Folds the product of two words, as wyhash does: one multiplication for 16 bytes, which is as
+/// The halves of the product, as wyhash folds them: one multiplication for 16 bytes, which is as
 /// fast as the memory.
+uint64_t fold(uint64_t a, uint64_t b) {
+  const auto product = static_cast<unsigned __int128>(a) * b;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+/// A constant for each lane and for each use of it.
+constexpr uint64_t secret(size_t i) {
+  return kOdd * (2 * i + 1);
+}
+
 void add_stripes(uint64_t* lanes, const uint8_t* data, size_t stripes) {
-  uint64_t states[kLanes]; // in registers, where nobody else writes
+  uint64_t states[kLanes]; // where nobody else writes
   std::memcpy(states, lanes, sizeof(states));
   for (; stripes > 0; --stripes, data += kStripe) {
     uint64_t words[2 * kLanes];
     std::memcpy(words, data, kStripe);
     for (size_t i = 0; i < kLanes; ++i) {
-      const auto product = static_cast<unsigned __int128>(words[2 * i] ^ states[i]) *
-          (words[2 * i + 1] ^ (kOdd * (2 * i + 1)));
-      states[i] = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+      states[i] = fold(words[2 * i] ^ states[i], words[2 * i + 1] ^ secret(i));
     }
   }
   std::memcpy(lanes, states, sizeof(states));
@@ -227,7 +235,7 @@ void add_stripes(uint64_t* lanes, const uint8_t* data, size_t stripes) {
 uint64_t hash(const uint8_t* data, size_t size, uint64_t seed) {
   uint64_t lanes[kLanes];
   for (size_t i = 0; i < kLanes; ++i) {
-    lanes[i] = mix(seed + (i + 1) * kOdd);
+    lanes[i] = seed ^ secret(kLanes + i);
   }
   add_stripes(lanes, data, size / kStripe);
   if (size % kStripe > 0) {
@@ -235,11 +243,9 @@ uint64_t hash(const uint8_t* data, size_t size, uint64_t seed) {
     std::memcpy(rest, data + size / kStripe * kStripe, size % kStripe);
     add_stripes(lanes, rest, 1);
   }
-  uint64_t all = seed;
-  for (const uint64_t lane : lanes) {
-    all = mix(all ^ lane);
-  }
-  return all;
+  const uint64_t all = fold(lanes[0] ^ secret(2 * kLanes), lanes[1] ^ secret(2 * kLanes + 1)) ^
+      fold(lanes[2] ^ secret(2 * kLanes + 2), lanes[3] ^ secret(2 * kLanes + 3)) ^ seed;
+  return mix(all);
 }
 
 } // namespace
@@ -282,7 +288,8 @@ uint64_t count_above(const Tensor& tensor, double bound) {
 uint64_t fingerprint(const Tensor& tensor) {
   uint64_t seed = static_cast<uint64_t>(tensor.scalar_type());
   for (const auto size : tensor.sizes()) {
-    seed = mix(seed + kOdd + static_cast<uint64_t>(size));
+    seed = (seed ^ static_cast<uint64_t>(size)) * kOdd;
+    seed ^= seed >> 32;
   }
   const auto* data = static_cast<const uint8_t*>(tensor.const_data_ptr());
   return hash(data, data == nullptr ? 0 : tensor.nbytes(), seed);
