@@ -17,11 +17,13 @@ INTERRUPTED = "interrupted"
 @dataclass(frozen=True, slots=True)
 class Interest:
     """What a walk must not pass over: the stops that are `wanted`, and where numbers are given that
-    a watch is for. decides: at what is wanted, there is a reason to stop. passed: told of the stops
-    that a target passed over. probe: the reason to stop somewhere, of which nothing is counted."""
+    a watch is for. certain: whether a stop is wanted whatever its values are; decides: whether all
+    are that are wanted. passed: told of the stops that a target passed over. probe: the reason to
+    stop somewhere, of which nothing is counted."""
 
     wanted: Callable[[Stop], bool]
     watches: tuple[Watch, ...]
+    certain: Callable[[Stop], bool]
     decides: bool
     passed: Callable[[Sequence[Stop]], None]
     probe: Reason
@@ -39,13 +41,25 @@ def walk(
     if target.keeps_values:
         places: Iterable[int] = range(start - 1, -1, -1)
     else:
-        places = _last_place(target, start, interest)
+        stood = min(start, len(target.stops) - 1)
+        try:
+            places = _last_place(target, start, interest)
+        except KeyboardInterrupt:
+            return _stay(target, stood)
     for position in places:
         target.reach(position)
         found = reason(target.stops[position])
+        if target.interrupted:
+            return target.position, INTERRUPTED
         if found is not None:
             return position, found
     return None, None
+
+
+def _stay(target: Target, position: int) -> tuple[int | None, str]:
+    """After Ctrl-C, stand where the run stood last, or wherever another Ctrl-C leaves it."""
+    target.reach(position)
+    return target.position, INTERRUPTED
 
 
 def _forward(
@@ -62,28 +76,28 @@ def _forward(
     except KeyboardInterrupt:
         if target.keeps_values or position < 0:
             raise
-        # It ran on, or values were looked at: it is brought back to where it was last.
-        target.reach(position)
-        return position, INTERRUPTED
+        # It ran on, or values were looked at.
+        return _stay(target, position)
     interest.passed(target.stops[position + 1 :])
     return None, None
 
 
 def _last_place(target: Target, start: int, interest: Interest) -> list[int]:
     """The last stop before `start` where there is a reason to stop, as a list of one or none. Of a
-    run that keeps no values it is found by running again from the beginning, since each way back
-    would be a run of its own."""
-    if not interest.watches and interest.decides:
-        wanted = [s.position for s in target.stops[:start] if interest.wanted(s)]
-        return wanted[-1:]
-    last, position = [], -1
+    run that keeps no values it is found by running again, once, from the last stop that is certain
+    to have a reason, since each way back would be a run of its own. Raises `KeyboardInterrupt`."""
+    certain = (s.position for s in reversed(target.stops[:start]) if interest.certain(s))
+    position = next(certain, -1)
+    last = [position] if position >= 0 else []
+    if interest.decides:
+        return last
     while (found := target.go(position, interest.wanted, interest.watches)) is not None:
+        if target.interrupted:
+            raise KeyboardInterrupt
         if found >= start:
             break
         if interest.probe(target.stops[found]) is not None:
             last = [found]
-        if target.interrupted:
-            return [found]
         position = found
     return last
 

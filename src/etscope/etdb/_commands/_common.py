@@ -116,24 +116,24 @@ def _holds(debugger: Debugger, one: Breakpoint, stop: Stop) -> str | None:
 def interest_of(debugger: Debugger, own: Reason | None) -> Interest:
     """What a walk must not pass over: what `own` names, and where a breakpoint may be hit.
     Conditions that a target can look at are left to it; all others are looked at in etdb."""
-    everywhere: list[Selector | None] = []
+    always: list[Selector | None] = []
+    perhaps: list[Selector | None] = []
     looked: list[tuple[Breakpoint, tuple[Watch, ...]]] = []
-    decides = True
     for one in debugger.breakpoints:
         if not one.enabled:
             continue
         tests = _tests_of(one)
         if tests is None:
-            everywhere.append(one.selector)
-            decides = decides and one.condition is None
+            (always if one.condition is None else perhaps).append(one.selector)
         else:
             at = _picks(one.selector)
             looked.append((one, tuple(Watch(condition, bound, at) for condition, bound in tests)))
 
+    def certain(stop: Stop) -> bool:
+        return (own is not None and own(stop) is not None) or _any_picks(always, stop)
+
     def wanted(stop: Stop) -> bool:
-        return (own is not None and own(stop) is not None) or any(
-            _picks(selector)(stop) for selector in everywhere
-        )
+        return certain(stop) or _any_picks(perhaps, stop)
 
     def passed(stops: Sequence[Stop]) -> None:
         for one, watches in looked:
@@ -144,13 +144,17 @@ def interest_of(debugger: Debugger, own: Reason | None) -> Interest:
         return found[0] if found is not None else own(stop) if own is not None else None
 
     watches = tuple(watch for _, of_one in looked for watch in of_one)
-    return Interest(wanted, watches, decides, passed, probe)
+    return Interest(wanted, watches, certain, not (perhaps or looked), passed, probe)
 
 
 def _tests_of(one: Breakpoint) -> tuple[Test, ...] | None:
     if one.watch:
         return (({WATCH_NAN: Condition.NAN, WATCH_INF: Condition.INF}[one.watch], 0.0),)
     return None if one.condition is None else number_tests(one.condition)
+
+
+def _any_picks(selectors: Sequence[Selector | None], stop: Stop) -> bool:
+    return any(_picks(selector)(stop) for selector in selectors)
 
 
 def _picks(selector: Selector | None) -> Callable[[Stop], bool]:
