@@ -106,6 +106,30 @@ def test_nodes_have_the_values_that_were_recorded(name: str) -> None:
     assert compared >= min(len(expected), 2)
 
 
+@pytest.mark.parametrize("name", ["cnn_portable", "cond", "rewritten_state"])
+def test_inputs_and_state_are_what_they_were_or_gone(name: str) -> None:
+    gone = 0
+    with on_runtime(name) as target:
+        target.reach(0)
+        names = ["x", *(["b_cache"] if name == "rewritten_state" else [])]
+        before = {place: np.array(target.value_of(place, 0)) for place in names}
+        assert np.array_equal(before["x"], np.asarray(target.inputs[0]))
+        for position in range(1, len(recorded_stops(name))):
+            target.reach(position)
+            now = {place: offered(target, place, position) for place in names}
+            assert all(v is None or np.array_equal(v, before[p]) for p, v in now.items())
+            gone += sum(value is None for value in now.values())
+    assert gone
+
+
+def offered(target: RuntimeTarget, node: str, position: int) -> object:
+    """A node's value, None for one that is gone."""
+    try:
+        return target.value_of(node, position)
+    except MissingDataError:
+        return None
+
+
 @pytest.mark.parametrize("name", ["cnn_xnnpack", "while_loop", "rewritten_state"])
 def test_backwards_values_are_the_same(name: str) -> None:
     runs, expected = recorded(name).runs, recorded_stops(name)

@@ -54,7 +54,7 @@ class Execution:
         """line: is told what ran. tell: takes sentences for a person."""
         self._launcher, self._setup, self.line, self._tell = launcher, setup, line, tell
         self._runner: Runner | None = None
-        self._was_connected = False
+        self._was_lost = False
         self._patches: list[_Patch] = []
         self.step = 0
         self.generation = 0  # changes with everything that may change a value
@@ -85,11 +85,13 @@ class Execution:
         self.replays.clear()
         self.line.forget_after(0)
         self.step, self.death, self._end = 0, None, None
-        fresh = self._runner is None
-        runner = self.runner()
-        if not fresh:
-            with self._losing():
-                self._stand(runner.begin(self._setup.traced))
+        if self._runner is not None:
+            try:
+                with self._losing():
+                    self._stand(self._runner.begin(self._setup.traced))
+            except DeviceLost:
+                pass  # nobody had asked for it since
+        self.runner()
 
     def go(
         self, stops: npt.NDArray[np.bool_], tests: Sequence[NumberTest] = (), most: int = 0
@@ -140,9 +142,9 @@ class Execution:
             except BaseException:
                 self.close()
                 raise
-            if self._was_connected:
+            if self._was_lost:
                 self._tell(f"connected again ({self.place}){self._repeated()}")
-            self._was_connected = True
+            self._was_lost = False
         return self._runner
 
     @contextmanager
@@ -239,6 +241,7 @@ class Execution:
                 self.death = error
             self.generation += 1
             self.close()
+            self._was_lost = True
             raise
 
     def _ran(self, stopped: Stopped) -> None:

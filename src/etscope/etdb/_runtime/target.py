@@ -33,6 +33,7 @@ from etscope.etdb._target import RunInfo, Stop, Watch
 from etscope.formats.bundled import BundledFile
 from etscope.formats.pte_schema import ScalarValue, ValueKind
 
+_MOST_MASKS = 64
 _NEVER_ODD = frozenset({ValueKind.INT, ValueKind.BOOL, ValueKind.STRING})
 
 
@@ -101,6 +102,7 @@ class RuntimeTarget:
         self.interrupted = False
         self.met: Met | None = None
         self._news: list[str] = []
+        self._masks: dict[Callable[[Stop], bool], npt.NDArray[np.bool_]] = {}
         self._told = 0
         self._first_told: int | None = None
         self._line = Line(self._prepared.stops, len(self._prepared.records))
@@ -241,7 +243,7 @@ class RuntimeTarget:
             if self.interrupted:
                 return self.position
         tests = [NumberTest(w.condition, self._mask(w.at), w.bound) for w in watches]
-        stops = self._mask(wanted)
+        stops = self._mask(wanted).copy()
         for test in tests:
             # The runner tests tensors; a number that an operator gives is looked at in etdb.
             stops |= test.at & self._untested(test.condition)
@@ -317,10 +319,10 @@ class RuntimeTarget:
         else:
             held = self._values.of_stop(position)
         stood = self._execution.step
-        self._go_to(held[-1].since)
+        self._go_to(max(one.since for one in held))
         try:
             self._values.set(held, value)
-        except UsageError:
+        except (UsageError, MissingDataError):
             self._go_to(stood)
             raise
         self.reach(position)
@@ -419,9 +421,14 @@ class RuntimeTarget:
         return f"{name} (instruction {instruction})"
 
     def _mask(self, wanted: Callable[[Stop], bool]) -> npt.NDArray[np.bool_]:
-        mask = np.zeros_like(self._line.is_stop)
-        mask[[stop.instruction or 0 for stop in self._prepared.stops if wanted(stop)]] = True
-        return mask
+        # A walk asks by the same functions again and again.
+        if wanted not in self._masks:
+            if len(self._masks) >= _MOST_MASKS:
+                self._masks.clear()
+            mask = np.zeros_like(self._line.is_stop)
+            mask[[stop.instruction or 0 for stop in self._prepared.stops if wanted(stop)]] = True
+            self._masks[wanted] = mask
+        return self._masks[wanted]
 
     def _untested(self, condition: Condition) -> npt.NDArray[np.bool_]:
         """The operators that give numbers which a test could be for, but is not of."""
