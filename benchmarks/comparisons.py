@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import etdb_runtime
 from benchmarks.datasets import compared, evaluated
 from benchmarks.debugger import completed, started, stepped
 from benchmarks.report import painted, written
@@ -132,10 +133,64 @@ def comparisons() -> dict[str, Comparison | Limit]:
         ),
         "etdb_step": Limit("`etdb`: a step, a BERT of 4 layers on portable kernels", 0.01, stepped),
         "etdb_complete": Limit("`etdb`: a completion among 3,200 nodes", 0.1, completed),
+        **_runtime(),
         "help": Limit("CPU of `etscope --help` above `python -c pass`", 0.1, _help),
         "open_20k": Limit("`Inspector(etdump)`, 20,000 events", None, lambda: _ours("large_20k")),
         "open_200k": Limit("`Inspector(etdump)`, 200,000 events", None, lambda: _ours("large")),
         "open_2m": Limit("`Inspector(etdump)`, 2,000,000 events", None, lambda: _ours("large_2m")),
+    }
+
+
+def _runtime() -> dict[str, Comparison | Limit]:
+    """Of the debugger on a running program; the other side is the program without it."""
+    plain = "`target runtime`: a run without breakpoints, the plain runner as the other side, "
+    return {
+        "etdb_run": Comparison(
+            f"{plain}a CNN on portable kernels",
+            target=1 / 1.1,
+            upstream=lambda: etdb_runtime.plain_run("cnn_portable"),
+            ours=lambda: etdb_runtime.debugged_run("cnn_portable"),
+        ),
+        "etdb_run_transformer": Comparison(
+            f"{plain}a transformer on portable kernels",
+            target=1 / 1.1,
+            upstream=lambda: etdb_runtime.plain_run("transformer_portable"),
+            ours=lambda: etdb_runtime.debugged_run("transformer_portable"),
+        ),
+        "etdb_run_bert": Comparison(
+            f"{plain}BERT base, XNNPACK",
+            target=1 / 1.1,
+            upstream=lambda: etdb_runtime.plain_run("bert_base_xnnpack"),
+            ours=lambda: etdb_runtime.debugged_run("bert_base_xnnpack"),
+        ),
+        "etdb_watch": Comparison(
+            "the same with `watch nan`, without it as the other side, a CNN on portable kernels",
+            target=0.5,
+            upstream=lambda: etdb_runtime.unwatched("cnn_portable"),
+            ours=lambda: etdb_runtime.watched("cnn_portable"),
+        ),
+        "etdb_watch_transformer": Comparison(
+            "the same, a transformer on portable kernels",
+            target=0.5,
+            upstream=lambda: etdb_runtime.unwatched("transformer_portable"),
+            ours=lambda: etdb_runtime.watched("transformer_portable"),
+        ),
+        "etdb_lock_step": Comparison(
+            "`break if gap(sqnr) < -200` through a run of BERT base, XNNPACK; the run and then the "
+            "reference as the other side",
+            target=0.5,
+            upstream=lambda: etdb_runtime.apart("bert_base_xnnpack"),
+            ours=lambda: etdb_runtime.together("bert_base_xnnpack"),
+        ),
+        "etdb_step_runtime": Limit(
+            "`step` of `target remote` on this machine, median of 1,000, a transformer on portable "
+            "kernels",
+            0.005,
+            lambda: etdb_runtime.stepped(0.5),
+        ),
+        "etdb_step_runtime_p99": Limit(
+            "the slowest of a hundred of them", 0.005, lambda: etdb_runtime.stepped(0.99)
+        ),
     }
 
 

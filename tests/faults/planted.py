@@ -136,7 +136,7 @@ def diagnosed(case: Case, backend: str = "portable") -> tuple[Numerics, Numerics
         warnings.simplefilter("ignore")
         right = export(case.model(), inputs, backend=backend, taps=TAPS)
         wrong = export(case.faulty(), inputs, backend=backend, taps=TAPS)
-        if _instructions(right) != _instructions(wrong):
+        if instructions(right) != instructions(wrong):
             return None
         done = [runs.enter_context(_ran(one, inputs)) for one in (right, wrong)]
         if all(map(partial(np.array_equal, equal_nan=True), done[0].arrays[0], done[1].arrays[0])):
@@ -148,7 +148,8 @@ def diagnosed(case: Case, backend: str = "portable") -> tuple[Numerics, Numerics
         return clean, faulty
 
 
-def _instructions(exported: Exported) -> list[tuple[str, ...]]:
+def instructions(exported: Exported) -> list[tuple[str, ...]]:
+    """The operators of each method, in order."""
     program = read_pte(bytes(exported.program.buffer))
     return [instruction_labels(method) for method in program.methods]
 
