@@ -117,7 +117,9 @@ def _run_block(
 def _commands(folder: Path) -> Path:
     """A folder with this very Python and this very etscope as commands."""
     # Scripts, not links: a link would lose the virtual environment of the interpreter.
+    serve = " -c 'from etscope.run.native import serve; raise SystemExit(serve())'"
     commands = {"etscope": " -m etscope", "etdb": " -m etscope.etdb", "python": "", "python3": ""}
+    commands["etdb-server"] = serve
     for name, arguments in commands.items():
         script = folder / name
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n')
