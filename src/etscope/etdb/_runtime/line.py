@@ -101,8 +101,9 @@ class Line(Sequence[Stop]):
         self._ticks = {at: ticks for at, ticks in self._ticks.items() if at < self.known}
 
     def timed(self, position: int, ns: int) -> None:
-        """How long a stop's operator took."""
-        self._ticks[position] = ns
+        """How long a stop's operator took; 0 is not known: it was gone back to."""
+        if ns:
+            self._ticks[position] = ns
 
     # -- stops
 

@@ -357,16 +357,20 @@ class RuntimeTarget:
         most: int = 0,
     ) -> Stopped:
         stopped = self._checked(lambda: self._execution.go(stops, tests, most))
-        position = self.position
-        if position is not None and self._line.step_of(position) == self._execution.step:
-            self._line.timed(position, stopped.last_ns)
+        self._time(stopped)
         return stopped
 
     def _go_to(self, step: int) -> None:
         if step != self._execution.step:
             stopped = self._checked(lambda: self._execution.go_to(step))
+            self._time(stopped)
             if stopped.why == Why.INTERRUPTED:
                 self._come_to_a_stop()
+
+    def _time(self, stopped: Stopped) -> None:
+        position = self.position
+        if position is not None and self._line.step_of(position) == self._execution.step:
+            self._line.timed(position, stopped.last_ns)
 
     def _stand_at_end(self) -> None:
         """At the last instruction that is known to have run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -59,7 +60,7 @@ class RunnerTensor:
     @property
     def size(self) -> int:
         """How many elements there are."""
-        return int(np.prod(self._facts.shape, dtype=np.int64))
+        return math.prod(self._facts.shape)
 
     @property
     def nbytes(self) -> int:
@@ -87,44 +88,58 @@ class RunnerTensor:
         return array.copy() if copy and array is self._whole else array
 
     def __getitem__(self, key: Any) -> Any:
-        """As numpy's; of a key that starts with a number or a slice of step 1 only the rows that
-        it picks come over."""
-        rows = None if self._whole is not None else self._rows(key)
-        if rows is None:
+        """As numpy's; of a key that starts with numbers, or with a slice of step 1 after them, only
+        what these pick comes over."""
+        part = None if self._whole is not None else self._part(key)
+        if part is None:
             return np.asarray(self)[key]
-        first, count, rest = rows
-        each = int(np.prod(self.shape[1:], dtype=np.int64))
-        flat = self._runner().read(self._value, self._facts, first * each, count * each)
-        return _shaped(flat, (count, *self.shape[1:]), self.dim_order)[rest]
+        first, shape, rest = part
+        flat = self._runner().read(self._value, self._facts, first, math.prod(shape))
+        return _shaped(flat, shape, self.dim_order)[rest]
 
     def statistics(self) -> Statistics:
         """Its numbers, counted where it is."""
         return self._runner().statistics(self._value)
 
-    def _rows(self, key: Any) -> tuple[int, int, Any] | None:
-        """The first row that a key needs, how many, and the key into them; None for all."""
-        first, *rest = key if isinstance(key, tuple) else (key,)
-        packed = self.nbytes != self.size * self.dtype.itemsize
-        if packed or not self.shape or self.dim_order[0] != 0:
-            return None
-        rows = self.shape[0]
-        if isinstance(first, (int, np.integer)) and not isinstance(first, bool):
-            row = int(first) + (rows if first < 0 else 0)
-            if not 0 <= row < rows:
-                raise IndexError(f"index {first} is out of bounds for an axis of {rows}")
-            return row, 1, (0, *rest)
-        if isinstance(first, slice):
-            start, stop, step = first.indices(rows)
-            if step == 1 and start < stop:
-                return start, stop - start, (slice(None), *rest)
+    def _part(self, key: Any) -> tuple[int, tuple[int, ...], tuple[Any, ...]] | None:
+        """The first element in memory that a key needs, the shape of what lies behind it in one
+        piece, and the key into that; None where that is all."""
+        if self.nbytes != self.size * self.dtype.itemsize or not self.size:
+            return None  # packed, or nothing
+        items = key if isinstance(key, tuple) else (key,)
+        shape, rest = list(self.shape), list[Any]()
+        first, stride = 0, self.size
+        for dim, item in enumerate(items[: self.ndim]):
+            stride //= self.shape[dim]
+            picked = _picked(item, self.shape[dim]) if self.dim_order[dim] == dim else None
+            if picked is None:
+                break
+            first += picked.start * stride
+            shape[dim] = len(picked)
+            rest.append(slice(None) if isinstance(item, slice) else 0)
+            if len(picked) > 1:
+                break
+        return (first, tuple(shape), (*rest, *items[len(rest) :])) if rest else None
+
+
+def _picked(item: Any, size: int) -> range | None:
+    """What an index picks of a dimension, if that lies in one piece."""
+    if isinstance(item, slice):
+        picked = range(*item.indices(size))
+        return picked if picked.step == 1 and len(picked) else None
+    if isinstance(item, bool) or not isinstance(item, (int, np.integer)):
         return None
+    index = int(item) + (size if item < 0 else 0)
+    if not 0 <= index < size:
+        raise IndexError(f"index {item} is out of bounds for a dimension of {size}")
+    return range(index, index + 1)
 
 
 def fetched(runner: Fetcher, value: int, facts: TensorFacts) -> npt.NDArray[Any]:
     """All of a tensor, in its logical shape; of types that pack several values in a byte the bytes,
     flat."""
     flat = runner.read(value, facts)
-    if flat.size != int(np.prod(facts.shape, dtype=np.int64)):
+    if flat.size != math.prod(facts.shape):
         return flat
     return _shaped(flat, facts.shape, facts.dim_order)
 
