@@ -316,6 +316,15 @@ def test_large_inputs_are_staged_one_behind_another(monkeypatch: pytest.MonkeyPa
         )
 
 
+def test_a_request_that_no_server_takes_is_not_sent() -> None:
+    server = ScriptedServer()
+    with running(server) as runner:
+        with pytest.raises(UsageError, match="bytes in one request"):
+            runner.set_inputs([[np.zeros(65 << 20, np.int8)]])
+        assert 4 not in server.asked
+        assert runner.describe(0).tensor is not None
+
+
 # -- cores and ends
 
 

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from etscope.errors import DeviceLost, EtscopeError, FormatError
+from etscope.errors import DeviceLost, EtscopeError, FormatError, UsageError
 from etscope.etdb._runtime._failures import failure_of, lost
 from etscope.etdb._runtime._patience import Patience
 from etscope.etdb._runtime.facts import Core, RunnerDied
@@ -54,12 +54,15 @@ class Connection:
     def ask(self, kind: Kind, body: Writer, *, run: bool = False) -> Reader:
         """The answer's body. run: it may be interrupted.
 
-        Raises what the server's error is in ours."""
+        Raises what the server's error is in ours; `UsageError` for a request that is too large."""
         if self._ended is not None:
             raise DeviceLost(f"the runner ({self.channel.place}) is gone: {self._ended}")
+        data = body.body()
+        if len(data) > MOST_BODY:
+            raise UsageError(f"{len(data):,} bytes in one request; the server takes {MOST_BODY:,}")
         try:
             with self.patience.kept():
-                number = self._send(kind, body.body())
+                number = self._send(kind, data)
                 with self.patience.waiting() if run else contextlib.nullcontext():
                     code, data = self._answer(number)
             if code == ERROR:
