@@ -148,6 +148,7 @@ const std::vector<uint64_t>& Execution::prints_of(Location where) {
 void Execution::set_inputs(const std::vector<Value>& values) {
   Inputs made = loaded_.make_inputs(values);
   const Snapshot before = state_.take();
+  internals::position(method_) = {}; // it takes none in the middle of a run
   try {
     loaded_.feed(made);
   } catch (const Failure&) {
