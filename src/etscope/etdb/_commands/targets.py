@@ -112,7 +112,7 @@ def _runtime(debugger: Debugger, asked: _Request) -> Answer:
     launcher = _launcher(asked)
     path = asked.one("inputs")
     inputs = debugger.inputs if path is None else str(Path(path).expanduser())
-    threads = whole(asked.one("threads") or "0", what="how many threads")
+    threads = whole(asked.one("threads") or "0", what="a number of threads")
     found = RuntimeTarget(
         debugger.files,
         launcher,
@@ -152,7 +152,7 @@ def _launcher(asked: _Request) -> Launcher:
         if asked.one(name) is not None
     }
     if "port" in options:
-        options["port"] = whole(options["port"], what="the number of a port")
+        options["port"] = whole(options["port"], what="a port")
     given: dict[str, Any] = {"options": options}
     if (server_there := asked.one("server")) is not None:
         given["command"] = server_there

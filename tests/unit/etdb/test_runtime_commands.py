@@ -1,0 +1,445 @@
+"""The debugger's commands on the runtime itself: real programs, on the real server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etscope.etdb import Session
+from etscope.etdb._complete import Completer
+from etscope.etdb._runtime.runner import Runner
+from etscope.etdb._runtime.target import RuntimeTarget
+from tests.artifacts import artifacts
+from tests.rogue_programs import aborting, endless, random
+from tests.unit.etdb.runtimes import inputs_of
+from tests.unit.etdb.server import serving
+from tests.unit.etdb.sessions import refused, said, session, where
+
+_OPEN: list[Session] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    for one in _OPEN:
+        one.debugger.close()
+    _OPEN.clear()
+
+
+def on_runtime(name: str, *, record: bool = True, options: str = "") -> Session:
+    """A session of an artefact's program, on the runtime."""
+    one = session(name) if record else Session(artifacts(name).pte, inputs=inputs_of(name))
+    return begun(one, options)
+
+
+def begun(one: Session, options: str = "") -> Session:
+    _OPEN.append(one)
+    said(one, "set times off")
+    assert "operator" in said(one, f"target runtime {options}")
+    return one
+
+
+def target_of(one: Session) -> RuntimeTarget:
+    target = one.debugger.target
+    assert isinstance(target, RuntimeTarget)
+    return target
+
+
+def counts(one: Session) -> list[tuple[int, int, int]]:
+    return [(b.hits, b.looked, b.unknown) for b in one.debugger.breakpoints]
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often a runner was asked to go, and how many elements it sent."""
+    found = {"go": 0, "elements": 0}
+    go, read = Runner.go, Runner.read
+
+    def counted(self: Runner, *arguments: Any, **more: Any) -> Any:
+        found["go"] += 1
+        return go(self, *arguments, **more)
+
+    def weighed(self: Runner, *arguments: Any, **more: Any) -> Any:
+        array = read(self, *arguments, **more)
+        found["elements"] += array.size
+        return array
+
+    monkeypatch.setattr(Runner, "go", counted)
+    monkeypatch.setattr(Runner, "read", weighed)
+    return found
+
+
+# -- the same words in the same places
+
+SCRIPTS = {
+    "places": ("break op:relu", "tbreak op:softmax", "run", "c", "c 2", "rc", "bt", "list", "up"),
+    "moves": ("start", "step 3", "next", "finish", "until op:softmax", "rn", "rs 2", "info stop"),
+    "values": ("start", "print $", "print $[0, 0, :2]", "print $.max()", "x/6f $", "step 2",
+               "print $.abs().max() > 1", "print #0.mean()", "display $.mean()", "step"),
+    "watches": ("watch $.max() > 3", "break op:add if $.min() < 0", "run", "c", "c", "rc", "c 9"),
+    "both": ("start", "print gap(sqnr) > 100", "print ref()", "print $ - ref()", "call $"),
+    "ends": ("run", "rs", "reverse-continue", "rs", "info breakpoints", "info methods"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_what_a_run_says_is_what_the_recorded_one_says(script: str) -> None:
+    recorded, one = session("cnn_portable"), on_runtime("cnn_portable")
+    said(recorded, "set times off")
+    for line in SCRIPTS[script]:
+        expected, told = recorded.execute(line), one.execute(line)
+        # The first run of the dump, and the only one here.
+        assert told.text == expected.text.replace("run 1 ", "run 0 "), line
+        assert told.exit_code == expected.exit_code, line
+
+
+@pytest.mark.parametrize("name", ["cnn_xnnpack_lowered", "cond", "while_loop"])
+def test_steps_lead_through_all_operators_and_back(name: str) -> None:
+    one = on_runtime(name)
+    said(one, "start")
+    forward = []
+    while (stop := one.debugger.stop) is not None:
+        forward.append((stop.name, stop.loop_pass, said(one, "print $")))
+        said(one, "step")
+    backward = []
+    for _ in forward:
+        said(one, "reverse-step")
+        here = one.debugger.here()
+        backward.append((here.name, here.loop_pass, said(one, "print $")))
+    assert backward == forward[::-1]
+    assert "the start of the run" in said(one, "reverse-step")
+
+
+def test_without_a_record_operators_are_found_by_name() -> None:
+    one = on_runtime("cnn_portable", record=False)
+    said(one, "tbreak op:add", "run")
+    assert one.debugger.here().name == "native_call_add.out"
+    said(one, "set $ = $ * 0")
+    assert float(said(one, "print $.max()")) == 0
+    assert "no lines of Python" in refused(one, "list")
+    assert "native_call_softmax" in said(one, "until id:23", "info ops").replace("__", "_")
+
+
+def test_a_method_is_chosen() -> None:
+    artifact = artifacts("two_methods")
+    with np.load(artifact.inputs) as arrays:
+        given = [arrays[key] for key in arrays.files if key.startswith("decode/0/")]
+    one = Session(artifact.etrecord, artifact.pte, inputs=given)
+    _OPEN.append(one)
+    assert "methods are" in refused(one, "target runtime --method nothing")
+    assert "decode on ExecuTorch" in said(one, "target runtime --method decode")
+    assert one.debugger.method == "decode"
+    assert "run 0 is over" in said(one, "run")
+
+
+# -- what the runner looks at by itself
+
+
+def test_a_run_without_stops_is_one_request(requests: dict[str, int]) -> None:
+    one = on_runtime("cnn_portable")
+    said(one, "watch nan", "watch $.max() > 1e9", "break op:relu if isinf($)", "run")
+    assert requests["go"] == 1
+    assert counts(one) == [(0, 24, 0), (0, 24, 0), (0, 6, 0)]
+    said(one, "delete", "break op:softmax", "run")
+    assert requests["go"] == 2
+
+
+def test_nan_and_infinities_are_watched_for() -> None:
+    one = on_runtime("nan_output")
+    said(one, "watch nan")
+    result = one.execute("run")
+    assert "of 4 numbers are NaN" in result.text
+    assert result.exit_code == 1
+    assert where(one) == "aten_sqrt_default"
+    other = on_runtime("inf_output")
+    assert "is over" in said(other, "watch nan", "run")
+    assert "Inf" in said(other, "delete", "watch inf", "run")
+
+
+def test_numbers_that_are_no_tensors_are_looked_at_too() -> None:
+    one = on_runtime("while_loop")
+    said(one, "watch $ == 2", "run")
+    assert one.debugger.here().name.startswith(("executorch_prim", "aten::sym_size"))
+    said(one, "delete", "watch $.max() >= 4", "run")
+    stop = one.debugger.here()
+    assert float(said(one, "print $.max()")) >= 4
+    assert stop.name.startswith(("executorch_prim", "aten::sym_size", "native_call"))
+
+
+def test_a_large_tensor_stays_where_it_is(tmp_path: Path, requests: dict[str, int]) -> None:
+    one = of_inputs(endless(tmp_path), np.arange(1 << 16, dtype=np.float32))
+    said(one, "start")
+    text = said(one, "print $")
+    assert text.startswith("float32[65536]  min 0  max 131,070  mean 65,535.00  std 37,837.23")
+    assert "[0.00000e+00 2.00000e+00 4.00000e+00 ... " in text
+    assert said(one, "x/5f $").split() == ["[0]", "0", "2", "4", "6", "[4]", "8"]
+    assert said(one, "print $[2:4]") == "float32[2]  min 4  max 6  mean 5  std 1\n[4. 6.]\n"
+    assert said(one, "print $.max() - $.min() + $.mean()") == "196,605.00\n"
+    said(one, "info tensors", "watch $.max() > 1e9", "break if $.min() < -1", "step 3")
+    assert requests["elements"] < 50
+    assert said(one, "print $.sum() > 1") == "True\n"
+    assert requests["elements"] > 1 << 16
+
+
+def of_inputs(program: Path, *inputs: np.ndarray[Any, Any]) -> Session:
+    path = program.with_suffix(".npz")
+    np.savez(path, *inputs)
+    return begun(Session(program), f"--inputs {path}")
+
+
+# -- in lock step with the reference
+
+
+def test_the_first_divergence_is_found_and_put_right(requests: dict[str, int]) -> None:
+    one = on_runtime("cnn_portable")
+    said(one, "tbreak op:add", "run", "set $ = $ * 1.5", "break if gap(sqnr) < 60")
+    assert where(one) == "aten_add_tensor"
+    assert 5.9 < float(said(one, "print gap(sqnr)")) < 6.1
+    assert "gap: SQNR 6.0" in said(one, "print $")
+    worst = said(one, "gap 3").splitlines()
+    assert "aten_add_tensor" in worst[4]
+    assert where(one) == "aten_add_tensor"
+    result = one.execute("continue")
+    assert result.exit_code == 1
+    assert where(one) == "aten_convolution_default_3"
+    # What it makes of its own, wrong input is right.
+    table = said(one, "gap run").splitlines()
+    total, local = (float(n.replace("inf", "999")) for n in table[-1].split()[-3:-1])
+    assert total < 10
+    assert local > 100
+    assert "6.0206 dB" in said(one, "rs", "list/e")
+    said(one, "set aten_add_tensor = ref(aten_add_tensor)")
+    assert "is over" in said(one, "continue")
+    assert "aten_add_tensor" not in said(one, "gap 3")
+
+
+def test_gaps_are_told_of_all_that_ran_and_the_run_stays() -> None:
+    one = on_runtime("cnn_portable")
+    assert "nothing has run yet" in refused(one, "gap")
+    said(one, "start", "step 10")
+    table = said(one, "gap run")
+    assert len([line for line in table.splitlines() if "cnn.py" in line]) == 11
+    assert one.debugger.position == 10
+    assert target_of(one).position == 10
+    assert said(one, "gap run") == table
+    without = on_runtime("cnn_portable", record=False)
+    said(without, "start")
+    assert "no ETRecord" in refused(without, "gap")
+
+
+def test_what_its_memory_was_given_to_others_is_gone() -> None:
+    one = on_runtime("cnn_portable")
+    first = said(one, "start", "print aten_convolution_default[0, 0, 0, :3]")
+    said(one, "until op:softmax")
+    text = refused(one, "print aten_convolution_default")
+    assert "is gone" in text
+    assert "tbreak id:0, reverse-continue" in text
+    assert "gone" in said(one, "info tensors")
+    said(one, "tbreak id:0", "reverse-continue")
+    assert said(one, "print aten_convolution_default[0, 0, 0, :3]") == first
+
+
+def test_what_does_not_fit_is_refused_and_nothing_is_set() -> None:
+    one = on_runtime("cnn_portable")
+    assert "has not been begun" in refused(one, "set $ = 0")
+    before = said(one, "start", "print $")
+    assert "shape" in refused(one, "set $ = $[0, 0, :3]")
+    assert "numbers" in refused(one, "set $ = 'x'")
+    assert "weight" in refused(one, "set p_stem_conv_weight = 0")
+    assert "no value yet" in refused(one, "set aten__softmax_default = 0")
+    assert said(one, "print $") == before
+
+
+def test_a_repeated_run_that_differs_is_a_finding(tmp_path: Path) -> None:
+    one = begun(Session(random(tmp_path)))
+    said(one, "start", "step")
+    result = one.execute("reverse-step")
+    assert "native_call_rand.out (instruction 0) gave other numbers" in result.text
+    assert result.exit_code == 1
+    assert one.execute("info stop").exit_code == 0
+
+
+# -- cores
+
+
+def test_a_core_is_what_ran_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from etscope import Inspector
+
+    monkeypatch.chdir(tmp_path)
+    one = on_runtime("cnn_portable")
+    assert "has not been begun" in refused(one, "gcore run.etdp")
+    value = said(one, "start", "until op:add", "set $ = $ * 2", "step", "print $")
+    assert "debug buffer: run.bin" in said(one, "generate-core-file run.etdp")
+    assert said(one, "print $") == value
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.bin", "run.etdp"]
+    kept = Path("run.bin").read_bytes()
+    assert "is there already" in refused(one, "gcore run.etdp")
+    assert "is there already" in refused(one, "gcore run.bin")
+    assert "cannot write" in refused(one, f"gcore {tmp_path}/nowhere/x.etdp")
+    assert Path("run.bin").read_bytes() == kept
+    assert "convolution.out" in said(one, "top 3")
+    said(one, "core run.etdp run.bin")
+    assert "after 11 operators" in said(one, "run")
+    assert said(one, "rs", "print $") == value
+    inspector = Inspector(
+        "run.etdp", etrecord=artifacts("cnn_portable").etrecord, debug_buffer_path="run.bin"
+    )
+    assert len(inspector.to_dataframe()) >= 11
+    assert "only a run on the runtime" in refused(one, "gcore x.etdp")
+    said(one, "target live")
+    assert "only a run on the runtime" in refused(one, "gcore x.etdp")
+
+
+@pytest.mark.parametrize("options", ["", "--traced"])
+def test_an_abort_leaves_a_core_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = aborting(tmp_path)
+    np.savez(tmp_path / "in.npz", np.zeros(2, np.float32))
+    one = begun(Session(program), f"--inputs in.npz {options}")
+    for number in ("", "-2"):
+        result = one.execute("run")
+        name = f"etdb-core-{os.getpid()}{number}"
+        assert result.exit_code == 5
+        assert "native_call_add.out (instruction 0): the runtime aborted" in result.text
+        assert f"core {name}.etdp {name}.bin" in result.text
+        assert Path(f"{name}.etdp").stat().st_size and Path(f"{name}.bin").exists()
+    assert "has not been begun" in refused(one, "print $")
+    said(one, f"core etdb-core-{os.getpid()}.etdp etdb-core-{os.getpid()}.bin")
+
+
+# -- runners that go away, and runs that do not end
+
+
+def test_a_runner_that_is_killed_ends_no_session() -> None:
+    one = on_runtime("cnn_portable")
+    said(one, "start", "until op:add", "set $ = $ * 2")
+    patched = said(one, "print $.sum()")
+    kill(one)
+    assert one.execute("step").exit_code == 5
+    assert where(one) == "aten_add_tensor"
+    again = said(one, "print $.sum()")
+    assert again.splitlines()[0] == patched.strip()
+    assert "the run was repeated" in again
+    kill(one)
+    refused(one, "continue")
+    assert "5 recorded runs" in said(one, "target recorded")
+    assert "is over" in said(one, "run")
+
+
+def test_a_run_is_ended_and_begun_again() -> None:
+    one = on_runtime("cnn_portable")
+    said(one, "start", "set $ = 0", "kill")
+    assert "has not been begun" in refused(one, "step")
+    assert float(said(one, "start", "print $.max()").splitlines()[0]) > 0
+    assert "nothing runs" in refused(session("cnn_portable"), "kill")
+
+
+def kill(one: Session) -> None:
+    """Kill the server of a session."""
+    channel = target_of(one)._execution._runner._connection.channel  # type: ignore[union-attr]
+    os.kill(channel._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    channel._process.wait()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("look", ["delete", "watch nan", "break if $.mean() < -1"])
+def test_an_interrupt_stops_at_the_next_operator(tmp_path: Path, look: str) -> None:
+    one = of_inputs(endless(tmp_path), np.ones(1 << 16, np.float32))
+    said(one, "start", look)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    text = said(one, "continue")
+    timer.join()
+    assert text.startswith("interrupted\n")
+    position = one.debugger.position
+    assert position is not None and position > 0
+    assert target_of(one).position == position
+    said(one, "delete", "step")
+    assert one.debugger.position == position + 1
+
+
+def test_a_server_elsewhere_is_walked_by_the_same_words() -> None:
+    artifact = artifacts("cnn_portable")
+    with serving(artifact.pte) as server:
+        one = session("cnn_portable")
+        _OPEN.append(one)
+        at = f"127.0.0.1:{server.port}"
+        said(one, "set times off")
+        assert at in said(one, f"target remote {at} --inputs {artifact.inputs_pt}")
+        assert f", {at}" in said(one, "info target")
+        said(one, "break op:softmax", "run", "print $")
+        assert where(one) == "aten__softmax_default"
+        other = Session(artifacts("nan_output").pte)
+        inputs = artifacts("nan_output").inputs_pt
+        assert "another program" in refused(other, f"target remote {at} --inputs {inputs}")
+        assert other.debugger.target is None
+        server.end(signal.SIGKILL)
+        for child in server.children() if server.process.poll() is None else []:
+            os.kill(child, signal.SIGKILL)
+    refused(one, f"target remote {at} --inputs {artifact.inputs_pt}")
+    assert "is over" in said(one, "target recorded", "delete", "run")
+
+
+# -- what is asked for wrongly
+
+BAD = {
+    "target runtime x": "what is 'x'",
+    "target runtime --what 1": "no option --what",
+    "target runtime --inputs": "--inputs of what",
+    "target runtime --inputs a --inputs b": "given twice",
+    "target runtime --inputs nothing.npz": "not found",
+    "target runtime --threads x": "a number of threads is expected",
+    "target runtime --server /nothing": "not found",
+    "target runtime --library /nothing.so": "not found",
+    "target runtime --data /nothing.ptd": "not found",
+    "target runtime --method nope": "no method 'nope'",
+    "target runtime 'x": "cannot read",
+    "target remote": "target remote where",
+    "target remote nowhere": "not an address",
+    "target remote 127.0.0.1:1": "no etdb-server answers",
+    "target ssh:": "of which host",
+    "target ssh": "no target 'ssh'",
+    "target ssh:x --port y": "a port is expected",
+    "target gpu": "no target 'gpu'",
+    "gcore x": "only a run on the runtime",
+    "kill": "nothing runs",
+}
+
+
+def test_what_is_asked_for_wrongly_changes_nothing() -> None:
+    one = session("cnn_portable")
+    said(one, "start", "step")
+    for line, message in BAD.items():
+        assert message in refused(one, line), line
+        assert where(one) == "aten__native_batch_norm_legit_no_training_default", line
+    wrong = artifacts("nan_output")
+    assert "not" in refused(one, f"target runtime --inputs {wrong.inputs_pt}")
+    other = Session(wrong.etrecord, artifacts("cnn_portable").pte)
+    inputs = artifacts("cnn_portable").inputs_pt
+    assert "do not belong together" in refused(other, f"target runtime --inputs {inputs}")
+    assert other.debugger.target is None
+    bare = Session(artifacts("cnn_portable").etdump)
+    assert "no program" in refused(bare, "target runtime")
+
+
+def test_completion_and_help() -> None:
+    one = session("cnn_portable")
+    completer = Completer(one.debugger)
+    assert completer.complete("target r")[1] == ["recorded", "runtime", "remote"]
+    assert completer.complete("target runtime --in")[1] == ["--inputs"]
+    assert completer.complete("gener")[1] == ["generate-core-file"]
+    folder = artifacts("cnn_portable").pte.parent
+    assert completer.complete(f"target runtime --inputs {folder}/inputs.p")[1] == [
+        f"{folder}/inputs.pt"
+    ]
+    assert "cannot be stepped into" in said(one, "help target")
+    assert "not replaced" in said(one, "help gcore")
+    assert "--traced" in refused(one, "target runtime --no")
