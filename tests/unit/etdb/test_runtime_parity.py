@@ -130,6 +130,41 @@ def offered(target: RuntimeTarget, node: str, position: int) -> object:
         return None
 
 
+@pytest.mark.parametrize("position", [20, 60, 89])
+def test_every_value_of_the_method_is_what_was_recorded_or_gone(position: int) -> None:
+    """By index; views that cost no instruction are what they are views of."""
+    name = "transformer_portable"
+    runs, expected = recorded(name).runs, recorded_stops(name)
+    views = 0
+    with on_runtime(name) as target:
+        target.reach(position)
+        nodes = target._prepared.nodes
+        wanted = {
+            index: value
+            for stop in expected[: position + 1]
+            for index, value in zip(
+                nodes.outputs_of(stop.instruction or 0),
+                runs.device_values(stop.position),
+                strict=True,
+            )
+        }
+        for index, source in nodes._views.items():
+            if source in wanted:
+                wanted[index], views = np.ravel(wanted[source]), views + 1
+        found = {index: value_at(target, index) for index in wanted}
+    there = {index: value for index, value in found.items() if value is not None}
+    assert views and 0 < len(there) < len(wanted)
+    assert all(same(np.ravel(there[index]), np.ravel(wanted[index])) for index in there)
+
+
+def value_at(target: RuntimeTarget, index: int) -> object:
+    """A value, None for one that is gone."""
+    try:
+        return np.array(target.value_at(index))
+    except MissingDataError:
+        return None
+
+
 @pytest.mark.parametrize("name", ["cnn_xnnpack", "while_loop", "rewritten_state"])
 def test_backwards_values_are_the_same(name: str) -> None:
     runs, expected = recorded(name).runs, recorded_stops(name)

@@ -10,7 +10,7 @@ from etscope.analysis.linked_graph import LinkedGraph
 from etscope.analysis.logged_run import with_flow
 from etscope.analysis.match_graph import LoggedSpec
 from etscope.analysis.matching import Matching, Pair, match
-from etscope.analysis.program import InstructionRecord, place, unfolded
+from etscope.analysis.program import InstructionRecord, unfolded
 from etscope.errors import MissingDataError
 from etscope.etdb._files import NO_RECORD, NO_RECORD_HINT
 from etscope.formats.pte_schema import ListValue, Method, TensorValue, Value
@@ -56,7 +56,7 @@ class Nodes:
         return match(
             self._symbols.graph,
             self._symbols,
-            with_flow(values, self._records),
+            self._flow,
             specs,
             outputs=self._method.outputs,
         )
@@ -98,11 +98,8 @@ class Nodes:
 
     def writers_of(self, index: int) -> tuple[int, ...]:
         """The instructions that write a value; of a view that no instruction makes, those that
-        write what it is a view of."""
-        if index in self._writers:
-            return tuple(self._writers[index])
-        there = place(self._method.values[index])
-        return () if there is None else tuple(self._writers_at.get(there, ()))
+        write what it is a view of. Empty where none is known."""
+        return tuple(self._writers.get(self._views.get(index, index), ()))
 
     @cached_property
     def _writers(self) -> Mapping[int, list[int]]:
@@ -116,13 +113,19 @@ class Nodes:
         return table
 
     @cached_property
-    def _writers_at(self) -> Mapping[object, list[int]]:
-        table: dict[object, list[int]] = {}
-        for index, numbers in self._writers.items():
-            there = place(self._method.values[index])
-            if there is not None:
-                table.setdefault(there, []).extend(numbers)
+    def _views(self) -> Mapping[int, int]:
+        """Views that no instruction makes, with what they are of where they are first read."""
+        table: dict[int, int] = {}
+        for record, flow in zip(self._records, self._flow, strict=True):
+            read = unfolded(self._method.values, record.inputs)
+            for index, source in zip(read, flow.inputs, strict=True):
+                if index != source:
+                    table.setdefault(index, source)
         return table
+
+    @cached_property
+    def _flow(self) -> list[InstructionRecord]:
+        return with_flow(self._method.values, self._records)
 
     def has_content(self, index: int) -> bool:
         """Whether a value is something before any instruction has run."""

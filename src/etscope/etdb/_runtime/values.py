@@ -90,11 +90,13 @@ class Values:
             raise UsageError(
                 f"the method has no value {index}", hint=f"they are 0 to {len(values) - 1}"
             )
-        line, step = self._execution.line, self._execution.step
-        writers = self._prepared.nodes.writers_of(index)
+        line, step, nodes = self._execution.line, self._execution.step, self._prepared.nodes
+        writers = nodes.writers_of(index)
         steps = [int(passes[-1]) for n in writers if len(passes := line.passes_of(n, step))]
-        is_there = not writers or index in self._prepared.method.inputs
-        if not steps and not (is_there or self._prepared.nodes.has_content(index)):
+        is_there = index in self._prepared.method.inputs or nodes.has_content(index)
+        if not steps and not is_there:
+            if not writers:
+                raise MissingDataError(f"no instruction is known to compute value {index}")
             raise MissingDataError(
                 f"value {index} has not been computed yet", hint=_until(writers[0])
             )
