@@ -410,6 +410,19 @@ def test_a_program_that_kills_its_process_leaves_a_core(tmp_path: Path, traced: 
         target.close()
 
 
+def test_a_crash_that_does_not_come_again_is_told() -> None:
+    with on_runtime("cnn_portable") as target:
+        target.reach(3)
+        target._execution.death = RunnerDied("SIGSEGV", reason="SIGSEGV", step=7, instruction=7)
+        core = target.core()
+        assert read_etdump(core.etdump).num_runs
+        (news,) = target.take_news()
+        assert news.endswith("did not die again: the core ends after 8 instructions")
+        assert target.position == 3 and target.core() is core
+        target.reach(4)
+        assert target.core() is not core
+
+
 def test_an_interrupted_run_stands_at_a_stop(tmp_path: Path) -> None:
     import threading
 
