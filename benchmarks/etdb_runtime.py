@@ -23,7 +23,8 @@ from etscope.etdb import Session
 from etscope.etdb._files import Files
 from etscope.etdb._runtime.facts import Condition
 from etscope.etdb._runtime.launch import Local
-from etscope.etdb._runtime.target import RuntimeTarget, Watch
+from etscope.etdb._runtime.target import RuntimeTarget
+from etscope.etdb._target import Watch
 from etscope.run._job import Job, JobCall
 from etscope.run._native import command
 from etscope.run._native_build import find_runner, find_server
@@ -43,8 +44,8 @@ def plain_run(name: str) -> Cost:
 
 
 def debugged_run(name: str) -> Cost:
-    """A run in the debugger to its end, from the command on: state and inputs of the program set
-    back, all instructions, nothing that stops it."""
+    """A run in the debugger to its end, from the command to the answer; as on the other side, state
+    and inputs are there before."""
     return _against_plain(name)[1]
 
 
@@ -92,7 +93,7 @@ def _with_watch(name: str) -> tuple[Cost, Cost]:
     made = artifacts(name)
     with _debugged(made, _inputs(made)) as target:
         plain = lambda: _seconds(target)  # noqa: E731
-        watch = lambda: _seconds(target, Watch(Condition.NAN))  # noqa: E731
+        watch = lambda: _seconds(target, Watch(Condition.NAN, 0.0, lambda stop: True))  # noqa: E731
         one = statistics.median(_repeated(plain, 3))
         often = max(3, int(SECONDS / one))
         return _in_turns(lambda: _repeated(plain, often), lambda: _repeated(watch, often))
@@ -117,8 +118,8 @@ def _plain(made: Artifact, inputs: Sequence[Any], often: int) -> list[float]:
 
 
 def _seconds(target: RuntimeTarget, *watches: Watch) -> float:
-    begin = time.perf_counter()
     target.restart()
+    begin = time.perf_counter()
     end = target.go(-1, lambda stop: False, watches)
     seconds = time.perf_counter() - begin
     if end is not None or not target.ended:
