@@ -75,7 +75,7 @@ def after_death(debugger: Debugger, error: RunnerDied) -> RunnerDied:
         hint = "run begins anew; print and step repeat the run up to the stop before"
     else:
         told.append(f"  core: {path} and {buffer}")
-        hint = f"look into it: core {path} {buffer}; or begin anew: run"
+        hint = f"core {path} {buffer}\n  looks into it; run begins anew"
     new = RunnerDied(
         "\n".join(told),
         reason=error.reason,

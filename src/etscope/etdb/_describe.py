@@ -46,6 +46,11 @@ def stop_lines(debugger: Debugger, stop: Stop) -> list[str]:
     return lines
 
 
+def operators(count: int) -> str:
+    """ "1 operator", "1,234 operators"."""
+    return f"{count:,} operator" + ("" if count == 1 else "s")
+
+
 def _plain(name: str) -> str:
     return name.replace(".", "_").strip("_")
 

@@ -12,7 +12,7 @@ from typing import Any
 from etscope.etdb._answer import Answer
 from etscope.etdb._complete import Completer
 from etscope.etdb._session import Result, Session
-from etscope.etdb._show import error_text, write_answer
+from etscope.etdb._show import error_text, folded, write_answer
 from etscope.optional import available
 from etscope.views.people import visible
 
@@ -26,14 +26,17 @@ def show(result: Result, *, echo: bool = False, color: bool | None = None) -> No
     _write(result.answer, color)
     if result.error is not None:
         sys.stdout.flush()
-        print(error_text(result.error), file=sys.stderr)
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        for line in error_text(result.error).split("\n"):
+            print(*folded(line, width), sep="\n", file=sys.stderr)
 
 
 def _write(answer: Answer, color: bool | None) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if os.environ.get("COLUMNS", "").isdecimal():
         width = int(os.environ["COLUMNS"]) or None
-    write_answer(answer, sys.stdout, width=width, color=color)
+    fold = width if sys.stdout.isatty() else None
+    write_answer(answer, sys.stdout, width=width, color=color, fold=fold)
 
 
 def interact(session: Session, color: bool | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
 from typing import Any, TextIO
 
@@ -16,21 +17,43 @@ from etscope.views.report import turned
 from etscope.views.values import plain_rows
 
 PLAIN_WIDTH = 100  # where no terminal tells
+_FOLDED = 4
 
 
 def write_answer(
-    answer: Answer, out: TextIO, *, width: int | None = None, color: bool | None = None
+    answer: Answer,
+    out: TextIO,
+    *,
+    width: int | None = None,
+    color: bool | None = None,
+    fold: int | None = None,
 ) -> None:
-    """Write an answer for people. Nothing in it can move the cursor or change a terminal."""
+    """Write an answer for people. Nothing in it can move the cursor or change a terminal. fold:
+    the width that lines of text are folded to, between words."""
     before: Item | None = None
     for item in answer.items:
         if before is not None and not (isinstance(before, str) and isinstance(item, str)):
             out.write("\n")
         if isinstance(item, str):
-            out.write("\n".join(visible(line) for line in item.split("\n")) + "\n")
+            lines = [visible(line) for line in item.split("\n")]
+            out.writelines(f"{part}\n" for line in lines for part in folded(line, fold))
         else:
             write_table(_shaped(item), "table", out, width=width or PLAIN_WIDTH, color=color)
         before = item
+
+
+def folded(line: str, width: int | None) -> list[str]:
+    """A line in parts that a terminal need not break; what is below another is further inside."""
+    if width is None or len(line) <= width:
+        return [line]
+    indent = len(line) - len(line.lstrip()) + _FOLDED
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=" " * min(indent, width // 2),
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )
 
 
 def error_text(error: EtscopeError) -> str:

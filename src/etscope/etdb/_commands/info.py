@@ -15,7 +15,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._commands.source import known_lines
 from etscope.etdb._debugger import Debugger
-from etscope.etdb._describe import stop_lines, value_lines
+from etscope.etdb._describe import operators, stop_lines, value_lines
 from etscope.etdb._files import NO_RECORD, NO_RECORD_HINT
 from etscope.etdb._registry import command
 from etscope.etdb._target import Stop, Target, is_far
@@ -218,7 +218,7 @@ def _target(debugger: Debugger, rest: str) -> Answer:
     """What is walked, and where it runs."""
     target = debugger.some_target()
     answer = Answer().say(
-        f"{target.kind}: {target.method or 'method'}, {len(target.stops):,} operators"
+        f"{target.kind}: {target.method or 'method'}, {operators(len(target.stops))}"
     )
     return answer.say(*target.about())
 

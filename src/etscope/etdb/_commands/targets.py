@@ -12,6 +12,7 @@ from etscope.errors import UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._commands._common import whole
 from etscope.etdb._debugger import Debugger
+from etscope.etdb._describe import operators
 from etscope.etdb._registry import command
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _live(debugger: Debugger, asked: _Request) -> Answer:
     inputs = _inputs_of_file(paths[0]) if paths else None
     live = debugger.go_live(inputs)
     return Answer().say(
-        f"the reference of {live.method} in PyTorch, {len(live.stops):,} operators; "
+        f"the reference of {live.method} in PyTorch, {operators(len(live.stops))}; "
         "run or start begins"
     )
 
@@ -124,7 +125,7 @@ def _runtime(debugger: Debugger, asked: _Request) -> Answer:
     debugger.begin(found)
     return Answer().say(
         f"{found.method} on ExecuTorch {found.facts.executorch} ({found.facts.architecture}, "
-        f"{found.place}), {len(found.stops):,} operators; run or start begins"
+        f"{found.place}), {operators(len(found.stops))}; run or start begins"
     )
 
 

@@ -13,6 +13,7 @@ from etscope.etdb._commands._common import (
     whole,
 )
 from etscope.etdb._debugger import Debugger
+from etscope.etdb._describe import operators
 from etscope.etdb._registry import command
 from etscope.etdb._target import Stop, Target
 from etscope.etdb._walk import (
@@ -64,7 +65,11 @@ def reverse_continue(debugger: Debugger, rest: str) -> Answer:
 
 @command("step [N]", group=GROUP, aliases=("s",), repeats=True)
 def step(debugger: Debugger, rest: str) -> Answer:
-    """Go to the next operator, into modules and delegates; N times."""
+    """Go to the next operator, into modules and delegates; N times.
+
+    Into a delegate it goes where its operators are known, in a recorded run that logged them. On
+    the runtime a delegate's call is one instruction, and the stop stands behind it.
+    """
     return _moved(debugger, whole(rest, 1), FORWARD, lambda stop: "")
 
 
@@ -227,7 +232,7 @@ def _at_an_end(debugger: Debugger, direction: int) -> Answer:
             hint="it picks nothing of what ran since run or start: info ops, info breakpoints",
         )
     info = next((run for run in target.runs if run.number == target.run), None)
-    text = f"run {target.run} is over, after {len(target.stops):,} operators"
+    text = f"run {target.run} is over, after {operators(len(target.stops))}"
     if info is not None and info.total is not None and debugger.shows_times:
         scale = debugger.scale
         from etscope.units import format_duration
