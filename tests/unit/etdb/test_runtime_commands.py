@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -14,13 +15,17 @@ import pytest
 
 from etscope.etdb import Session
 from etscope.etdb._complete import Completer
+from etscope.etdb._registry import COMMANDS
 from etscope.etdb._runtime.runner import Runner
 from etscope.etdb._runtime.target import RuntimeTarget
+from tests import sshd
 from tests.artifacts import artifacts
 from tests.rogue_programs import aborting, endless, random
 from tests.unit.etdb.runtimes import inputs_of
-from tests.unit.etdb.server import serving
+from tests.unit.etdb.server import server, serving
 from tests.unit.etdb.sessions import refused, said, session, where
+from tests.unit.etdb.test_hostile import ARGUMENTS
+from tests.unit.etdb.test_main import etdb
 
 _OPEN: list[Session] = []
 
@@ -368,10 +373,10 @@ def test_an_interrupt_stops_at_the_next_operator(tmp_path: Path, look: str) -> N
 
 def test_a_server_elsewhere_is_walked_by_the_same_words() -> None:
     artifact = artifacts("cnn_portable")
-    with serving(artifact.pte) as server:
+    with serving(artifact.pte) as running:
         one = session("cnn_portable")
         _OPEN.append(one)
-        at = f"127.0.0.1:{server.port}"
+        at = f"127.0.0.1:{running.port}"
         said(one, "set times off")
         assert at in said(one, f"target remote {at} --inputs {artifact.inputs_pt}")
         assert f", {at}" in said(one, "info target")
@@ -381,11 +386,27 @@ def test_a_server_elsewhere_is_walked_by_the_same_words() -> None:
         inputs = artifacts("nan_output").inputs_pt
         assert "another program" in refused(other, f"target remote {at} --inputs {inputs}")
         assert other.debugger.target is None
-        server.end(signal.SIGKILL)
-        for child in server.children() if server.process.poll() is None else []:
-            os.kill(child, signal.SIGKILL)
+        running.end(signal.SIGKILL)
     refused(one, f"target remote {at} --inputs {artifact.inputs_pt}")
     assert "is over" in said(one, "target recorded", "delete", "run")
+
+
+def test_a_server_that_ssh_starts(tmp_path: Path) -> None:
+    if (reason := sshd.missing()) is not None:
+        pytest.skip(reason)
+    with sshd.serving(tmp_path) as found:
+        given = {**found.options, "server": server()}
+        host = given.pop("host")
+        options = "".join(f" --{name.replace('_', '-')} {value}" for name, value in given.items())
+        one = session("cnn_portable")
+        _OPEN.append(one)
+        assert f"ssh:{host}" in said(one, f"target ssh:{host}{options}")
+        said(one, "break op:softmax", "run", "set $ = $ * 2")
+        assert float(said(one, "print $.sum()")) == pytest.approx(2)
+        found.stop()
+        assert one.execute("start").exit_code == 5
+        assert "is gone" in refused(one, "start") or "ssh" in refused(one, "start")
+        assert "is over" in said(one, "target recorded", "delete", "run")
 
 
 # -- what is asked for wrongly
@@ -428,6 +449,40 @@ def test_what_is_asked_for_wrongly_changes_nothing() -> None:
     assert other.debugger.target is None
     bare = Session(artifacts("cnn_portable").etdump)
     assert "no program" in refused(bare, "target runtime")
+
+
+def test_lines_at_random_never_end_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(5)
+    one = on_runtime("while_loop")
+    left_out = ("quit", "source", "target", "file", "core", "gap", "tui")
+    commands = [name for name in COMMANDS if name not in left_out]
+    for _ in range(250):
+        if one.debugger.stop is None or rng.random() < 0.1:
+            one.execute("start")
+        line = f"{rng.choice(commands)} {rng.choice(ARGUMENTS)}"
+        if line.startswith("set logging"):
+            continue
+        result = one.execute(line)
+        assert result.exit_code != 70, f"{line}: {result.error!r}"
+        stop = one.debugger.stop
+        assert stop is None or target_of(one).position == stop.position, line
+
+
+def test_batches_end_with_the_code_of_what_was_found(tmp_path: Path) -> None:
+    artifact = artifacts("nan_output")
+    files = [artifact.etrecord, artifact.pte, "--inputs", artifact.inputs_pt]
+    lines = ["-ex", "target runtime", "-ex", "watch nan", "-ex", "run", "-ex", "kill"]
+    done = etdb(*files, "--batch", "--json", *lines)
+    assert done.returncode == 1, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["finding"] for answer in answers] == [False, False, True, False]
+    assert answers[2]["stop"]["node"] == "aten_sqrt_default"
+    assert etdb(artifact.pte, "--batch", "-ex", "target runtime").returncode == 4
+    wrong = [artifacts("cnn_portable").etrecord, artifact.pte, "--inputs", artifact.inputs_pt]
+    assert etdb(*wrong, "--batch", "-ex", "target runtime").returncode == 3
 
 
 def test_completion_and_help() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etscope.errors import MissingDataError, RuntimeFailure, UsageError
+from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._breakpoints import fields_of_stop
 from etscope.etdb._commands._common import (
@@ -162,7 +162,7 @@ def _walked(debugger: Debugger, start: int, direction: int, wanted: Reason) -> t
     interest = interest_of(debugger, wanted)
     try:
         position, why = walk(debugger.some_target(), start, direction, reason, interest)
-    except RuntimeFailure:
+    except EtscopeError:
         debugger.stand()
         raise
     if position is None:
