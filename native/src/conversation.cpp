@@ -226,18 +226,20 @@ void Conversation::say_last_words(const std::string& reason) noexcept {
     return;
   }
   try {
-    Core core;
-    if (debuggee_ != nullptr) {
-      core = debuggee_->core_of_crash();
-    }
+    const bool traced = debuggee_ != nullptr && debuggee_->keeps_trace();
     const Location where = debuggee_ != nullptr ? debuggee_->running() : Location();
     wire::Writer died;
     died.text(reason);
     died.number(debuggee_ != nullptr ? debuggee_->step() : uint64_t{0});
     died.number(where.chain);
     died.number(where.instruction);
-    died.flag(!core.etdump.empty());
+    died.flag(traced);
     connection_.send(wire::kDied, 0, died.body());
+    if (!traced) {
+      return;
+    }
+    // Now: making a core of what the crash has left may be the next one.
+    const Core core = debuggee_->core_of_crash();
     if (core.etdump.empty()) {
       return;
     }

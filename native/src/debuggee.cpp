@@ -88,10 +88,15 @@ Core Debuggee::core() {
   return {std::move(dump.etdump), std::move(dump.debug_buffer), state_->take_differences()};
 }
 
+bool Debuggee::keeps_trace() const noexcept {
+  return state_->keeps_trace();
+}
+
 Core Debuggee::core_of_crash() noexcept {
   try {
-    if (auto dump = state_->kept_dump()) {
-      return {std::move(dump->etdump), std::move(dump->debug_buffer), {}};
+    if (state_->keeps_trace()) {
+      Dump dump = state_->dump();
+      return {std::move(dump.etdump), std::move(dump.debug_buffer), {}};
     }
   } catch (...) { // a crash leaves no core then
   }

@@ -98,7 +98,9 @@ class Debuggee {
   /// The dump of the run up to here; runs it again if it is not traced. The state stays.
   Core core();
 
-  /// For the handler of a crash: the dump as far as it was kept; empty without trace. Where it is.
+  /// For the handler of a crash: whether there is a dump, the dump as far as it was kept (empty if
+  /// it cannot be made any more), and where the run is.
+  bool keeps_trace() const noexcept;
   Core core_of_crash() noexcept;
   uint64_t step() const noexcept;
   Location running() const noexcept; // the instruction that runs now

@@ -415,10 +415,6 @@ Dump Execution::dump() {
   return dump_again();
 }
 
-std::optional<Dump> Execution::kept_dump() {
-  return trace_ == nullptr ? std::nullopt : std::optional(dump());
-}
-
 /// Of another run up to here.
 Dump Execution::dump_again() {
   const Snapshot snapshot = state_.take();

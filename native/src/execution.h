@@ -79,8 +79,10 @@ class Execution {
   /// The dump of the run so far.
   Dump dump();
 
-  /// As far as it is kept anyway.
-  std::optional<Dump> kept_dump();
+  /// Whether it is kept anyway, so that it need not run again.
+  bool keeps_trace() const {
+    return trace_ != nullptr;
+  }
 
  private:
   struct Patch {
