@@ -228,6 +228,44 @@ def test_what_gives_something_else_is_told(tmp_path: Path) -> None:
         np.testing.assert_array_equal(run.runner.tensor(3), second)  # it stays
 
 
+def _deciding(path: Path) -> Path:
+    """A program that tosses a coin, and jumps over its fourth instruction if it is below a half."""
+    half = pte.ScalarValue(pte.ValueKind.DOUBLE, 0.5)
+    sizes = pte.ListValue(pte.ValueKind.INT_LIST, (1,))
+    coin = typed(ScalarType.FLOAT, 1)
+    heads = typed(ScalarType.BOOL, 1)
+    values = [coin, ONE, sizes, half, heads]
+    calls = [
+        pte.KernelCall(0, (2, 0, 0)), pte.KernelCall(1, (0, 3, 4, 4)), pte.JumpFalseCall(4, 4),
+        pte.KernelCall(2, (0, 0, 1, 0, 0)), pte.KernelCall(2, (0, 0, 1, 0, 0)),
+    ]  # fmt: skip
+    operators = ["aten::rand.out", "aten::ge.Scalar_out", "aten::add.out"]
+    return write_program(path, values, calls, operators, inputs=(0, 4))
+
+
+def test_another_way_through_the_program_is_told(tmp_path: Path) -> None:
+    inputs = [np.zeros(1, np.float32), np.zeros(1, bool)]
+    with loaded(_deciding(tmp_path / "coin.pte"), "forward", inputs) as run:
+        before = run.go()
+        for _ in range(100):
+            run.runner.go_to(0)
+            core = run.runner.core()  # may go either way, and changes nothing
+            assert len(core.etdump) > 100
+            now = run.go()
+            other = [one for one in now.differences if one.value is None]
+            assert bool(other) == (now.step != before.step)
+            if other:
+                break
+            before = now
+        (told,) = other  # what comes behind it is new
+        assert told.step == 4
+        assert told.instruction == (4 if now.step == 4 else 3)
+        back = run.runner.go_to(3)
+        assert back.step == 3
+        again = run.runner.go_to(now.step)
+        assert again.why in (Why.REACHED, Why.END)
+
+
 # -- what fails
 
 
