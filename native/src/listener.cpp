@@ -117,12 +117,18 @@ Listener::Listener(const ServerOptions& options) {
   catch_signals();
 }
 
-/// From here on they wait until `run` waits, even those that this process began with ignoring.
+/// From here on they wait until `run` waits. A shell starts what is in the background with SIGINT
+/// ignored, nohup with SIGHUP; only the latter is meant to last.
 void Listener::catch_signals() {
   const sigset_t handled = handled_signals();
   sigprocmask(SIG_BLOCK, &handled, &awake_);
+  struct sigaction hangup = {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  outlives_terminal_ = hangup.sa_handler == SIG_IGN;
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
-    handle(signal, end_soon);
+    if (signal != SIGHUP || !outlives_terminal_) {
+      handle(signal, end_soon);
+    }
     sigdelset(&awake_, signal);
   }
   handle(SIGCHLD, wake_up);
@@ -198,7 +204,9 @@ bool Listener::accept_one(const std::function<void(int)>& serve) {
   socket_ = -1;
   children_.clear();
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) {
-    handle(signal, SIG_DFL);
+    if (signal != SIGHUP || !outlives_terminal_) {
+      handle(signal, SIG_DFL);
+    }
   }
   const sigset_t handled = handled_signals();
   sigprocmask(SIG_UNBLOCK, &handled, nullptr);

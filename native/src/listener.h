@@ -37,6 +37,7 @@ class Listener {
 
   int socket_ = -1;
   sigset_t awake_ = {}; // what is blocked while it waits
+  bool outlives_terminal_ = false;
   std::vector<pid_t> children_;
 };
 

@@ -75,6 +75,18 @@ def test_an_ignored_signal_ends_it_too() -> None:
         assert one.end(signal.SIGINT) == 0
 
 
+def test_a_server_under_nohup_outlives_its_terminal() -> None:
+    with (
+        s.serving(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) as one,
+        one.greeted() as wire,
+    ):
+        for process in (*one.children(), one.process.pid):
+            os.kill(process, signal.SIGHUP)
+        wire.ask(s.INTERRUPT)
+        with one.greeted() as other:
+            other.ask(s.BYE)
+
+
 def test_connections_do_not_outlive_a_server_that_is_killed() -> None:
     with s.serving() as one, one.greeted() as wire:
         (child,) = one.children()
