@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -77,11 +78,12 @@ class Values:
         return value if pair.element is None else value[pair.element]
 
     def gap(self, metric: Any = "sqnr", name: Any = None) -> Any:
-        """gap(METRIC, NAME): how far the run's value is from the reference's."""
+        """gap(METRIC, NAME): how far the run's value is from the reference's. NaN that only one of
+        them has is the worst there is, so that a condition on the gap holds there."""
         found = find_metric(str(metric))
         nodes = [self._node_of(name)] if name is not None else self._nodes_here()
         numbers = [
-            gap_between(found, self._debugger.reference.value(node, loop_pass), self._of_node(node))
+            _decided(found, self._debugger.reference.value(node, loop_pass), self._of_node(node))
             for node, loop_pass in nodes
         ]
         return max((n for n in numbers if n is not None), key=found.badness, default=None)
@@ -224,6 +226,23 @@ def gap_between(metric: Metric, reference: Any, value: Any) -> float | None:
     if value is None or reference is None or (np.size(value) == 0 and np.size(reference) == 0):
         return None
     return measure(metric, reference, value)
+
+
+def _decided(metric: Metric, reference: Any, value: Any) -> float | None:
+    """As `gap_between`, but never NaN: that both have at the same places is no difference."""
+    number = gap_between(metric, reference, value)
+    if number is None or not math.isnan(number):
+        return number
+    worst = -math.inf if metric.better == "higher" else math.inf
+    pair = [np.asarray(only(one)) for one in (reference, value)]
+    if pair[0].shape != pair[1].shape or any(one.dtype.kind not in "fV" for one in pair):
+        return worst
+    wide = [one.astype(np.float64) for one in pair]
+    odd = [np.isnan(one) for one in wide]
+    if not odd[0].any() or not np.array_equal(odd[0], odd[1]):
+        return worst
+    number = gap_between(metric, *(np.where(odd[0], 0.0, one) for one in wide))
+    return worst if number is None or math.isnan(number) else number
 
 
 def only(value: Any) -> Any:

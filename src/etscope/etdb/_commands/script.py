@@ -21,7 +21,8 @@ _EXPRESSIONS = """Expressions compute with tensors as numpy does; nothing of the
   $x                what `set $x = EXPR` kept
   value("a/b")      a node of a branch                   weight("fc.weight")   a parameter
   ref(NAME)         the reference's value                device(NAME)   the recorded one
-  gap(METRIC)       from the reference to the run, of the current operator
+  gap(METRIC)       from the reference to the run, of the current operator; NaN that only one
+                    of the two has is the worst gap there is
   gap(METRIC, NAME) the same of another; metrics: help metrics
   x[0, :4]  x.shape  x.mean()  x.abs().max()  + - * / // ** @  == != < <= > >=  and or not
 
