@@ -43,6 +43,8 @@ def _again(target: Target, positions: list[int]) -> Iterator[Stop]:
     """The stops of a run that is repeated, each when it has just run."""
     for position in positions:
         target.reach(position)
+        if target.interrupted:
+            raise KeyboardInterrupt
         yield target.stops[position]
 
 

@@ -99,6 +99,16 @@ class Session:
         session._last, session._scripts = None, 0
         return session
 
+    def close(self) -> None:
+        """End what runs for the session elsewhere: the runner of a run on the runtime."""
+        self.debugger.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def execute(self, line: str) -> Result:
         """Do a command, and tell what came of it; an empty line does the last one again if it is
         one of those that go on. Errors do not leave the session."""

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,6 +58,20 @@ def test_a_core_is_what_ran_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "only a run on the runtime" in refused(one, "gcore x.etdp")
 
 
+def test_what_takes_long_is_told_of_what_ran() -> None:
+    one = on_runtime("dynamic_shape")
+    assert "nothing has run yet" in refused(one, "top")
+    assert "sym_size" in said(one, "start", "top 1")
+    assert "addmm" in said(one, "run", "top 8")
+
+
+def test_a_session_ends_its_runner() -> None:
+    with on_runtime("cnn_portable") as one:
+        said(one, "start")
+        process = channel_of(one)._process
+    assert process.poll() is not None
+
+
 @pytest.mark.parametrize("options", ["", "--traced"])
 def test_an_abort_leaves_a_core_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str
@@ -105,9 +120,15 @@ def test_a_run_is_ended_and_begun_again() -> None:
 
 def kill(one: Session) -> None:
     """Kill the server of a session."""
-    channel = target_of(one)._execution._runner._connection.channel  # type: ignore[union-attr]
-    os.kill(channel._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
-    channel._process.wait()  # type: ignore[attr-defined]
+    process = channel_of(one)._process
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def channel_of(one: Session) -> Any:
+    runner = target_of(one)._execution._runner
+    assert runner is not None
+    return runner._connection.channel
 
 
 @pytest.mark.parametrize("look", ["delete", "watch nan", "break if $.mean() < -1"])

@@ -65,7 +65,8 @@ def _measured(debugger: Debugger, target: Target) -> dict[str | None, MethodProf
     if debugger.position is None:
         raise MissingDataError("nothing has run yet", hint="run, or start")
     dump = read_etdump(target.core().etdump)
-    return replace(debugger.files, dump=dump, debug_buffer=None).profiles
+    # It is of this program; too little may have run for anything to tell.
+    return replace(debugger.files, dump=dump, debug_buffer=None, forced=True).profiles
 
 
 def _read(rest: str) -> tuple[int, str, str | None]:

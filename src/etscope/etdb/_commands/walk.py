@@ -34,7 +34,7 @@ def run(debugger: Debugger, rest: str) -> Answer:
     """Begin a run, and go on to the first breakpoint or to its end.
 
     RUN is a run of the dump by its number (info runs); by default the one that was chosen last. A
-    live run begins anew, without what was set.
+    live run, and one on the runtime, begins anew, without what was set.
     """
     _begun(debugger, rest)
     return _go(debugger, -1, FORWARD)
