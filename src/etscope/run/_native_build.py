@@ -67,6 +67,11 @@ def server_missing() -> str | None:
     return _missing(SERVER, SERVER_VARIABLE)
 
 
+def server_is_built() -> bool:
+    """Whether `find_server` has nothing to build. Raises as that does."""
+    return bool(os.environ.get(SERVER_VARIABLE)) or _kit().binary(SERVER).exists()
+
+
 def find_sources() -> Path:
     """The folder of the runner's C++ and its CMakeLists.txt."""
     for folder in _SOURCE_FOLDERS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,6 +136,8 @@ def _launcher(asked: _Request) -> Launcher:
     if asked.kind == "runtime":
         _nothing_more(asked.words)
         (server,) = asked.paths("server")[-1:] or (None,)
+        if server is None:
+            _announce_build()
         return Local(
             server=server, program=None, data=asked.paths("data"), libraries=asked.paths("library")
         )
@@ -160,6 +163,13 @@ def _launcher(asked: _Request) -> Launcher:
     if pushed := asked.paths("push"):
         given["push"] = pushed[-1]
     return SshServer(host, **given)
+
+
+def _announce_build() -> None:
+    from etscope.run._native_build import server_is_built
+
+    if not server_is_built():
+        print("building etdb-server, once: this takes a minute or two", file=sys.stderr)
 
 
 def _read(rest: str) -> _Request:
