@@ -8,6 +8,7 @@ from pathlib import Path
 
 from etscope.errors import EtscopeError, UsageError
 from etscope.etdb._debugger import Debugger
+from etscope.etdb._describe import source_text
 from etscope.etdb._runtime.facts import Core, RunnerDied
 
 BUFFER_SUFFIX = ".bin"  # by which a debug buffer is known
@@ -65,6 +66,9 @@ def after_death(debugger: Debugger, error: RunnerDied) -> RunnerDied:
     """The error of a run that killed its runner, with the core that it left in this folder."""
     target = debugger.on_runtime
     told = [error.message]
+    stops = [] if target is None else target.stops
+    lines = next((s.lines for s in stops if s.instruction == error.instruction), ())
+    told += [f"  {source_text(line)}" for line in lines[:1]]
     try:
         core = error.core or (None if target is None else target.core())
         if core is None:
