@@ -164,13 +164,13 @@ def _runtime() -> dict[str, Comparison | Limit]:
             ours=lambda: etdb_runtime.debugged_run("bert_base_xnnpack"),
         ),
         "etdb_watch": Comparison(
-            "the same with `watch nan`, without it as the other side, a CNN on portable kernels",
+            "`target runtime`: such a run with `watch nan`, without it as the other side, a CNN",
             target=0.5,
             upstream=lambda: etdb_runtime.unwatched("cnn_portable"),
             ours=lambda: etdb_runtime.watched("cnn_portable"),
         ),
         "etdb_watch_transformer": Comparison(
-            "the same, a transformer on portable kernels",
+            "such a run with `watch nan`, without it as the other side, a transformer",
             target=0.5,
             upstream=lambda: etdb_runtime.unwatched("transformer_portable"),
             ours=lambda: etdb_runtime.watched("transformer_portable"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,13 +57,12 @@ def files_of(case: Case, folder: Path) -> Files | None:
 
 def told(record: Path, program: Path, commands: Sequence[str] = COMMANDS) -> str:
     """What the last of the commands says."""
-    session = Session(record, program)
     text = ""
-    for line in commands:
-        result = session.execute(line)
-        assert result.ok, f"{line}: {result.error}"
-        text = result.text
-    session.execute("kill")
+    with closing(Session(record, program)) as session:
+        for line in commands:
+            result = session.execute(line)
+            assert result.ok, f"{line}: {result.error}"
+            text = result.text
     return text
 
 
