@@ -80,7 +80,6 @@ void speak(const char* reason) noexcept {
 
 void handle(int signal) {
   speak(name_of(signal));
-  std::signal(signal, SIG_DFL);
   raise(signal);
 }
 
@@ -108,7 +107,8 @@ void on_crash(std::function<void(const std::string&)> words) {
   set_stack();
   struct sigaction action = {};
   action.sa_handler = handle;
-  action.sa_flags = SA_ONSTACK | SA_NODEFER;
+  // Reset: what has destroyed the memory may make this crash, too, again and again.
+  action.sa_flags = SA_ONSTACK | SA_NODEFER | SA_RESETHAND;
   for (const Ending& ending : kEndings) {
     sigaction(ending.signal, &action, nullptr);
   }
