@@ -19,7 +19,7 @@ from etscope.formats import pte_schema as pte
 # What the runtime logs around an instruction of each kind, but kernels.
 _CALL_EVENTS = {"delegate": "DELEGATE_CALL", "move": "MOVE_CALL", "jump_false": "JF_CALL",
                 "free": "FREE_CALL"}  # fmt: skip
-
+_KERNEL_CALL = "OPERATOR_CALL"
 
 # The share of kernels that may be strange to a record. On dumps with their own records it is 0 but
 # for what passes of a backend rename; on foreign ones it was above a half wherever it was not 0.
@@ -32,7 +32,8 @@ class Observed:
 
     An event inside a delegate has the name "" there; `delegated` has the identifiers. `ended`:
     nothing tells that the runs ended before the method did, as those do that logged what
-    instructions gave, and not what the program gave.
+    instructions gave, and not what the program gave. Operators of the runtime itself log neither
+    their names nor what they gave: where nothing else ran, more may have been to come.
     """
 
     events: Mapping[int, frozenset[str]]
@@ -55,7 +56,10 @@ class Observed:
             delegated={i: frozenset(ids) for i, ids in delegated.items()},
             has_jumps=any("JF_CALL" in names for names in events.values()),
             ended=bool(block.outputs)
-            or not any(key.debug and key.instruction is not None for key in block.keys),
+            or not (
+                any(key.debug and key.instruction is not None for key in block.keys)
+                or all(names == {_KERNEL_CALL} for names in events.values())
+            ),
         )
 
     @classmethod

@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 
+from etscope.analysis.blocks import EventKey
 from etscope.analysis.check import Observed, differs_from_labels
 from etscope.analysis.trace import Trace
 from etscope.errors import EtscopeWarning, MismatchError
@@ -98,6 +99,21 @@ def test_a_run_that_ended_early_is_of_its_method() -> None:
     assert differs_from_labels(early, labels) is None
     del events[0]
     assert "instruction 0 (aten::mul.out) never ran" in str(differs_from_labels(early, labels))
+
+
+def test_a_run_of_nothing_but_the_runtimes_own_operators_may_have_ended_early() -> None:
+    """They log no values, so that nothing tells a core of them from the dump of a whole run."""
+
+    def ended(*events: EventKey) -> bool:
+        class Logged:
+            keys, outputs = events, ()
+
+        return Observed.of(Logged()).ended  # type: ignore[arg-type]
+
+    own = EventKey("OPERATOR_CALL", 0, 0, None, 0, (), 0)
+    assert not ended(own)
+    assert ended(own, EventKey("native_call_add.out", 1, 0, None, 1, (), 0))
+    assert ended(own, EventKey("DELEGATE_CALL", 1, 0, None, 1, (), 0))
 
 
 @pytest.mark.parametrize(

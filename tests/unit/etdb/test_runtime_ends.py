@@ -65,6 +65,13 @@ def test_what_takes_long_is_told_of_what_ran() -> None:
     assert "addmm" in said(one, "run", "top 8")
 
 
+def test_a_core_of_numbers_alone_is_opened_beside_the_record(tmp_path: Path) -> None:
+    one = on_runtime("dynamic_shape")
+    core = f"{tmp_path}/run.etdp {tmp_path}/run.bin"
+    said(one, "start", f"gcore {tmp_path}/run.etdp", f"core {core}")
+    assert "after 1 operator" in said(one, "run")
+
+
 def test_a_session_ends_its_runner() -> None:
     with on_runtime("cnn_portable") as one:
         said(one, "start")
