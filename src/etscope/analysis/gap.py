@@ -156,13 +156,15 @@ def runs_of(trace: Trace, method: str) -> list[MethodRun]:
     found = [
         MethodRun(block, position, int(number))
         for block in trace.blocks
-        if executes(block) and _method_by_values(trace, block) == method
+        if executes(block) and method_by_values(trace, block) == method
         for position, number in enumerate(block.runs)
     ]
     return sorted(found, key=lambda run: run.number)
 
 
-def _method_by_values(trace: Trace, block: Block) -> str | None:
+def method_by_values(trace: Trace, block: Block) -> str | None:
+    """The method whose runs a block holds: of several that log the same events, the one that the
+    values are of."""
     method, others = trace.method_of(block), trace.also_fitting(block)
     if method is None or not others or trace.record is None:
         return method
@@ -173,23 +175,24 @@ def _method_by_values(trace: Trace, block: Block) -> str | None:
     return max(pairs, key=lambda name: pairs[name])
 
 
-def chosen_run(trace: Trace, method: str, run: int | None) -> MethodRun:
-    """The run of a method that logged values; `run` counts the method's runs from 0, by default it
-    is the first with values.
+def chosen_run(trace: Trace, method: str, run: int | MethodRun | None) -> MethodRun:
+    """The run of a method that logged values; `run` is one of the dump's, or counts the method's
+    runs from 0; by default it is the first with values.
 
     Raises `NumericGapError` for a method that did not run or logged nothing, `UsageError` for a
     run that is not there.
     """
-    runs = runs_of(trace, method)
+    runs = [run] if isinstance(run, MethodRun) else runs_of(trace, method)
     if not runs:
         ran = {trace.method_of(block) for block in trace.blocks if executes(block)}
         names = ", ".join(sorted(str(name) for name in ran if name is not None)) or "none"
         raise NumericGapError(
             f"the ETDump has no run of the method {method!r}", hint=f"methods that ran: {names}"
         )
-    if run is not None and not 0 <= run < len(runs):
-        raise UsageError(f"the method {method!r} ran {len(runs)} times, and run {run} is asked for")
-    wanted = runs if run is None else [runs[run]]
+    if isinstance(run, int) and not 0 <= run < len(runs):
+        times = f"{len(runs)} time" + ("" if len(runs) == 1 else "s")
+        raise UsageError(f"the method {method!r} ran {times}, and run {run} is asked for")
+    wanted = [runs[run]] if isinstance(run, int) else runs
     for candidate in wanted:
         if any(key.debug for key in candidate.block.keys):
             return candidate

@@ -190,9 +190,11 @@ class Trace:
                 self._symbols[method] = method_symbols(self.record, method, self.reference_graph)
         return self._symbols[method]
 
-    def attribution(self, block: Block) -> Callable[[EventKey], Attribution]:
-        """What tells the attribution of the block's events."""
-        method = self.method_of(block)
+    def attribution(
+        self, block: Block, method: str | None = None
+    ) -> Callable[[EventKey], Attribution]:
+        """What tells the attribution of the block's events. method: that ran, if it is known."""
+        method = self.method_of(block) if method is None else method
         if method is None:
             return lambda _: UNATTRIBUTED
         return attribution_of(

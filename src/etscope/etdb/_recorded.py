@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from etscope.analysis.blocks import Block, EventKey
-from etscope.analysis.gap import RECORD_HINT, MethodRun, match_run
+from etscope.analysis.gap import RECORD_HINT, MethodRun, match_run, method_by_values
 from etscope.analysis.linked_graph import LinkedGraph
 from etscope.analysis.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.match_graph import Paths
@@ -43,6 +43,7 @@ class RecordedRuns(Kept):
                 hint="run the method with the event tracer on",
             )
         self._chosen = self._all[0]
+        self._methods: dict[int, str] = {}  # by `id` of the block
 
     @cached_property
     def runs(self) -> Sequence[RunInfo]:
@@ -50,7 +51,7 @@ class RecordedRuns(Kept):
         return [
             RunInfo(
                 run.number,
-                self._trace.method_of(run.block) or "",
+                self._method_of(run.block),
                 len(_line_of(run.block)),
                 _total(run),
             )
@@ -65,7 +66,7 @@ class RecordedRuns(Kept):
     @property
     def method(self) -> str:
         """The method that ran; "" where nothing tells."""
-        return self._trace.method_of(self._chosen.block) or ""
+        return self._method_of(self._chosen.block)
 
     def choose(self, run: int) -> None:
         """Walk another run of the dump."""
@@ -233,6 +234,11 @@ class RecordedRuns(Kept):
     def _matching(self) -> Matching:
         return match_run(self._trace, self._logged)
 
+    def _method_of(self, block: Block) -> str:
+        if id(block) not in self._methods:
+            self._methods[id(block)] = method_by_values(self._trace, block) or ""
+        return self._methods[id(block)]
+
     def _output_count(self, instruction: int) -> int:
         records = self._trace.instructions(self.method)
         return len(records[instruction].outputs) if instruction < len(records) else 0
@@ -241,7 +247,7 @@ class RecordedRuns(Kept):
 
     def _stops(self) -> Iterator[Stop]:
         block, position = self._chosen.block, self._chosen.position
-        attribution = self._trace.attribution(block)
+        attribution = self._trace.attribution(block, self.method or None)
         linked = None if self._linked is None else self._linked(self.method)
         paths = {} if linked is None else Paths(linked.graph).path_of
         counted: dict[_Identity, int] = {}

@@ -115,12 +115,12 @@ def numerics_of(
     tolerance: float | None = None,
     reference_graph: str | None = None,
     method: str | None = None,
-    run: int | None = None,
+    run: int | MethodRun | None = None,
     inputs: Any = None,
     previous: Sequence[Any] | None = None,
     bundle: BundledFile | None = None,
 ) -> Numerics:
-    """See `Inspector.diagnose_numerics`."""
+    """See `Inspector.diagnose_numerics`. run: also one of the dump's, as it is."""
     if tolerance is not None and math.isnan(tolerance):
         raise UsageError("a tolerance must be a number, not NaN")
     if trace.record is None:

@@ -154,3 +154,25 @@ def test_one_value_and_several_have_no_gap() -> None:
     several = [np.ones(3), np.ones((2, 2))]
     assert gap_between(metric, several, np.ones(3)) is None
     assert only([several, np.ones(2)]) == [several, pytest.approx(np.ones(2))]
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "method"),
+    [
+        ("recurrent_xnnpack", 1, "forward"),
+        ("forward_and_extra", 3, "extra"),
+        ("forward_and_extra", 4, "forward"),
+    ],
+)
+def test_the_gap_is_of_the_run_that_is_walked(name: str, run: int, method: str) -> None:
+    """A run's number counts all runs of the dump, of whatever they are."""
+    one = session(name, inputs=False)
+    path = artifacts(name).inputs
+    assert path is not None
+    with np.load(path) as arrays:
+        one.debugger.inputs = [
+            arrays[key] for key in arrays.files if key.startswith(f"{method}/0/")
+        ]
+    text = said(one, f"run {run}", "gap")
+    assert f"SQNR of {method} to" in text
+    assert "no operator goes wrong" in text

@@ -51,7 +51,7 @@ def gap(debugger: Debugger, rest: str) -> Answer:
             target.trace,
             metric=metric,
             method=debugger.method,
-            run=target.run,
+            run=target.chosen,
             inputs=debugger.inputs,
             bundle=debugger.files.bundle,
         )
