@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <exception>
 #include <iostream>
 
 #include "connection.h"
 #include "conversation.h"
 #include "failure.h"
+#include "flags.h"
 #include "input_file.h"
 #include "listener.h"
 #include "platform.h"
@@ -52,50 +52,39 @@ void listen_and_serve(const ServerOptions& options, ServedProgram& served) {
   listener.run([&](int connection) { serve(connection, connection, options, served); });
 }
 
-int main(int argc, char** argv) {
-  set_program_name("etdb-server");
-  try {
-    const ServerOptions options = parse_server_options(argc, argv);
-    if (options.help) {
-      std::cout << server_help();
-      return kFine;
-    }
-    if (options.version) {
-      std::cout << "etdb-server, ExecuTorch " << ETSCOPE_EXECUTORCH_VERSION << std::endl;
-      return kFine;
-    }
-    std::signal(SIGPIPE, SIG_IGN);
-    init_runtime();
-    ServedProgram served(options.program);
-    for (const std::string& library : options.libraries) {
-      check_readable(library);
-    }
-    if (!options.data.empty()) {
-      check_readable(options.data);
-    }
-    if (options.stdio) {
-      serve_stdio(options, served);
-    } else if (options.descriptor >= 0) {
-      serve_descriptor(options, served);
-    } else {
-      listen_and_serve(options, served);
-    }
+int run_program(int argc, char** argv) {
+  const ServerOptions options = parse_server_options(argc, argv);
+  if (options.help) {
+    std::cout << server_help();
     return kFine;
-  } catch (const Failure& failure) {
-    say(failure.what());
-    return failure.code;
-  } catch (const std::bad_alloc&) {
-    say("there is not enough memory");
-    return kRuntimeFailed;
-  } catch (const std::exception& error) {
-    say(error.what());
-    return kRuntimeFailed;
   }
+  if (options.version) {
+    std::cout << "etdb-server, ExecuTorch " << ETSCOPE_EXECUTORCH_VERSION << std::endl;
+    return kFine;
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+  init_runtime();
+  ServedProgram served(options.program);
+  for (const std::string& library : options.libraries) {
+    check_readable(library);
+  }
+  if (!options.data.empty()) {
+    check_readable(options.data);
+  }
+  if (options.stdio) {
+    serve_stdio(options, served);
+  } else if (options.descriptor >= 0) {
+    serve_descriptor(options, served);
+  } else {
+    listen_and_serve(options, served);
+  }
+  return kFine;
 }
 
 } // namespace
 } // namespace etscope
 
 int main(int argc, char** argv) {
-  return etscope::main(argc, argv);
+  etscope::set_program_name("etdb-server");
+  return etscope::ended([=] { return etscope::run_program(argc, argv); });
 }

@@ -1,7 +1,6 @@
 // etscope-runner: runs a program on the ExecuTorch runtime and writes down what happened.
 
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -9,6 +8,7 @@
 
 #include "data_sink.h"
 #include "failure.h"
+#include "flags.h"
 #include "name_filter.h"
 #include "options.h"
 #include "output_file.h"
@@ -85,34 +85,23 @@ int run(const Options& options) {
   return passed ? kFine : kOutOfTolerance;
 }
 
-int main(int argc, char** argv) {
-  try {
-    const Options options = parse_options(argc, argv);
-    if (options.help) {
-      std::cout << help_text();
-      return kFine;
-    }
-    if (options.version) {
-      std::cout << "etscope-runner, ExecuTorch " << ETSCOPE_EXECUTORCH_VERSION << std::endl;
-      return kFine;
-    }
-    init_runtime();
-    return run(options);
-  } catch (const Failure& failure) {
-    say(failure.what());
-    return failure.code;
-  } catch (const std::bad_alloc&) {
-    say("there is not enough memory");
-    return kRuntimeFailed;
-  } catch (const std::exception& error) {
-    say(error.what());
-    return kRuntimeFailed;
+int run_program(int argc, char** argv) {
+  const Options options = parse_options(argc, argv);
+  if (options.help) {
+    std::cout << help_text();
+    return kFine;
   }
+  if (options.version) {
+    std::cout << "etscope-runner, ExecuTorch " << ETSCOPE_EXECUTORCH_VERSION << std::endl;
+    return kFine;
+  }
+  init_runtime();
+  return run(options);
 }
 
 } // namespace
 } // namespace etscope
 
 int main(int argc, char** argv) {
-  return etscope::main(argc, argv);
+  return etscope::ended([=] { return etscope::run_program(argc, argv); });
 }

@@ -9,15 +9,12 @@
 #include <sstream>
 
 #include "failure.h"
+#include "flags.h"
 #include "input_spec.h"
 
 namespace etscope {
 
 namespace {
-
-[[noreturn]] void fail(const std::string& message) {
-  throw Failure(kUsage, message + " (--help lists the flags)");
-}
 
 template <typename T>
 T parse_number(const std::string& flag, const std::string& text, T least = 0) {
@@ -27,10 +24,10 @@ T parse_number(const std::string& flag, const std::string& text, T least = 0) {
   const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
   if (!digits || errno != 0 ||
       number > static_cast<unsigned long long>(std::numeric_limits<T>::max())) {
-    fail(flag + " " + text + ": not a number");
+    wrong_flags(flag + " " + text + ": not a number");
   }
   if (static_cast<T>(number) < least) {
-    fail(flag + " " + text + ": it must be at least " + std::to_string(least));
+    wrong_flags(flag + " " + text + ": it must be at least " + std::to_string(least));
   }
   return static_cast<T>(number);
 }
@@ -39,7 +36,7 @@ double parse_tolerance(const std::string& flag, const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   if (text.empty() || *end != '\0' || !(value >= 0) || std::isinf(value)) {
-    fail(flag + " " + text + ": not a tolerance");
+    wrong_flags(flag + " " + text + ": not a tolerance");
   }
   return value;
 }
@@ -54,7 +51,7 @@ EventTracerDebugLogLevel parse_debug_level(const std::string& text) {
   if (text == "intermediate_outputs") {
     return EventTracerDebugLogLevel::kIntermediateOutputs;
   }
-  fail("--debug-level " + text + ": it is none, program_outputs or intermediate_outputs");
+  wrong_flags("--debug-level " + text + ": it is none, program_outputs or intermediate_outputs");
 }
 
 EventTracerProfilingLevel parse_profiling_level(const std::string& text) {
@@ -64,7 +61,7 @@ EventTracerProfilingLevel parse_profiling_level(const std::string& text) {
   if (text == "method") {
     return EventTracerProfilingLevel::kProfileMethodOnly;
   }
-  fail("--profiling-level " + text + ": it is all or method");
+  wrong_flags("--profiling-level " + text + ": it is all or method");
 }
 
 /// A flag of the command line; `value` is the name of what follows it, "" when nothing does.
@@ -177,7 +174,7 @@ const Flag& flag_named(const std::string& name) {
       }
     }
   }
-  fail("unknown flag " + name);
+  wrong_flags("unknown flag " + name);
 }
 
 /// The calls in the making: there is one that no --method began until a --method comes.
@@ -187,7 +184,7 @@ class Calls {
 
   void begin(const std::string& method) {
     if (!calls_.empty() && !named_) {
-      fail("flags of a call come after its --method");
+      wrong_flags("flags of a call come after its --method");
     }
     named_ = true;
     calls_.emplace_back();
@@ -209,38 +206,38 @@ class Calls {
 void check_call(const Options& options, const CallOptions& call) {
   const bool of_bundle = call.testset_index || call.all_cases;
   if (of_bundle && !call.inputs.empty()) {
-    fail("--testset-index and --input exclude each other");
+    wrong_flags("--testset-index and --input exclude each other");
   }
   if (call.testset_index && call.all_cases) {
-    fail("--testset-index is given twice");
+    wrong_flags("--testset-index is given twice");
   }
   if (options.verify && !call.inputs.empty()) {
-    fail("--verify and --input exclude each other: test cases are what is verified");
+    wrong_flags("--verify and --input exclude each other: test cases are what is verified");
   }
 }
 
 void check_options(const Options& options) {
   if (options.program.empty()) {
-    fail("--program is missing");
+    wrong_flags("--program is missing");
   }
   for (const CallOptions& call : options.calls) {
     check_call(options, call);
   }
   const bool logs = options.debug_level != EventTracerDebugLogLevel::kNoLogging;
   if (logs && options.debug_buffer_out.empty()) {
-    fail("--debug-level needs --debug-buffer-out");
+    wrong_flags("--debug-level needs --debug-buffer-out");
   }
   if (!logs && (!options.debug_buffer_out.empty() || options.debug_buffer_size != 0)) {
-    fail("--debug-buffer-out and --debug-buffer-size need a --debug-level");
+    wrong_flags("--debug-buffer-out and --debug-buffer-size need a --debug-level");
   }
   if (options.etdump_out.empty() &&
       (logs || options.allocations ||
        options.profiling_level != EventTracerProfilingLevel::kProfileAllEvents)) {
-    fail("--debug-level, --profiling-level and --allocations need --etdump-out");
+    wrong_flags("--debug-level, --profiling-level and --allocations need --etdump-out");
   }
   if (!options.delegate_filters.empty() &&
       options.debug_level != EventTracerDebugLogLevel::kIntermediateOutputs) {
-    fail("--delegate-filter needs --debug-level intermediate_outputs");
+    wrong_flags("--delegate-filter needs --debug-level intermediate_outputs");
   }
 }
 
@@ -274,29 +271,15 @@ Options parse_options(int argc, char** argv) {
   Options options;
   Calls calls(options.calls);
   for (size_t i = 0; i < arguments.size(); ++i) {
-    std::string name = arguments[i];
-    std::optional<std::string> value;
-    const auto equals = name.find('=');
-    if (name.rfind("--", 0) == 0 && equals != std::string::npos) {
-      value = name.substr(equals + 1);
-      name.resize(equals);
-    }
-    const Flag& flag = flag_named(name);
-    const bool takes_value = *flag.value != '\0';
-    if (!takes_value && value) {
-      fail(name + " takes no value");
-    }
-    if (takes_value && !value) {
-      if (++i == arguments.size()) {
-        fail(name + " needs a value: " + flag.value);
-      }
-      value = arguments[i];
-    }
+    const SplitFlag split(arguments[i]);
+    const Flag& flag = flag_named(split.name);
+    const std::string value = split.value_of(
+        flag.value, [&] { return ++i < arguments.size() ? &arguments[i] : nullptr; });
     if (flag.set == nullptr) {
-      calls.begin(*value);
+      calls.begin(value);
     } else {
       CallOptions none;
-      flag.set(options, flag.of_call ? calls.current() : none, value.value_or(""));
+      flag.set(options, flag.of_call ? calls.current() : none, value);
     }
   }
   if (options.help || options.version) {
@@ -316,16 +299,7 @@ std::string help_text() {
   for (const Group& group : groups()) {
     text << "\n" << group.title << ":\n";
     for (const Flag& flag : group.flags) {
-      std::string left = "  " + std::string(flag.name) + " " + flag.value;
-      left.resize(std::max(left.size() + 1, kColumn), ' ');
-      text << left;
-      for (const char* c = flag.help; *c != '\0'; ++c) {
-        text << *c;
-        if (*c == '\n') {
-          text << std::string(kColumn, ' ');
-        }
-      }
-      text << "\n";
+      text << help_line(flag.name, flag.value, flag.help, kColumn);
     }
   }
   text << "\nExit codes: 0 fine, 1 outputs are not those expected (--verify), 2 wrong flags,\n"

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "failure.h"
+#include "flags.h"
 
 namespace etscope {
 
@@ -16,16 +17,12 @@ namespace {
 
 constexpr size_t kLeastToken = 16; // where strangers may try
 
-[[noreturn]] void fail(const std::string& message) {
-  throw Failure(kUsage, message + " (--help lists the flags)");
-}
-
 uint64_t parse_number(const std::string& flag, const std::string& text, uint64_t most) {
   errno = 0;
   const unsigned long long number = std::strtoull(text.c_str(), nullptr, 10);
   const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
   if (!digits || errno != 0 || number > most) {
-    fail(flag + " " + text + ": not a number up to " + std::to_string(most));
+    wrong_flags(flag + " " + text + ": not a number up to " + std::to_string(most));
   }
   return number;
 }
@@ -37,7 +34,7 @@ void set_address(ServerOptions& options, const std::string& text) {
   if (host.size() > 1 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   } else if (host.find(':') != std::string::npos) {
-    fail("--listen " + text + ": an address of IPv6 is written [ADDRESS]:PORT");
+    wrong_flags("--listen " + text + ": an address of IPv6 is written [ADDRESS]:PORT");
   }
   options.host = host.empty() ? "127.0.0.1" : host;
   options.port = text.substr(colon == std::string::npos ? 0 : colon + 1);
@@ -97,7 +94,7 @@ const std::vector<Flag>& flags() {
        [](O& o, S& v) {
          o.patience = static_cast<int>(parse_number("--patience", v, 86400));
          if (o.patience == 0) {
-           fail("--patience 0: it must be at least 1");
+           wrong_flags("--patience 0: it must be at least 1");
          }
        }},
       {"--help", "", "print this", [](O& o, S&) { o.help = true; }},
@@ -112,12 +109,12 @@ const Flag& flag_named(const std::string& name) {
       return flag;
     }
   }
-  fail("unknown flag " + name);
+  wrong_flags("unknown flag " + name);
 }
 
 void check_options(ServerOptions& options, bool listens) {
   if ((options.stdio ? 1 : 0) + (options.descriptor >= 0 ? 1 : 0) + (listens ? 1 : 0) > 1) {
-    fail("--listen, --stdio and --fd exclude each other");
+    wrong_flags("--listen, --stdio and --fd exclude each other");
   }
   const bool accepts = !options.stdio && options.descriptor < 0;
   const char* token = std::getenv("ETDB_TOKEN");
@@ -141,41 +138,29 @@ void check_token_for_strangers(const ServerOptions& options) {
 }
 
 ServerOptions parse_server_options(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
   ServerOptions options;
   bool listens = false;
   bool has_program = false;
-  for (int i = 1; i < argc; ++i) {
-    std::string name = argv[i];
-    if (name.rfind("-", 0) != 0) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument.rfind("-", 0) != 0) {
       if (has_program) {
-        fail("two programs: " + options.program + " and " + name);
+        wrong_flags("two programs: " + options.program + " and " + argument);
       }
-      if (name.empty()) {
-        fail("the name of the program is empty");
+      if (argument.empty()) {
+        wrong_flags("the name of the program is empty");
       }
-      options.program = name;
+      options.program = argument;
       has_program = true;
       continue;
     }
-    std::optional<std::string> value;
-    const auto equals = name.find('=');
-    if (equals != std::string::npos) {
-      value = name.substr(equals + 1);
-      name.resize(equals);
-    }
-    const Flag& flag = flag_named(name);
-    const bool takes_value = *flag.value != '\0';
-    if (!takes_value && value) {
-      fail(name + " takes no value");
-    }
-    if (takes_value && !value) {
-      if (++i == argc) {
-        fail(name + " needs a value: " + flag.value);
-      }
-      value = argv[i];
-    }
-    listens = listens || name == "--listen";
-    flag.set(options, value.value_or(""));
+    const SplitFlag split(argument);
+    const Flag& flag = flag_named(split.name);
+    listens = listens || split.name == "--listen";
+    flag.set(options, split.value_of(flag.value, [&] {
+      return ++i < arguments.size() ? &arguments[i] : nullptr;
+    }));
   }
   if (!options.help && !options.version) {
     check_options(options, listens);
@@ -190,16 +175,7 @@ std::string server_help() {
           "Runs a program (.pte, .bpte) on the ExecuTorch runtime for the debugger etdb, an\n"
           "instruction at a time. Without PROGRAM, the debugger sends it.\n\n";
   for (const Flag& flag : flags()) {
-    std::string left = "  " + std::string(flag.name) + " " + flag.value;
-    left.resize(std::max(left.size() + 1, kColumn), ' ');
-    text << left;
-    for (const char* c = flag.help; *c != '\0'; ++c) {
-      text << *c;
-      if (*c == '\n') {
-        text << std::string(kColumn, ' ');
-      }
-    }
-    text << "\n";
+    text << help_line(flag.name, flag.value, flag.help, kColumn);
   }
   text << "\nWho can connect can run programs as you. Exit codes: 0 fine, 2 wrong flags, 3 bad files,\n"
           "5 no connection can be accepted there.\n";
