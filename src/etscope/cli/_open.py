@@ -87,13 +87,6 @@ def open_trace(
 
 def read_inputs(trace: Trace, method: str, path: str) -> list[Any]:
     """The inputs of a run from a file, in the order of the method's."""
-    program = trace.recorded_program
-    if program is None:
-        from etscope.formats.tensor_files import read_tensor_file
+    from etscope.run._inputs import file_inputs
 
-        return list(read_tensor_file(path).values)
-    from etscope.model.input_names import record_input_names
-    from etscope.run._inputs import method_inputs
-
-    names = None if trace.record is None else record_input_names(trace.record, method)
-    return list(method_inputs(program, method, path, seed=0, input_names=names))
+    return file_inputs(path, trace.recorded_program, trace.record, method)

@@ -36,6 +36,7 @@ class Gap:
 class Debugger:
     """Everything that commands read and change.
 
+    inputs: what a run is given, in any form that `etscope.run` takes; None for the record's.
     recorded: the runs of the dump, whatever is walked. position: of the stop in the target; None
     before the run was begun. ended: the run went past its last stop. level: how many modules above
     the operator is looked at; frame: which Python frame. graph: the name of the graph that is
@@ -112,12 +113,12 @@ class Debugger:
 
     def go_live(self, inputs: Any = None) -> LiveTarget:
         """Make the reference run the target."""
-        if inputs is not None:
-            self.inputs = inputs
         method = self.method
         linked = self.files.edge(method)
-        given, files = self.inputs, self.files
+        wanted = self.inputs if inputs is None else inputs
+        given, files = self.given(method, wanted), self.files
         target = LiveTarget(linked, method, lambda: live_run(files, linked, method, given))
+        self.inputs = wanted
         self.begin(target)
         return target
 
@@ -169,11 +170,25 @@ class Debugger:
 
     # -- values
 
+    def given(self, method: str, inputs: Any = None) -> Any:
+        """The inputs that a person gave, as a method takes them; None if there are none. inputs:
+        others than the session's.
+
+        Raises `MismatchError` for those of a file that the method does not take."""
+        from etscope.formats.tensor_files import TensorFile
+
+        given = self.inputs if inputs is None else inputs
+        if not isinstance(given, TensorFile):
+            return given
+        from etscope.run._inputs import file_inputs
+
+        return file_inputs(given, self.files.any_program, self.files.record, method)
+
     @cached_property
     def reference(self) -> ReferenceValues:
         """The reference on the run's inputs. Raises an `EtscopeError` where there cannot be one."""
         linked = self.files.edge(self.method)
-        inputs, target = self.inputs, self.target
+        inputs, target = self.given(self.method), self.target
         if target is not None:
             inputs = target.given_inputs(inputs, self.files.bundle)
         return ReferenceValues(live_run(self.files, linked, self.method, inputs))

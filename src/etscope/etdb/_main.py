@@ -67,7 +67,7 @@ def command(
     if inputs is not None:
         from etscope.formats.tensor_files import read_tensor_file
 
-        given = list(read_tensor_file(inputs).values)
+        given = read_tensor_file(inputs)
     paths = [*files, *([debug_buffer] if debug_buffer is not None else [])]
     opened = Files(forced=force).opened(*paths)
     session = Session.of(opened, inputs=given, source_unit=source_unit)

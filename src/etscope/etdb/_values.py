@@ -185,9 +185,10 @@ class Values:
         if element is not None:
             return self._of_node(element[0])[element[1]]
         node = debugger.nodes().get(name)
-        if node is not None and node.kind == "placeholder":
+        target = debugger.on_runtime
+        if node is not None and node.kind == "placeholder" and target is None:
             return debugger.reference.value(name)
-        target = debugger.some_target()
+        target = target or debugger.some_target()
         last = len(target.stops) - 1
         return target.value_of(name, debugger.position if debugger.stop is not None else last)  # type: ignore[arg-type]
 

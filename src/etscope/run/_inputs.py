@@ -9,9 +9,11 @@ from typing import Any
 
 from etscope.errors import MismatchError, UsageError
 from etscope.formats.bundled import CaseValue
+from etscope.formats.etrecord import RecordView
 from etscope.formats.pte import Program
 from etscope.formats.pte_schema import Method
 from etscope.formats.tensor_files import TensorFile, read_tensor_file
+from etscope.model.input_names import record_input_names
 from etscope.run._arrays import plain_value
 from etscope.run._fit import fitted, place
 from etscope.run._flatten import Signature, flatten, signature_of
@@ -54,6 +56,17 @@ def method_inputs(
         for index, (value, name) in enumerate(zip(values, names, strict=True))
     ]
     return fitted(plain, names, found, program.source.path)
+
+
+def file_inputs(
+    file: str | TensorFile, program: Program | None, record: RecordView | None, method: str
+) -> list[Any]:
+    """The inputs of a method from a file of tensors, flat, in the method's order; without a program
+    that tells the order, in the file's. Raises what `method_inputs` raises."""
+    if program is None:
+        return list((read_tensor_file(file) if isinstance(file, str) else file).values)
+    names = None if record is None else record_input_names(record, method)
+    return list(method_inputs(program, method, file, seed=0, input_names=names))
 
 
 def _flat(given: Any, method: Method, known: Sequence[str] | None) -> _Named:

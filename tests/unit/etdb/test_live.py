@@ -84,8 +84,9 @@ def test_without_inputs_or_record_there_is_no_live_run(tmp_path: Path) -> None:
     assert "no ETRecord" in refused(bare, "target live")
     wrong = tmp_path / "wrong.npz"
     np.savez(wrong, x=np.zeros((1, 2), np.float32))
-    said(one, f"target live {wrong}")
-    assert "takes float32" in refused(one, "run")
+    assert "takes float32" in refused(one, f"target live {wrong}")
+    assert one.debugger.some_target().kind == "recorded"
+    assert "no inputs" in refused(one, "target live")
 
 
 def test_inputs_come_from_a_file(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def gap(debugger: Debugger, rest: str) -> Answer:
             metric=metric,
             method=debugger.method,
             run=target.chosen,
-            inputs=debugger.inputs,
+            inputs=debugger.given(debugger.method),
             bundle=debugger.files.bundle,
         )
     table = found.table(sort)

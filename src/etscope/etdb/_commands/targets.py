@@ -18,9 +18,10 @@ from etscope.etdb._registry import command
 
 if TYPE_CHECKING:
     from etscope.etdb._runtime.launch import Launcher
+    from etscope.formats.tensor_files import TensorFile
 
 _KINDS = "live, recorded, runtime, remote HOST:PORT, ssh:HOST"
-_EVERYWHERE = ("inputs", "method", "threads", "traced")
+_EVERYWHERE = ("inputs", "seed", "method", "threads", "traced")
 _OPTIONS = {
     "runtime": (*_EVERYWHERE, "data", "library", "server"),
     "remote": _EVERYWHERE,
@@ -50,8 +51,8 @@ class _Request:
 @command(
     "target live|recorded|runtime|remote|ssh:HOST [OPTION …]",
     group="files",
-    words=("live", "recorded", "runtime", "remote", "ssh:", "--inputs", "--method", "--data",
-           "--library", "--server", "--threads", "--traced", "--push", "file"),
+    words=("live", "recorded", "runtime", "remote", "ssh:", "--inputs", "--seed", "--method",
+           "--data", "--library", "--server", "--threads", "--traced", "--push", "file"),
 )  # fmt: skip
 def target(debugger: Debugger, rest: str) -> Answer:
     """Choose what is walked.
@@ -67,10 +68,11 @@ def target(debugger: Debugger, rest: str) -> Answer:
 
     A run on the runtime stops where a kernel or a delegate has run; a delegate's call is one
     instruction, and cannot be stepped into. `run` and `start` begin it, and begin it anew.
-    Options: --inputs FILE (.npz, .npy, .safetensors, .pt; else the record's, or those of the
-    bundled program), --method NAME, --threads N, --data FILE.ptd and --library FILE.so (both
-    repeatable), --server PATH, and --traced, which keeps a dump from the start, so that a crash
-    leaves its core without that the run is repeated.
+    Options: --inputs FILE (.npz, .npy, .safetensors, .pt; else the record's, those of the bundled
+    program, or generated ones), --seed N (generated inputs, of seed 0 by default), --method NAME,
+    --threads N, --data FILE.ptd and --library FILE.so (both repeatable), --server PATH, and
+    --traced, which keeps a dump from the start, so that a crash leaves its core without that the
+    run is repeated.
     """
     asked = _read(rest)
     if asked.kind == "":
@@ -100,8 +102,7 @@ def _live(debugger: Debugger, asked: _Request) -> Answer:
     paths = [*asked.words, *asked.options.get("inputs", ())]
     if len(paths) > 1 or set(asked.options) - {"inputs"}:
         raise UsageError("a live run takes a file of inputs, and nothing else")
-    inputs = _inputs_of_file(paths[0]) if paths else None
-    live = debugger.go_live(inputs)
+    live = debugger.go_live(_file(paths[0]) if paths else None)
     return Answer().say(
         f"the reference of {live.method} in PyTorch, {operators(len(live.stops))}; "
         "run or start begins"
@@ -112,22 +113,26 @@ def _runtime(debugger: Debugger, asked: _Request) -> Answer:
     from etscope.etdb._runtime.target import RuntimeTarget
 
     launcher = _launcher(asked)
-    path = asked.one("inputs")
-    inputs = debugger.inputs if path is None else str(Path(path).expanduser())
+    path, seed = asked.one("inputs"), asked.one("seed")
+    if path is not None and seed is not None:
+        raise UsageError("inputs are of a file, or made of a seed")
+    inputs = debugger.inputs if path is None else _file(path)
     threads = whole(asked.one("threads") or "0", what="a number of threads")
     found = RuntimeTarget(
         debugger.files,
         launcher,
         method=asked.one("method") or debugger.method,
         inputs=inputs,
+        seed=None if seed is None else whole(seed, what="a seed, a whole number,"),
         threads=threads,
         traced="traced" in asked.options,
     )
     debugger.begin(found)
-    return Answer().say(
+    answer = Answer().say(
         f"{found.method} on ExecuTorch {found.facts.executorch} ({found.facts.architecture}, "
         f"{found.place}), {operators(len(found.stops))}; run or start begins"
     )
+    return answer if found.seed is None else answer.say(f"inputs are generated: seed {found.seed}")
 
 
 def _launcher(asked: _Request) -> Launcher:
@@ -219,7 +224,7 @@ def _nothing_more(words: list[str]) -> None:
         )
 
 
-def _inputs_of_file(path: str) -> list[Any]:
+def _file(path: str) -> TensorFile:
     from etscope.formats.tensor_files import read_tensor_file
 
-    return list(read_tensor_file(path).values)
+    return read_tensor_file(Path(path).expanduser())

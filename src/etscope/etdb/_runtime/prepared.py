@@ -19,7 +19,7 @@ from etscope.analysis.symbols import method_symbols
 from etscope.analysis.trace import differs_from_record
 from etscope.errors import MismatchError, MissingDataError
 from etscope.etdb._files import Files
-from etscope.etdb._reference import NO_INPUTS, inputs_of
+from etscope.etdb._reference import inputs_of
 from etscope.etdb._runtime.nodes import STOPPING, Nodes
 from etscope.etdb._stops import stop_of
 from etscope.etdb._target import Stop
@@ -31,7 +31,8 @@ NO_PROGRAM = "there is no program to run"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A method to run. inputs: flat, as it takes them. stops: one for each kernel and delegate."""
+    """A method to run. inputs: flat, as it takes them; generated of `seed` if that is not None.
+    stops: one for each kernel and delegate."""
 
     program: Program
     method: Method
@@ -39,6 +40,7 @@ class Prepared:
     inputs: Sequence[Any]
     stops: Sequence[Stop]
     nodes: Nodes
+    seed: int | None = None
 
     @property
     def outputs(self) -> list[tuple[int, ...]]:
@@ -58,13 +60,14 @@ class Prepared:
         return self.program.constant(self.method.name, index)
 
 
-def prepared(files: Files, wanted: str | None, given: Any) -> Prepared:
+def prepared(files: Files, wanted: str | None, given: Any, seed: int | None = None) -> Prepared:
     """The method `wanted` of the program, None for its main one, and its inputs: None for those of
-    the record or the bundled program.
+    the record or the bundled program, and without such generated ones. seed: generate them anyway.
 
-    Raises `MissingDataError` without a program, method or inputs, `MismatchError` for a record of
+    Raises `MissingDataError` without a program or method, `MismatchError` for a record of
     another program and for inputs that do not fit.
     """
+    from etscope.model.input_names import record_input_names
     from etscope.run._inputs import method_inputs
     from etscope.run._program import Opened
 
@@ -80,21 +83,21 @@ def prepared(files: Files, wanted: str | None, given: Any) -> Prepared:
     if not files.forced:
         opened.check_record()
         _check(files, name, records, symbols)
-    if given is None:
+    if seed is not None:
+        given = None
+    elif given is None:
         given = inputs_of(files, name)
-    if given is None and method.inputs:
-        raise MissingDataError(NO_INPUTS.replace("the reference", name), hint=_NO_INPUTS_HINT)
+        seed = 0
+    names = None if files.record is None else record_input_names(files.record, name)
     return Prepared(
         program=program,
         method=method,
         records=records,
-        inputs=method_inputs(program, name, () if given is None else given, seed=0),
+        inputs=method_inputs(program, name, given, seed=seed or 0, input_names=names),
         stops=_stops(method, records, symbols, linked),
         nodes=Nodes(method, records, symbols, linked),
+        seed=seed if given is None and method.inputs else None,
     )
-
-
-_NO_INPUTS_HINT = "the record has none of this method: target runtime --inputs FILE"
 
 
 def _linked(files: Files, method: str) -> LinkedGraph | None:

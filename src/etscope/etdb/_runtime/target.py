@@ -73,7 +73,7 @@ class RuntimeTarget:
     Connects, loads the method and begins a run when it is made. When the runner goes away, the next
     request connects again and repeats the run.
 
-    Raises `MissingDataError` without a program or inputs, `MismatchError` for a record or server of
+    Raises `MissingDataError` without a program, `MismatchError` for a record or server of
     another program and for inputs that do not fit, `RuntimeFailure` for an operator or backend that
     the runner lacks, and what connecting raises.
     """
@@ -91,13 +91,15 @@ class RuntimeTarget:
         *,
         method: str | None = None,
         inputs: Any = None,
+        seed: int | None = None,
         threads: int = 0,
         traced: bool = False,
     ) -> None:
         """inputs: as `etscope.run` takes them: a file, a list, or names with values; None for those
-        of the record or the bundled program. threads: 0 as the runtime likes. traced: keep an
-        ETDump from the start, so that a crash leaves a core by itself."""
-        self._prepared = prepared(files, method, inputs)
+        of the record or the bundled program, and without such generated ones. seed: of generated
+        inputs, which are taken then whatever there is. threads: 0 as the runtime likes. traced:
+        keep an ETDump from the start, so that a crash leaves a core by itself."""
+        self._prepared = prepared(files, method, inputs, seed)
         self.method = self._prepared.method.name
         self.interrupted = False
         self.met: Met | None = None
@@ -134,6 +136,11 @@ class RuntimeTarget:
     def inputs(self) -> Sequence[Any]:
         """What the run began with, flat."""
         return self._prepared.inputs
+
+    @property
+    def seed(self) -> int | None:
+        """Of generated inputs; None of those that somebody gave."""
+        return self._prepared.seed
 
     def given_inputs(self, given: Any, bundle: BundledFile | None) -> Any:
         """What the run began with, flat."""
@@ -338,6 +345,8 @@ class RuntimeTarget:
         for number, value in enumerate(self.inputs):
             shape = f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else str(value)
             lines.append(f"input {number}: {shape}")
+        if self.seed is not None:
+            lines.append(f"inputs are generated: seed {self.seed}")
         return [*lines, *map(str, self.differences)]
 
     def core(self) -> Core:
