@@ -16,7 +16,7 @@ from etscope.etdb._breakpoints import Breakpoints
 from etscope.etdb._expression import Expression
 from etscope.etdb._files import Files
 from etscope.etdb._live import LiveTarget
-from etscope.etdb._recorded import NO_DUMP, NO_DUMP_HINT, RecordedRuns
+from etscope.etdb._recorded import NO_DUMP, NO_DUMP_HINT, NO_TARGET_HINT, RecordedRuns
 from etscope.etdb._reference import ReferenceValues, inputs_of, live_run
 from etscope.etdb._target import Stop, Target
 from etscope.model.graph import Node
@@ -144,7 +144,7 @@ class Debugger:
     def some_target(self) -> Target:
         """The target. Raises `MissingDataError` without one."""
         if self.target is None:
-            raise MissingDataError(NO_DUMP, hint=f"{NO_DUMP_HINT}, or target live")
+            raise MissingDataError(NO_DUMP, hint=NO_TARGET_HINT)
         return self.target
 
     def linked(self) -> LinkedGraph:
@@ -161,7 +161,9 @@ class Debugger:
         return self.target.stops[self.position]
 
     def here(self) -> Stop:
-        """The current stop. Raises `UsageError` when there is none."""
+        """The current stop. Raises `UsageError` when there is none, `MissingDataError` without a
+        target."""
+        self.some_target()
         stop = self.stop
         if stop is None:
             over = "the run is over" if self.ended else "the run has not been begun"

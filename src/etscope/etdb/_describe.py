@@ -32,7 +32,7 @@ def stop_lines(debugger: Debugger, stop: Stop) -> list[str]:
     if stop.loop_pass:
         facts.append(f"pass {stop.loop_pass}")
     if stop.kind == "delegate":
-        facts.append(f"{stop.backend or 'delegate'}, {len(stop.nodes)} nodes")
+        facts.append(f"{stop.backend or 'delegate'}, {counted(len(stop.nodes), 'node')}")
     elif stop.backend:
         facts.append(f"in {stop.backend}")
     if stop.module is not None:
@@ -46,9 +46,14 @@ def stop_lines(debugger: Debugger, stop: Stop) -> list[str]:
     return lines
 
 
+def counted(count: int, noun: str) -> str:
+    """ "1 node", "1,234 nodes"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def operators(count: int) -> str:
     """ "1 operator", "1,234 operators"."""
-    return f"{count:,} operator" + ("" if count == 1 else "s")
+    return counted(count, "operator")
 
 
 def _plain(name: str) -> str:

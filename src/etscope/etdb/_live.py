@@ -109,8 +109,11 @@ class LiveTarget(Kept):
             raise MissingDataError(f"{node} has not run yet", hint=f"until {node}")
         return self._run.value(found[-1])
 
-    def patch(self, node: str, position: int, value: Any) -> None:
+    def patch(self, node: str | int, position: int, value: Any) -> None:
         """Set the value that the node has at the stop; what ran after it runs again."""
+        if isinstance(node, int):
+            self.value_at(node)  # says that there is none
+            return
         until = self._positions[position] if self._positions else -1
         found = [at for at in self._at.get(node, ()) if at <= until] if node else [until]
         if not found:

@@ -22,6 +22,7 @@ from etscope.formats.bundled import BundledFile
 
 NO_DUMP = "there is no recorded run"
 NO_DUMP_HINT = "load one: core RUN.etdp"
+NO_TARGET_HINT = f"{NO_DUMP_HINT}, or target runtime, or target live"
 
 
 class RecordedRuns(Kept):
@@ -99,7 +100,7 @@ class RecordedRuns(Kept):
         """The next stop, whatever is wanted."""
         return start + 1 if start + 1 < len(self.stops) else None
 
-    def patch(self, node: str, position: int, value: Any) -> None:
+    def patch(self, node: str | int, position: int, value: Any) -> None:
         """A recorded run is over."""
         raise UsageError(
             "a recorded run cannot be changed", hint="run the reference: target live, then set"
@@ -341,4 +342,4 @@ def _kind(events: Sequence[EventKey]) -> str:
     return next((_KINDS[key.name] for key in events if key.name in _KINDS), "kernel")
 
 
-__all__ = ["NO_DUMP", "NO_DUMP_HINT", "RecordedRuns"]
+__all__ = ["NO_DUMP", "NO_DUMP_HINT", "NO_TARGET_HINT", "RecordedRuns"]

@@ -197,9 +197,20 @@ class Target(Protocol):
         Raises `MissingDataError` where the target has none, and says why."""
         ...
 
-    def patch(self, node: str, position: int, value: Any) -> None:
-        """Put another value in the place of a node's ("": of what the stop gave), for all that runs
-        after the stop.
+    def value_at(self, index: int) -> Any:
+        """The value of that index in the method, as it is where the run stands.
+
+        Raises `UsageError` for targets whose values have no index, and for one that is not there;
+        `MissingDataError` for a value that is not computed yet, or gone."""
+        ...
+
+    def indices_at(self, position: int) -> Sequence[int]:
+        """The indices in the method of a stop's `device_values`; empty where values have none."""
+        ...
+
+    def patch(self, node: str | int, position: int, value: Any) -> None:
+        """Put another value in the place of a node's ("": of what the stop gave), or of the value
+        of an index, for all that runs after the stop.
 
         Raises `UsageError` for targets that cannot, and values of another shape."""
         ...
@@ -220,6 +231,17 @@ class Kept:
     def about(self) -> list[str]:
         """There is no more."""
         return []
+
+    def value_at(self, index: int) -> Any:
+        """Values have no index."""
+        raise UsageError(
+            "only a run on the runtime has values by index",
+            hint="target runtime, then run or start",
+        )
+
+    def indices_at(self, position: int) -> Sequence[int]:
+        """There are none."""
+        return ()
 
     def core(self) -> Core:
         """There is none."""

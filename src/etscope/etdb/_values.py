@@ -12,6 +12,7 @@ from etscope.analysis.matching import Pair
 from etscope.analysis.metrics import Metric, find_metric, measure
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb._debugger import Debugger
+from etscope.etdb._describe import counted
 from etscope.etdb._expression import CURRENT, HANDLE, INSTRUCTION
 from etscope.etdb._recorded import NO_DUMP, NO_DUMP_HINT
 
@@ -43,6 +44,9 @@ class Values:
     # -- functions
 
     def _named(self, name: Any) -> Any:
+        """value("NAME"), or value(12): the method's value of that index, on the runtime."""
+        if isinstance(name, (int, np.integer)) and not isinstance(name, bool):
+            return only(self._debugger.some_target().value_at(int(name)))
         return self.value(str(name))
 
     def device(self, name: Any = None) -> Any:
@@ -50,7 +54,7 @@ class Values:
         the recorded one."""
         debugger = self._debugger
         if debugger.target is not None and not debugger.target.is_reference:
-            return self._current() if name is None else self._named(name)
+            return self._current() if name is None else self.value(str(name))
         if debugger.recorded is None:
             raise MissingDataError(NO_DUMP, hint=NO_DUMP_HINT)
         path, loop_pass = self._node_of(name)
@@ -136,7 +140,9 @@ class Values:
         if rest.isdecimal():
             values = debugger.some_target().device_values(debugger.here().position)
             if int(rest) >= len(values):
-                raise UsageError(f"the operator gave {len(values)} values: $0 is the first")
+                raise UsageError(
+                    f"the operator gave {counted(len(values), 'value')}: $0 is the first"
+                )
             return values[int(rest)]
         if rest not in debugger.variables:
             raise UsageError(f"${rest} was not set", hint=f"set ${rest} = EXPR")

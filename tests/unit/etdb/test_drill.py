@@ -165,6 +165,11 @@ def test_each_file_alone_is_enough_for_something() -> None:
     assert "convolution" in said(program, "disassemble")
     assert "planned" in said(program, "info memory").lower()
     assert "no ETRecord" in refused(program, "overview")
+    for line in ("run", "step", "print $", "print #3", "info runs", "break", "bt"):
+        assert (
+            "load one: core RUN.etdp, or target runtime, or target live"
+            in program.execute(line).text
+        ), line
     dump = Session(artifact.etdump)
     assert "convolution" in said(dump, "top")
     nothing = Session()

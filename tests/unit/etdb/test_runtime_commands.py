@@ -316,7 +316,7 @@ def test_batches_end_with_the_code_of_what_was_found(tmp_path: Path) -> None:
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["finding"] for answer in answers] == [False, False, True, False]
     assert answers[2]["stop"]["node"] == "aten_sqrt_default"
-    assert etdb(artifact.pte, "--batch", "-ex", "target runtime").returncode == 4
+    assert etdb(artifact.etrecord, "--batch", "-ex", "run").returncode == 4
     wrong = [artifacts("cnn_portable").etrecord, artifact.pte, "--inputs", artifact.inputs_pt]
     assert etdb(*wrong, "--batch", "-ex", "target runtime").returncode == 3
 

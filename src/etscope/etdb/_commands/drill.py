@@ -27,6 +27,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._commands._common import whole
 from etscope.etdb._debugger import Debugger
+from etscope.etdb._describe import counted, operators
 from etscope.etdb._files import NO_RECORD, NO_RECORD_HINT
 from etscope.etdb._registry import command
 from etscope.model.graph import Node
@@ -50,7 +51,7 @@ def graph(debugger: Debugger, rest: str) -> Answer:
         debugger.graph = name
         debugger.selected, debugger.selected_at = [], -1
     linked = debugger.linked()
-    return Answer().say(f"{short_name(linked.name)}, {len(linked.graph.nodes):,} nodes")
+    return Answer().say(f"{short_name(linked.name)}, {counted(len(linked.graph.nodes), 'node')}")
 
 
 @command("overview", group=GROUP, aliases=("ov",))
@@ -191,7 +192,7 @@ def _module(
     inside: Sequence[Node],
 ) -> Answer:
     parent = module.rpartition(".")[0] if module else ""
-    answer = Answer().say(f"module {module or '(root)'}, {len(inside)} operators")
+    answer = Answer().say(f"module {module or '(root)'}, {operators(len(inside))}")
     answer.say(f"parent module: {parent or '(root)'}" if module else "the root")
     names = {n.name for n in inside}
     by_name = linked.graph.by_name
@@ -229,7 +230,9 @@ def _type(
 ) -> Answer:
     paths = list(dict.fromkeys(path for n in nodes if (path := module_path(n)) is not None))
     groups = [[n for n in nodes if module_path(n) == path] for path in paths]
-    answer = Answer().say(f"{kind}: {len(paths)} modules, {len(nodes)} operators of their own")
+    answer = Answer().say(
+        f"{kind}: {counted(len(paths), 'module')}, {operators(len(nodes))} of their own"
+    )
     return answer.table(
         _statistics_table(debugger, linked, times, "module", list(zip(paths, groups, strict=True)))
     )

@@ -15,7 +15,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._commands.source import known_lines
 from etscope.etdb._debugger import Debugger
-from etscope.etdb._describe import operators, stop_lines, value_lines
+from etscope.etdb._describe import counted, operators, stop_lines, value_lines
 from etscope.etdb._files import NO_RECORD, NO_RECORD_HINT
 from etscope.etdb._registry import command
 from etscope.etdb._target import Stop, Target, is_far
@@ -107,7 +107,7 @@ def _memory(debugger: Debugger, rest: str) -> Answer:
     rows = [i for i, value in enumerate(table.values["value"]) if value in alive]
     rows.sort(key=lambda i: -table.values["size"][i])
     answer = Answer().table(plan.summary())
-    answer.say(f"alive at instruction {where}: {len(rows)} of {len(table)} values")
+    answer.say(f"alive at instruction {where}: {len(rows)} of {counted(len(table), 'value')}")
     return answer.table(table.take(rows))
 
 
@@ -224,18 +224,20 @@ def _target(debugger: Debugger, rest: str) -> Answer:
 
 
 def _tensors(debugger: Debugger, rest: str) -> Answer:
-    """The values that the run has, of all stops so far: of which node, and what they are."""
+    """The values that the run has, of all stops so far: of which node, and what they are. On the
+    runtime `index` is what value(INDEX) takes."""
     target = debugger.some_target()
     last = debugger.position if debugger.position is not None else len(target.stops) - 1
     rows = []
     for stop in target.stops[: last + 1]:
         if not target.is_past and debugger.position is None:
             break
-        pairs = target.pairs_at(stop.position)
+        pairs, indices = target.pairs_at(stop.position), target.indices_at(stop.position)
         for number, value in enumerate(_values_of(target, stop)):
             # Of a delegate's call each output is another node's.
             name = pairs[number].node if number in pairs else stop.node or stop.name
-            rows.append((stop.position, stop.instruction, name, number, value))
+            index = indices[number] if number < len(indices) else None
+            rows.append((stop.position, stop.instruction, name, number, index, value))
     if not rows:
         if not target.is_past:
             raise MissingDataError("nothing has run yet", hint="run, or start")
@@ -247,13 +249,14 @@ def _tensors(debugger: Debugger, rest: str) -> Answer:
         Column("instruction", Kind.INT, priority=2),
         Column("node"),
         Column("output", Kind.INT, priority=1),
+        Column("index", Kind.INT, priority=1),
         Column("value"),
         Column("min", Kind.FLOAT),
         Column("max", Kind.FLOAT),
         Column("mean", Kind.FLOAT, priority=1),
         Column("odd", Kind.COUNT, title="NaN, Inf"),
     )
-    shown = [(*row[:4], *_numbers_of(row[4])) for row in rows]
+    shown = [(*row[:5], *_numbers_of(row[5])) for row in rows]
     table = Table(columns, {c.name: [row[i] for row in shown] for i, c in enumerate(columns)})
     return Answer().table(table, filled_columns(table))
 

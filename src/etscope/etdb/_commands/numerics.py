@@ -10,6 +10,7 @@ from etscope.errors import EtscopeError, MissingDataError
 from etscope.etdb._answer import Answer
 from etscope.etdb._commands._common import whole
 from etscope.etdb._debugger import Debugger, Gap
+from etscope.etdb._describe import operators
 from etscope.etdb._lockstep import gaps_so_far
 from etscope.etdb._recorded import RecordedRuns
 from etscope.etdb._registry import command
@@ -105,7 +106,7 @@ def _runtime_gap(debugger: Debugger, metric: str, count: int, sort: str) -> Answ
     notes = [f"{len(rows) - count} more; gap {metric} N shows N"] if len(rows) > count else []
     unknown = len(gaps) - len(rows)
     if unknown:
-        notes.append(f"{unknown} of {len(gaps)} operators have no value in the reference")
+        notes.append(f"{unknown:,} of {operators(len(gaps))} without a value in the reference")
     return Answer().table(
         Table(
             columns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from etscope.analysis.linked_graph import LinkedGraph
-from etscope.analysis.program import instructions
+from etscope.analysis.program import MethodInstructions, instructions
 from etscope.analysis.symbols import graph_name
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb._answer import Answer
@@ -25,7 +25,8 @@ _AROUND = 6
 def disassemble(debugger: Debugger, rest: str) -> Answer:
     """Show the program's instructions around the current one, in a range, or all of them.
 
-    Inputs and outputs are indices of the method's values; `*` marks where the run stands.
+    `values` are indices of the method's values: of the inputs, and what is written. On the runtime
+    `print value(12)` shows one. `*` marks where the run stands.
     """
     program = debugger.files.any_program
     method = debugger.method
@@ -34,7 +35,7 @@ def disassemble(debugger: Debugger, rest: str) -> Answer:
     if method not in (known.name for known in program.methods):
         names = ", ".join(known.name for known in program.methods)
         raise MissingDataError(f"the program has no method {method!r}", hint=f"it has: {names}")
-    table = instructions(program, method).table()
+    table = _with_indices(instructions(program, method))
     first, last = _range(debugger, rest, len(table))
     here = debugger.stop.instruction if debugger.stop is not None else None
     table = table.take(range(first, last + 1))
@@ -45,6 +46,19 @@ def disassemble(debugger: Debugger, rest: str) -> Answer:
         values={"at": ["*" if number == here else "" for number in numbers], **table.values},
     )
     return Answer().table(marked)
+
+
+def _with_indices(found: MethodInstructions) -> Table:
+    """The instructions, with the indices of the values that they read and write."""
+    table = found.table()
+    indices = [
+        f"{', '.join(map(str, record.inputs))} → {', '.join(map(str, record.outputs))}".strip()
+        for record in found.records
+    ]
+    columns = list(table.columns)
+    after = next((at + 1 for at, column in enumerate(columns) if column.name == "op"), 1)
+    columns.insert(after, Column("values"))
+    return replace(table, columns=tuple(columns), values={**table.values, "values": indices})
 
 
 def _range(debugger: Debugger, rest: str, count: int) -> tuple[int, int]:

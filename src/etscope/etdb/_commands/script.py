@@ -20,6 +20,7 @@ _EXPRESSIONS = """Expressions compute with tensors as numpy does; nothing of the
   $                 what the current operator gave       $1   its second output
   $x                what `set $x = EXPR` kept
   value("a/b")      a node of a branch                   weight("fc.weight")   a parameter
+  value(12)         on the runtime: value 12 of the method (disassemble, info tensors)
   ref(NAME)         the reference's value                device(NAME)   the recorded one
   gap(METRIC)       from the reference to the run, of the current operator; NaN that only one
                     of the two has is the worst gap there is

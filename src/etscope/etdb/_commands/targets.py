@@ -13,7 +13,7 @@ from etscope.errors import UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._commands._common import whole
 from etscope.etdb._debugger import Debugger
-from etscope.etdb._describe import operators
+from etscope.etdb._describe import counted, operators
 from etscope.etdb._registry import command
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def target(debugger: Debugger, rest: str) -> Answer:
     if asked.kind == "recorded":
         recorded = debugger.recorded_runs()
         debugger.begin(recorded)
-        return Answer().say(f"{len(recorded.runs):,} recorded runs; run or start begins")
+        return Answer().say(f"{counted(len(recorded.runs), 'recorded run')}; run or start begins")
     if asked.kind == "live":
         return _live(debugger, asked)
     return _runtime(debugger, asked)

@@ -24,7 +24,7 @@ from etscope.units import format_bytes, format_float
 GROUP = "values"
 _MOST_SHOWN = 4096
 _MOST_FETCHED = 16 << 20  # bytes of a tensor that nobody asked for as a whole
-_SET = re.compile(r"(%\d+|\$\w+|[A-Za-z_][\w./]*)\s*=(?!=)\s*(.*)", re.DOTALL)
+_SET = re.compile(r"(%\d+|\$\w+|value\(\s*\d+\s*\)|[A-Za-z_][\w./]*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _FORMATS = {"f": "{:>13.6g}", "e": "{:>14.6e}", "d": "{:>12d}", "x": "{:>18}"}
 
 
@@ -171,7 +171,8 @@ def set_(debugger: Debugger, rest: str) -> Answer:
     """Put another value in the place of a node's, in a run that goes on: live, or on the runtime.
     What follows is computed from it.
 
-    `set %12 = ref(%12) * 0`, `set $ = device($)`; `set $x = EXPR` keeps a value under a name.
+    `set %12 = ref(%12) * 0`, `set $ = device($)`; on the runtime also `set value(12) = 0`, a value
+    by its index. `set $x = EXPR` keeps a value under a name.
     `set logging FILE` writes the session to a file, `set logging off` ends that. `set times off`
     leaves times out, so that a transcript is the same each time.
     """
@@ -195,15 +196,19 @@ def set_(debugger: Debugger, rest: str) -> Answer:
         return Answer()
     target = debugger.some_target()
     stop = debugger.here()
+    node: str | int
     if name == "$here":
         node = stop.path or ""
+    elif name.startswith("value("):
+        node = int(name[len("value(") : -1])
     elif name.startswith("%"):
         node = Values(debugger).node_of_handle(int(name[1:]))
     else:
         node = debugger.path_named(name)
     target.patch(node, stop.position, value)
     debugger.gaps.clear()
-    return Answer().say(f"{node or stop.name} = " + value_lines(value)[0])
+    named = f"value({node})" if isinstance(node, int) else node or stop.name
+    return Answer().say(f"{named} = " + value_lines(value)[0])
 
 
 def _logging(debugger: Debugger, path: str) -> Answer:

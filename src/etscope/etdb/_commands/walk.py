@@ -242,6 +242,6 @@ def _at_an_end(debugger: Debugger, direction: int) -> Answer:
     for one in debugger.breakpoints.partly_decided():
         answer.say(
             f"{one.what!r} (number {one.number}) had no value at {one.unknown:,} of "
-            f"{one.looked:,} operators: {one.why}"
+            f"{operators(one.looked)}: {one.why}"
         )
     return answer

@@ -302,6 +302,10 @@ class RuntimeTarget:
         """The nodes that a stop gives values of."""
         return list(dict.fromkeys(pair.node for pair in self.pairs_at(position).values()))
 
+    def indices_at(self, position: int) -> Sequence[int]:
+        """The indices in the method of a stop's values."""
+        return self._prepared.nodes.outputs_of(self._line[position].instruction or 0)
+
     def indices_of(self, where: int | str) -> tuple[int, ...]:
         """The indices in the method of a stop's values (by its position), or of a node's."""
         return tuple(one.index for one in self._held(where))
@@ -315,13 +319,15 @@ class RuntimeTarget:
         no tensor."""
         return self._values.statistics(self._held(where))
 
-    def patch(self, node: str, position: int, value: Any) -> None:
-        """Put another value in the place of a node's, or of the stop's (node ""): the run goes back
-        to where it was computed, and from there to the stop again. Tensors take what numpy
-        broadcasts, cast to their type.
+    def patch(self, node: str | int, position: int, value: Any) -> None:
+        """Put another value in the place of a node's, of that of an index, or of the stop's (node
+        ""): the run goes back to where it was computed, and from there to the stop again. Tensors
+        take what numpy broadcasts, cast to their type.
 
         Raises `UsageError` for what does not fit, and for weights; then nothing was set."""
-        if node:
+        if isinstance(node, int):
+            held = [self._values.of_index(node)]
+        elif node:
             held = self._values.of_node(node, self._until(position))
         else:
             held = self._values.of_stop(position)
