@@ -110,10 +110,13 @@ class Values:
         return self._debugger.reference.value(placeholders[str(name)])
 
     def value_for_call(self, name: str) -> Any:
-        """The run's value of a node, or the reference's of what the run has none of."""
+        """The run's value of a node, or the reference's of what the run has none of. Weights are
+        always the reference's: those of a program that has others are its operator's own error."""
         element = self._element_of(name)
         if element is not None:
             return self.value_for_call(element[0])[element[1]]
+        if name in self._debugger.files.edge(self._debugger.method).graph.parameters:
+            return self._debugger.reference.value(name)
         try:
             return self._of_node(name)
         except MissingDataError:

@@ -16,8 +16,10 @@ import pytest
 from etscope.analysis.program import InstructionRecord, instructions, unfolded
 from etscope.errors import MismatchError, MissingDataError, RuntimeFailure, UsageError
 from etscope.etdb._runtime import runner as runner_module
+from etscope.etdb._runtime._failures import failure_of
 from etscope.etdb._runtime.facts import Condition, NumberTest, Why
 from etscope.etdb._runtime.launch import Launcher, Local
+from etscope.etdb._runtime.protocol import Code, Kind
 from etscope.etdb._runtime.runner import Runner
 from etscope.formats import pte_schema as pte
 from etscope.formats.pte import read_pte
@@ -295,6 +297,14 @@ def test_what_a_server_lacks(what: str) -> None:
     ):
         runner.load(program, "", [[0]])
     assert lacking.value.exit_code == 5
+
+
+def test_weights_that_are_in_a_file_beside_the_program() -> None:
+    log = "E 00:00:00 executorch:method.cpp] external_data_map is null"
+    error = failure_of(Code.PROGRAM, "loading method 'forward' failed", log, Kind.LOAD, "here")
+    assert isinstance(error, RuntimeFailure)
+    assert ".ptd" in error.message
+    assert "--data" in str(error.hint)
 
 
 def test_a_method_that_is_not_there() -> None:

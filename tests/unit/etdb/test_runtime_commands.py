@@ -225,6 +225,39 @@ def test_what_its_memory_was_given_to_others_is_gone() -> None:
     assert said(one, "print aten_convolution_default[0, 0, 0, :3]") == first
 
 
+def test_inputs_and_state_are_those_of_the_device() -> None:
+    one = on_runtime("cnn_portable")
+    assert float(said(one, "start", "print (x - ref(x)).abs().max()")) == 0
+    said(one, "set x = x * 0")
+    assert float(said(one, "print x.max()")) == 0 < float(said(one, "print ref(x).max()"))
+    assert float(said(one, "print gap(sqnr, x)")) == 0
+    assert "no value" not in said(one, "call $")
+    same = "print (p_stem_conv_weight == weight('stem.conv.weight')).all()"
+    assert said(one, same) == "True\n"
+    state = on_runtime("rewritten_state")
+    assert said(state, "start", "set b_cache = 7", "print (b_cache == 7).all()") == "True\n"
+    assert said(state, "print (ref(b_cache) == 7).any()") == "False\n"
+    said(state, "continue")
+    assert "b_cache is gone" in refused(state, "print b_cache")
+
+
+def test_a_weight_that_a_delegate_keeps_is_none_of_the_program() -> None:
+    one = on_runtime("cnn_xnnpack")
+    said(one, "start")
+    error = one.execute("print p_stem_conv_weight").error
+    assert error is not None and 'weight("stem.conv.weight")' in str(error.hint)
+
+
+def test_a_value_that_an_operator_fails_on_leaves_the_run_where_it_failed() -> None:
+    one = on_runtime("dynamic_shape")
+    said(one, "start", "until op:softmax")
+    assert "et_view.default (instruction 4) failed" in refused(one, "set sym_size = 3")
+    assert where(one) == "aten_relu_default"
+    assert one.debugger.position == target_of(one).position == 3
+    assert "[2] " in said(one, "reverse-step")
+    assert "run 0 is over" in said(one, "start", "continue")
+
+
 def test_what_does_not_fit_is_refused_and_nothing_is_set() -> None:
     one = on_runtime("cnn_portable")
     assert "has not been begun" in refused(one, "set $ = 0")

@@ -205,8 +205,15 @@ def set_(debugger: Debugger, rest: str) -> Answer:
         node = Values(debugger).node_of_handle(int(name[1:]))
     else:
         node = debugger.path_named(name)
-    target.patch(node, stop.position, value)
-    debugger.gaps.clear()
+    try:
+        target.patch(node, stop.position, value)
+    except EtscopeError:
+        # With the new value an operator on the way back may have failed.
+        if target is debugger.on_runtime:
+            debugger.stand()
+        raise
+    finally:
+        debugger.gaps.clear()
     named = f"value({node})" if isinstance(node, int) else node or stop.name
     return Answer().say(f"{named} = " + value_lines(value)[0])
 

@@ -19,6 +19,7 @@ _LACKS = {
     "operator": "give the library that registers it (--library), or build etdb-server with it",
     "backend": "build etdb-server with it, or give the library that registers it (--library)",
 }
+_NO_WEIGHTS = "external_data_map is null"
 _LARGER = "start it with the program (etdb-server PROGRAM), or with a larger --max-upload"
 
 
@@ -71,6 +72,12 @@ def lost(channel: Channel, reason: str) -> DeviceLost:
 
 
 def _of_program(message: str, log: str) -> RuntimeFailure:
+    if _NO_WEIGHTS in log:
+        return RuntimeFailure(
+            "weights of this program are in a file beside it (.ptd)",
+            log=relevant(log),
+            hint="name that file (--data), to target runtime or to etdb-server",
+        )
     found = explained(f"{log}\n{message}")
     if found is None:
         return RuntimeFailure(f"the program cannot be loaded: {message}", log=relevant(log))

@@ -70,6 +70,9 @@ class Nodes:
         for missing in self.matching.unpaired_nodes:
             if missing.node == node:
                 return missing.reason
+        weight = None if self._linked is None else self._linked.graph.parameters.get(node)
+        if weight is not None:
+            return f'a delegate keeps it to itself; the record\'s is weight("{weight}")'
         return "info ops lists the names"
 
     @cached_property
