@@ -151,6 +151,10 @@ class Target(Protocol):
         `restart`."""
         ...
 
+    def interrupt(self) -> None:
+        """From another thread: end a run that is waited for, as Ctrl-C does."""
+        ...
+
     def restart(self) -> None:
         """Begin the run that is walked anew, without what was set. Nothing has run then."""
         ...
@@ -248,6 +252,9 @@ class Kept:
         raise UsageError(
             "only a run on the runtime leaves a core", hint="target runtime, then run or start"
         )
+
+    def interrupt(self) -> None:
+        """What runs here ends by itself."""
 
     def close(self) -> None:
         """Nothing is held."""

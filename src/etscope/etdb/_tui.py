@@ -13,8 +13,10 @@ from rich.text import Text
 from etscope.analysis.correlate import is_operator
 from etscope.analysis.places import module_path
 from etscope.errors import EtscopeError
+from etscope.etdb._answer import Answer
 from etscope.etdb._complete import Completer
 from etscope.etdb._describe import stop_lines, value_lines
+from etscope.etdb._files import Files
 from etscope.etdb._session import Result, Session
 from etscope.etdb._show import error_text, text_of
 from etscope.etdb._target import Stop
@@ -39,9 +41,14 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
     from textual.widgets import Footer, Input, RichLog, Static, Tree
 
     completer = Completer(session.debugger)
+    # The lines that are being done, in a thread of their own: meanwhile nothing else asks for what
+    # the session knows.
+    running: list[str] = []
 
     class Words(Suggester):
         async def get_suggestion(self, value: str) -> str | None:
+            if running:
+                return None
             word, found = completer.complete(value)
             return value[: len(value) - len(word)] + found[0] if word and found else None
 
@@ -62,7 +69,8 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
             Binding("f11", "do('step')", "step"),
             Binding("f9", "do('reverse-step')", "back"),
             Binding("f6", "switch", "console/tree"),
-            Binding("ctrl+d", "quit", "quit"),
+            Binding("ctrl+c", "interrupt", show=False, priority=True),
+            Binding("ctrl+d", "quit", "quit", priority=True),
         ]
 
         def compose(self) -> ComposeResult:
@@ -77,6 +85,7 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
 
         def on_mount(self) -> None:
             self._past: list[str] = []
+            self._waiting: list[str] = []
             self._at = 0
             self._leaves: dict[str, Any] = {}
             for title, name in (("Modules", "modules"), ("Source", "source"), ("Values", "values")):
@@ -87,8 +96,7 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
             self.call_after_refresh(self._begin)
 
         def _begin(self) -> None:
-            # Panes have their sizes now.
-            self._follow()
+            self._follow()  # panes have their sizes now
             for line in commands:
                 self.do(line)
 
@@ -117,22 +125,56 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
             line = self.query_one("#line")
             (self.query_one("#modules") if line.has_focus else line).focus()
 
+        def action_interrupt(self) -> None:
+            """End a run on the runtime, and forget the lines that wait for it."""
+            self._waiting.clear()
+            target = session.debugger.target
+            if running and target is not None:
+                target.interrupt()
+
+        async def action_quit(self) -> None:
+            self.action_interrupt()
+            self.exit(0)
+
         def do(self, line: str) -> None:
             if line.strip():
                 self._past.append(line)
             self._at = len(self._past)
+            self._waiting.append(line)
+            self._next()
+
+        def _next(self) -> None:
+            if running or not self._waiting:
+                return
+            line = self._waiting.pop(0)
+            running.append(line)
+            console = self.query_one("#console", RichLog)
+            console.write(Text(f"(etdb) {visible(line)}", style="bold"))
+            console.border_subtitle = "working: ctrl+c ends a run"
             files = session.debugger.files
-            result = session.execute(line)
-            log = self.query_one("#console", RichLog)
-            log.write(Text(f"(etdb) {visible(line)}", style="bold"))
-            for text in _lines_of(result, max(log.size.width - 2, 40)):
-                log.write(Text(text))
+
+            def work() -> None:
+                try:
+                    result = session.execute(line)
+                except KeyboardInterrupt:
+                    result = Result(line, Answer().say("interrupted"))
+                self.call_from_thread(self._done, result, files)
+
+            self.run_worker(work, thread=True)
+
+        def _done(self, result: Result, files: Files) -> None:
+            running.clear()
+            console = self.query_one("#console", RichLog)
+            console.border_subtitle = ""
+            for text in _lines_of(result, max(console.size.width - 2, 40)):
+                console.write(Text(text))
             if result.answer.ends:
                 self.exit(0)
                 return
             if session.debugger.files is not files:
                 self._fill()
             self._follow()
+            self._next()
 
         # -- panes
 
@@ -151,6 +193,8 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
                 self.do(f"select {event.node.data}")
 
         def _follow(self) -> None:
+            if running:
+                return  # it is done when they are
             stop = session.debugger.stop
             source = self.query_one("#source", Static)
             shown = _around_mark(_source(session, stop), source.size.height)

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from etscope.run._native_build import native_missing
 from tests.artifacts import artifacts
+from tests.rogue_programs import endless
 
 if shutil.which("tmux") is None:
     pytest.skip("tmux is not here", allow_module_level=True)
@@ -25,10 +27,8 @@ PATIENCE = 60.0
 class Terminal:
     """A terminal of tmux with a session of etdb in it."""
 
-    def __init__(self, folder: Path, columns: int, *options: str) -> None:
-        artifact = artifacts("cnn_portable")
+    def __init__(self, folder: Path, columns: int, *options: str, files: Sequence[str]) -> None:
         self._name = f"etdb{uuid.uuid4().hex[:8]}"
-        files = [str(artifact.etrecord), str(artifact.etdump), str(artifact.debug_buffer)]
         command = [sys.executable, "-m", "etscope.etdb", *files, *options]
         environment = {**os.environ, "XDG_STATE_HOME": str(folder), "TERM": "xterm-256color"}
         self._tmux(
@@ -70,8 +70,10 @@ class Terminal:
 def terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
     opened: list[Terminal] = []
 
-    def start(columns: int, *options: str) -> Terminal:
-        opened.append(Terminal(tmp_path, columns, *options))
+    def start(columns: int, *options: str, files: Sequence[str] = ()) -> Terminal:
+        artifact = artifacts("cnn_portable")
+        recorded = [str(artifact.etrecord), str(artifact.etdump), str(artifact.debug_buffer)]
+        opened.append(Terminal(tmp_path, columns, *options, files=files or recorded))
         return opened[-1]
 
     yield start
@@ -122,3 +124,26 @@ def test_the_full_screen_follows_the_run(terminal: Callable[..., Terminal], colu
     one.wait("[8] aten_relu_default_2")
     one.keys("quit", "Enter")
     one.wait(gone=lambda screen: "Modules" not in screen)
+
+
+def test_the_full_screen_lives_while_a_run_goes_on_and_ends_it(
+    terminal: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    pytest.importorskip("textual")
+    reason = native_missing()
+    if reason is not None:
+        pytest.skip(reason)
+    program = str(endless(tmp_path))
+    one = terminal(100, "--tui", "-ex", "target runtime --seed 1", "-ex", "start", files=[program])
+    one.wait("inputs are generated", "[0]")
+    one.keys("continue", "Enter")
+    one.wait("(etdb) continue", "working")
+    one.keys("print 6*7", "Enter")  # it waits for its turn, and is forgotten
+    one.keys("C-c")
+    one.wait("interrupted", "pass", gone=lambda screen: "working" not in screen)
+    one.keys("print 40+2", "Enter")
+    assert "print 6" not in one.wait("(etdb) print 40+2", "42")
+    one.keys("continue", "Enter")
+    one.wait("working")
+    one.keys("C-d")
+    one.wait(gone=lambda screen: "Console" not in screen)

@@ -165,6 +165,12 @@ class Execution:
             self.death.core = self._core_of_death(self.death)
         return self.death.core
 
+    def interrupt(self) -> None:
+        """End a run that another thread waits for."""
+        runner = self._runner
+        if runner is not None:
+            runner.interrupt()
+
     def close(self) -> None:
         """Hang up."""
         if self._runner is not None:

@@ -355,6 +355,10 @@ class RuntimeTarget:
             lines.append(f"inputs are generated: seed {self.seed}")
         return [*lines, *map(str, self.differences)]
 
+    def interrupt(self) -> None:
+        """End a run that another thread waits for, as Ctrl-C does."""
+        self._execution.interrupt()
+
     def core(self) -> Core:
         """The ETDump and debug buffer of the run up to here; after a crash, up to it."""
         return self._execution.core()
