@@ -8,7 +8,7 @@ from etscope.analysis.metrics import Metric, find_metric
 from etscope.errors import EtscopeError, MissingDataError
 from etscope.etdb._debugger import Debugger, Gap
 from etscope.etdb._target import Stop, Target
-from etscope.etdb._values import Values, gap_between, only
+from etscope.etdb._values import Values, decided, only
 
 
 def gaps_so_far(debugger: Debugger, target: Target, metric: str) -> dict[int, Gap]:
@@ -65,4 +65,4 @@ def _local(debugger: Debugger, scope: Values, metric: Metric, stop: Stop) -> flo
     if stop.path is None or stop.kind == "delegate":
         return None
     result = debugger.reference.call(stop.path, scope.value_for_call)
-    return gap_between(metric, only(result), scope.value_for_call(stop.path))
+    return decided(metric, only(result), scope.value_for_call(stop.path))

@@ -87,7 +87,7 @@ class Values:
         found = find_metric(str(metric))
         nodes = [self._node_of(name)] if name is not None else self._nodes_here()
         numbers = [
-            _decided(found, self._debugger.reference.value(node, loop_pass), self._of_node(node))
+            decided(found, self._debugger.reference.value(node, loop_pass), self._of_node(node))
             for node, loop_pass in nodes
         ]
         return max((n for n in numbers if n is not None), key=found.badness, default=None)
@@ -238,7 +238,7 @@ def gap_between(metric: Metric, reference: Any, value: Any) -> float | None:
     return measure(metric, reference, value)
 
 
-def _decided(metric: Metric, reference: Any, value: Any) -> float | None:
+def decided(metric: Metric, reference: Any, value: Any) -> float | None:
     """As `gap_between`, but never NaN: that both have at the same places is no difference."""
     number = gap_between(metric, reference, value)
     if number is None or not math.isnan(number):

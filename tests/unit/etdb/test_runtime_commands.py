@@ -194,6 +194,9 @@ def test_nan_is_the_worst_gap_unless_the_reference_has_it_too() -> None:
     one = on_runtime("cnn_portable")
     said(one, "start", "set $ = $ * 1e39 - $ * 1e39", "break if gap(sqnr) < 60")
     assert said(one, "print gap(sqnr)") == "-inf\n"
+    assert "SQNR -inf dB" in said(one, "print $")
+    assert "own value is -inf dB from it" in said(one, "call $")
+    assert "-inf" in said(one, "gap run")
     assert one.execute("continue").exit_code == 1
     other = on_runtime("nan_output")
     assert "is over" in said(other, "break if gap(sqnr) < 60", "break if gap(max_abs) > 1", "run")

@@ -18,7 +18,7 @@ from etscope.etdb._expression import HANDLE, Expression, parse
 from etscope.etdb._far import part
 from etscope.etdb._registry import command
 from etscope.etdb._target import is_far
-from etscope.etdb._values import Values, gap_between, only
+from etscope.etdb._values import Values, decided, only
 from etscope.units import format_bytes, format_float
 
 GROUP = "values"
@@ -86,7 +86,7 @@ def _both(what: str, other: Any, value: Any, *, own_first: bool) -> list[str]:
     for metric in ("sqnr", "max_abs"):
         found = find_metric(metric)
         try:
-            number = gap_between(found, reference, own)
+            number = decided(found, reference, own)
         except EtscopeError:
             continue
         if number is not None:
@@ -259,7 +259,7 @@ def call(debugger: Debugger, rest: str) -> Answer:
     except EtscopeError as error:
         return answer.say(f"the run has no value of it: {error.message}")
     found = find_metric("sqnr")
-    number = gap_between(found, result, own)
+    number = decided(found, result, own)
     if number is not None:
         answer.say(
             f"the run's own value is {format_float(number)} {found.unit} from it ({found.title})"
