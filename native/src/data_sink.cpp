@@ -1,5 +1,6 @@
 #include "data_sink.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -58,23 +59,34 @@ executorch::runtime::Result<size_t> DebugBuffer::write(const void* data, size_t 
   const size_t offset = used_ + padding_at(used_);
   const bool whole = bytes_.size() == used_;
   used_ = offset + size;
-  if (whole) {
+  if (whole && used_ <= limit_) {
     try { // an exception must not fly through the runtime
       const auto* first = static_cast<const uint8_t*>(data);
       bytes_.resize(offset);
       bytes_.insert(bytes_.end(), first, first + size);
+      last_[data] = {offset, size};
     } catch (const std::bad_alloc&) {
       bytes_ = {};
     }
+  } else {
+    bytes_ = {};
   }
   return offset;
+}
+
+void DebugBuffer::replace(const void* data, const std::vector<uint8_t>& bytes) {
+  const auto found = last_.find(data);
+  if (found != last_.end() && found->second.size == bytes.size() && bytes_.size() == used_) {
+    std::copy(bytes.begin(), bytes.end(), bytes_.begin() + found->second.offset);
+  }
 }
 
 std::vector<uint8_t> DebugBuffer::take() {
   if (bytes_.size() != used_) {
     throw Failure(
         kDebugBufferFull,
-        "there is no memory for a debug buffer of " + std::to_string(used_) + " bytes");
+        "the values of this run are " + std::to_string(used_) + " bytes, more than the " +
+            std::to_string(limit_) + " of a core, or than there is memory for");
   }
   if (used_ == 0) { // as DebugFile does
     bytes_.assign(kPadding.begin(), kPadding.end());

@@ -3,7 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <cstdint>
 #include <string>
+#include <vector>
 #include <vector>
 
 #include <executorch/devtools/etdump/data_sinks/data_sink_base.h>
@@ -41,18 +44,35 @@ class DebugFile : public executorch::etdump::DataSinkBase {
 /// and `take` throws.
 class DebugBuffer : public executorch::etdump::DataSinkBase {
  public:
+  /// limit: bytes that it may have.
+  explicit DebugBuffer(size_t limit) : limit_(limit) {}
+
   executorch::runtime::Result<size_t> write(const void* data, size_t size) override;
 
   size_t get_used_bytes() const override {
     return used_;
   }
 
+  /// An instruction begins.
+  void next() {
+    last_.clear();
+  }
+
+  /// Puts other bytes in the place of those that this instruction wrote from there, if as many were.
+  void replace(const void* data, const std::vector<uint8_t>& bytes);
+
   /// What was written; throws when it is not whole.
   std::vector<uint8_t> take();
 
  private:
+  struct Piece {
+    size_t offset, size;
+  };
+
+  const size_t limit_;
   std::vector<uint8_t> bytes_;
   size_t used_ = 0;
+  std::map<const void*, Piece> last_; // of this instruction, by where it was written from
 };
 
 } // namespace etscope

@@ -94,6 +94,9 @@ bool Execution::apply(const Patch& patch) {
         (given->bytes.empty() || tensor.const_data_ptr() != nullptr);
     if (fits && !given->bytes.empty()) {
       std::memcpy(tensor.mutable_data_ptr(), given->bytes.data(), given->bytes.size());
+      if (trace_ != nullptr) { // it holds what is read from now on
+        trace_->replace(tensor.const_data_ptr(), given->bytes);
+      }
     }
     return fits;
   }

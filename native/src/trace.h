@@ -33,17 +33,27 @@ class StepTracer : public Tracer {
   void log_program_output(const executorch::runtime::EValue& value);
 };
 
+/// Bytes of values that a dump may have: they are in memory, and go over a connection.
+constexpr size_t kMostValues = size_t{2} << 30;
+
 /// One execution: all events, and what every instruction writes.
 class Trace {
  public:
   Trace();
 
+  /// For the next instruction.
   executorch::runtime::EventTracer* tracer() {
+    debug_buffer_.next();
     return &tracer_;
   }
 
   /// The method has ended.
   void end(const executorch::runtime::Method& method);
+
+  /// The tensor that has its bytes there was given others after the instruction.
+  void replace(const void* data, const std::vector<uint8_t>& bytes) {
+    debug_buffer_.replace(data, bytes);
+  }
 
   /// The files so far; nothing may be traced after it. Throws when there is not enough memory.
   Dump finish();
@@ -51,7 +61,7 @@ class Trace {
  private:
   void end_event();
 
-  DebugBuffer debug_buffer_;
+  DebugBuffer debug_buffer_{kMostValues};
   StepTracer tracer_;
   executorch::runtime::EventTracerEntry execution_;
   bool ended_ = false;

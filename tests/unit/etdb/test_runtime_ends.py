@@ -58,6 +58,14 @@ def test_a_core_is_what_ran_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "only a run on the runtime" in refused(one, "gcore x.etdp")
 
 
+def test_a_core_holds_what_was_set(tmp_path: Path) -> None:
+    one = on_runtime("cnn_portable")
+    core = f"{tmp_path}/run.etdp {tmp_path}/run.bin"
+    said(one, "start", "until op:add", "set $ = 7", "step", f"gcore {tmp_path}/run.etdp")
+    said(one, f"core {core}", "start", "until op:add")
+    assert said(one, "print $.min()").strip() == said(one, "print $.max()").strip() == "7"
+
+
 def test_what_takes_long_is_told_of_what_ran() -> None:
     one = on_runtime("dynamic_shape")
     assert "nothing has run yet" in refused(one, "top")
