@@ -162,6 +162,25 @@ def test_an_interrupt_stops_at_the_next_operator(tmp_path: Path, look: str) -> N
     assert one.debugger.position == position + 1
 
 
+def test_an_interrupt_leaves_the_run_where_the_debugger_is_whenever_it_comes(
+    tmp_path: Path,
+) -> None:
+    one = of_inputs(endless(tmp_path), np.ones(1 << 16, np.float32))
+    said(one, "start", "break if $.mean() < -1")
+    for number in range(60):
+        timer = threading.Timer(0.002 + 0.0007 * number, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        text = said(one, "continue")
+        timer.join()
+        assert text.startswith("interrupted\n")
+        position = one.debugger.position
+        assert position is not None and target_of(one).position == position
+        runner = target_of(one)._execution._runner
+        assert runner is not None and runner._step == target_of(one)._execution.step
+    said(one, "delete", "step")
+    assert one.debugger.position == position + 1
+
+
 def test_a_server_elsewhere_is_walked_by_the_same_words() -> None:
     artifact = artifacts("cnn_portable")
     with serving(artifact.pte) as running:

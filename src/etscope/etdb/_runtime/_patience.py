@@ -46,6 +46,30 @@ class Patience:
             self._kept = False
 
     @contextmanager
+    def later(self) -> Iterator[None]:
+        """A Ctrl-C inside, but outside of `kept`, comes when this is over: for what takes note of
+        an answer."""
+        before = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or not callable(before):
+            yield
+            return
+        came = False
+
+        def note(number: int, frame: Any) -> None:
+            nonlocal came
+            if self._kept:  # the second one of a request
+                before(number, frame)
+            came = True
+
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if came:
+            before(signal.SIGINT, None)
+
+    @contextmanager
     def waiting(self) -> Iterator[None]:
         """While the answer of a run is waited for, it may be interrupted."""
         self._asked, self._waiting = False, True

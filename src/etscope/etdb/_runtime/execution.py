@@ -99,9 +99,9 @@ class Execution:
         """Run on."""
         runner = self.runner()
         self.death = None
-        with self._losing():
+        with runner.noting(), self._losing():
             stopped = runner.go(stops, tests, most)
-        self._ran(stopped)
+            self._ran(stopped)
         return stopped
 
     def go_to(self, step: int) -> Stopped | None:
@@ -110,16 +110,20 @@ class Execution:
         self.death = None
         if step == self.step:
             return None
-        with self._losing():
+        with runner.noting(), self._losing():
             stopped = runner.go_to(step)
-        self._ran(stopped)
+            self._ran(stopped)
         return stopped
 
     def write(self, value: int, new: Any) -> None:
         """Set a value where the run stands; what came after is not known any more."""
         runner = self.runner()
-        with self._losing():
-            runner.write(value, new)
+        try:
+            with self._losing():
+                runner.write(value, new)
+        except KeyboardInterrupt:
+            self.close()  # who knows whether it was written: the run is repeated without it
+            raise
         self._patches = [
             patch
             for patch in self._patches

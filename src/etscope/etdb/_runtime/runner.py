@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -157,6 +158,10 @@ class Runner:
             return stopped.why == Why.REACHED and stopped.step < step
 
         return self._run(Kind.GOTO, piece, more, 0)
+
+    def noting(self) -> AbstractContextManager[None]:
+        """Around a request and what takes note of its answer: a Ctrl-C does not come in between."""
+        return self._connection.patience.later()
 
     def interrupt(self) -> None:
         """End a `go` or `go_to` that waits, from another thread or a signal's handler."""
