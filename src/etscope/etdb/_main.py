@@ -133,6 +133,7 @@ def _write_json(result: Any, debugger: Any) -> None:
     document = {
         "command": result.line,
         "ok": result.ok,
+        "exit_code": result.exit_code,
         "finding": result.answer.finding,
         "answer": result.data,
         "stop": None

@@ -43,8 +43,8 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether the command did what it was to do."""
-        return self.error is None
+        """Whether the command did what it was to do; of `source`, all commands of its file."""
+        return self.error is None and self.answer.code in (0, 1)
 
     @property
     def exit_code(self) -> int:

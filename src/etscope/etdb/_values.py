@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from etscope.analysis.check import stem
+from etscope.analysis.match_graph import VIEWS
 from etscope.analysis.matching import Pair
 from etscope.analysis.metrics import Metric, find_metric, measure
 from etscope.errors import MissingDataError, UsageError
@@ -22,6 +24,7 @@ class Values:
 
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger
+        self.not_the_run: list[str] = []
 
     def value(self, name: str) -> Any:
         """A name's value: of the device in a recorded run, of the run itself in a live one."""
@@ -110,8 +113,9 @@ class Values:
         return self._debugger.reference.value(placeholders[str(name)])
 
     def value_for_call(self, name: str) -> Any:
-        """The run's value of a node, or the reference's of what the run has none of. Weights are
-        always the reference's: those of a program that has others are its operator's own error."""
+        """The run's value of a node, also of a view of one; or the reference's of what the run has
+        none of, which `not_the_run` names then. Weights are always the reference's: those of a
+        program that has others are its operator's own error."""
         element = self._element_of(name)
         if element is not None:
             return self.value_for_call(element[0])[element[1]]
@@ -120,7 +124,16 @@ class Values:
         try:
             return self._of_node(name)
         except MissingDataError:
-            return self._debugger.reference.value(name)
+            if self._is_view(name):  # that memory planning left no instruction for
+                return only(self._debugger.reference.call(name, self.value_for_call))
+            found = self._debugger.reference.value(name)
+            self.not_the_run.append(name)
+            return found
+
+    def _is_view(self, name: str) -> bool:
+        """Whether a node of the graph itself has the elements of its input in another shape."""
+        node = self._debugger.nodes().get(name)
+        return node is not None and stem(node.op) in VIEWS and "/" not in name
 
     def _element_of(self, name: str) -> tuple[str, int] | None:
         """Of a node that takes an element of another's values: that node, and which element."""

@@ -77,6 +77,15 @@ def test_json_is_an_object_a_command() -> None:
     assert third["answer"][0]["rows"][0]["avg_ms"] > 0
 
 
+def test_json_of_a_script_tells_whether_all_of_it_was_done(tmp_path: Path) -> None:
+    path = tmp_path / "script.etdb"
+    for lines, code in (("start\ntop 2\n", 0), ("start\nnope\n", 2)):
+        path.write_text(lines)
+        done = etdb(*files("cnn_portable"), "--json", "--batch", "-x", str(path))
+        (told,) = map(json.loads, done.stdout.splitlines())
+        assert (told["ok"], told["exit_code"], done.returncode) == (code == 0, code, code)
+
+
 def test_no_torch_until_a_reference_needs_it() -> None:
     artifact = artifacts("cnn_portable")
     program = (

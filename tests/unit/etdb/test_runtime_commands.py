@@ -370,3 +370,10 @@ def test_completion_and_help() -> None:
     assert "cannot be stepped into" in said(one, "help target")
     assert "not replaced" in said(one, "help gcore")
     assert "--traced" in refused(one, "target runtime --no")
+
+
+def test_a_call_names_the_inputs_that_are_not_the_runs() -> None:
+    one = on_runtime("cnn_xnnpack")
+    said(one, "start")
+    assert "of the reference, since the run has no value of it: aten_linear" in said(one, "call $")
+    assert "of the reference" not in said(on_runtime("cnn_portable"), "start", "step", "call $")

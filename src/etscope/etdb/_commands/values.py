@@ -237,8 +237,9 @@ def _logging(debugger: Debugger, path: str) -> Answer:
 def call(debugger: Debugger, rest: str) -> Answer:
     """Run a node's operator in PyTorch on the values that the run has of its inputs.
 
-    What differs from the run's own value is then the operator's own, local error. With anything
-    else than a name it is as print.
+    What differs from the run's own value is then the operator's own, local error. Of inputs that
+    the run has no value of, the reference's are taken, and named. With anything else than a name it
+    is as print.
     """
     name = rest.strip()
     if name in ("", "$"):
@@ -254,6 +255,9 @@ def call(debugger: Debugger, rest: str) -> Answer:
     scope = Values(debugger)
     result = only(debugger.reference.call(name, lambda used: scope.value_for_call(used)))
     answer = Answer().say(*value_lines(result))
+    if scope.not_the_run:
+        names = ", ".join(dict.fromkeys(scope.not_the_run))
+        answer.say(f"of the reference, since the run has no value of it: {names}")
     try:
         own = scope.value_for_call(name)
     except EtscopeError as error:
