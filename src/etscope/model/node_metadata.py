@@ -13,8 +13,6 @@ from etscope.formats.exported_json import integer, mapping, sequence, text
 from etscope.model.graph import ModuleFrame, Origin
 
 _HANDLE = re.compile(r"-?\d{1,18}")
-# torch/_export/passes/_node_metadata_hook.py: what a node without a module stack is given.
-_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
 
 
 class Origins(Sequence[Origin]):
@@ -94,11 +92,9 @@ def debug_handle(value: str | None) -> int | None:
 def module_frames(nn_module_stack: str | None) -> tuple[ModuleFrame, ...]:
     """The levels of a module stack, outermost first, from "key,path,type;key,path,type".
 
-    A type may hold commas within brackets, as `Generic[int, str]` does. The level that PyTorch
-    gives to nodes of no module is left out.
+    A type may hold commas within brackets, as `Generic[int, str]` does.
     """
-    frames = (_frame(level) for level in (nn_module_stack or "").split(";") if level)
-    return tuple(frame for frame in frames if frame.key != _NO_MODULE)
+    return tuple(_frame(level) for level in (nn_module_stack or "").split(";") if level)
 
 
 def _frame(level: str) -> ModuleFrame:

@@ -24,7 +24,6 @@ from etscope.model.node_metadata import Origins, debug_handle, module_frames
         ("k,p,m.T[int, str]", (ModuleFrame("k", "p", "m.T[int, str]"),)),
         ("k,L['self'].x[0],m.T", (ModuleFrame("k", "L['self'].x[0]", "m.T"),)),
         ("k,a[31m,m.T", (ModuleFrame("k", "a[31m", "m.T"),)),
-        ("_empty_nn_module_stack_from_metadata_hook,,", ()),
         ("k, p, f(a, (b, c))", (ModuleFrame("k", "p", "f(a, (b, c))"),)),
         ("k,p,t]],x", (ModuleFrame("k", "p", "t]],x"),)),
     ],
