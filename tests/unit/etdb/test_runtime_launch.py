@@ -201,8 +201,8 @@ def _command(pid: int) -> str:
 
 def test_a_ctrl_c_of_the_terminal_is_not_for_the_server() -> None:
     with case("cnn_portable") as one:
-        for pid in _children():
-            assert os.getpgid(pid) != os.getpgrp()
+        process = one.runner._connection.channel._process
+        assert os.getpgid(process.pid) != os.getpgrp()
         assert one.runner.go(one.flags()).why == Why.END
 
 
@@ -377,7 +377,7 @@ def test_a_client_that_is_gone_ends_a_loop_without_end(tmp_path: Path) -> None:
     thread = threading.Thread(target=_lost, args=(runner,))
     thread.start()
     time.sleep(0.2)
-    channel._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
+    channel._socket.shutdown(socket.SHUT_RDWR)
     thread.join(10)
     _wait(lambda: not _alive(child))
     runner.close()

@@ -62,7 +62,9 @@ def test_a_connection_that_dies_dies_alone(how: signal.Signals, running: s.Serve
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_and_its_connections(how: signal.Signals) -> None:
-    with s.serving() as one, one.greeted() as wire:
+    # Under nohup, SIGHUP would be ignored.
+    heard = {"preexec_fn": lambda: signal.signal(how, signal.SIG_DFL)}
+    with s.serving(**heard) as one, one.greeted() as wire:
         (child,) = one.children()
         assert one.end(how) == 0
         assert wire.is_closed()
