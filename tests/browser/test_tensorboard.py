@@ -212,23 +212,33 @@ def test_the_executed_program_opens_its_delegates(page: Any, address: str, trace
     tab = GraphsTab(page, address, "executed/forward", "blocks")
     tab.colour_by_time(time_tag("avg", TimeScale.NS))
     assert page.locator("text=XNNPACK:0").count()
-    call = view.by_key["XnnpackBackend_37"]
+    # XNNPACK counts whole microseconds: on a fast machine most of its nodes took none, and have no
+    # time on their cards. The call with the most that took some.
+    timed_in = {key: _timed_below(view, key) for key in view.below}
+    call = view.by_key[max(timed_in, key=lambda key: len(timed_in[key]))]
+    timed = timed_in[call.key]
+    assert timed
     box = "/".join(scope_name(part) for part in call.scope)
     tab.open_all(box)
     assert shown_time(tab.card(box)) == pytest.approx(view.times[call.key].avg, rel=5e-3)
     tab.open(box)
     names = named(view).names
-    timed = {n.key: view.times[n.key].avg for n in view.below[call.key] if n.key in view.times}
-    timed = {key: time for key, time in timed.items() if time}
-    assert len(timed) >= 2
     for key, time in timed.items():
         tab.open_all(names[key])
         card = tab.card(names[key])
         assert shown_time(card) == pytest.approx(time, rel=5e-3, abs=1)
         assert "/device:XNNPACK:0" in card
-        assert "XnnpackBackend #37" in card
+        assert f"XnnpackBackend #{call.key.rpartition('_')[2]}" in card
     screenshot(page, "tensorboard-delegate")
     assert not page.failures
+
+
+def _timed_below(view: GraphView, call: str) -> dict[str, float]:
+    """What the nodes inside of a call took on average in nanoseconds, of those that took any."""
+    times = {
+        node.key: view.times[node.key].avg for node in view.below[call] if node.key in view.times
+    }
+    return {key: time for key, time in times.items() if time}
 
 
 def test_tables_are_in_the_text_tab(page: Any, address: str, trace: Trace) -> None:

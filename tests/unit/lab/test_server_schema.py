@@ -45,7 +45,13 @@ def description(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         def map_path_parameters(context: Any, values: dict[str, Any]) -> dict[str, Any]:
             # Which: by what was made up, so that a failure can be repeated.
             return values and {
-                name: real[name] if _is_replaced(name, str(value)) else value
+                name: real[name] if _is_replaced(name, str(value)) else _unknown(name, value)
+                for name, value in values.items()
+            }
+
+        def map_query(context: Any, values: dict[str, Any]) -> dict[str, Any]:
+            return values and {
+                name: _unknown("job_id", value) if name in ("first", "second") else value
                 for name, value in values.items()
             }
 
@@ -56,6 +62,7 @@ def description(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
         found = schemathesis.openapi.from_asgi("/api/openapi.json", create_app(lab, _settings))
         found.hook(map_path_parameters)
+        found.hook(map_query)
         found.hook(map_body)
         yield found
 
@@ -94,6 +101,13 @@ _GOOD = {"job_id": r"[0-9A-Za-z_-]{1,64}", "sha256": r"[0-9a-f]{64}", "name": r"
 def _is_replaced(name: str, value: str) -> bool:
     """Of good values, all hashes and half of the others."""
     return bool(re.fullmatch(_GOOD[name], value)) and (name == "sha256" or len(value) % 2 == 0)
+
+
+def _unknown(name: str, value: Any) -> Any:
+    """A good id begins none of a job: a few of its digits may begin several jobs, by chance, and
+    are refused then as they should be."""
+    good = name == "job_id" and re.fullmatch(_GOOD[name], str(value))
+    return f"z{value}"[:64] if good else value
 
 
 def _takes_something(operation: Any) -> bool:
