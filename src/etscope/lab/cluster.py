@@ -47,12 +47,23 @@ _SETTINGS = {
 }
 _LOOPBACK = "127.0.0.1"
 
+_logger = logging.getLogger("etscope.lab")
+
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a worker says during an attempt: see `worker.Tell`."""
+class Started:
+    """A worker has begun an attempt. by: its name."""
 
-    message: Mapping[str, Any]
+    token: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """What an attempt's job has logged."""
+
+    token: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ class Workers:
     """Workers came or left."""
 
 
-Message = Told | Ended | Gone | Seen | Workers
+Message = Started | Logged | Ended | Gone | Seen | Workers
 
 
 class Cluster:
@@ -173,8 +184,12 @@ class Cluster:
             retries=0,
         )
 
-    def _hear(self, event: tuple[float, Mapping[str, Any]]) -> None:
-        self._say(Told(event[1]))
+    def _hear(self, event: tuple[float, Any]) -> None:
+        told = _told(event[1])
+        if told is None:
+            _logger.warning("what a worker says is malformed, and left out: %.200r", event[1])
+        else:
+            self._say(told)
 
     def _hear_of_workers(self, event: tuple[float, Mapping[str, Any]]) -> None:
         if event[1].get("action") in ("add-worker", "remove-worker"):
@@ -299,6 +314,16 @@ def _local(devices: Sequence[str], in_process: bool, folder: str) -> SpecCluster
             silence_logs=logging.CRITICAL,
             **security,
         )
+
+
+def _told(message: Any) -> Started | Logged | None:
+    """What a worker says by `worker.Tell`. Another scheduler's clients may write into our topic."""
+    match message:
+        case {"kind": "started", "token": str(token), "by": str(by)}:
+            return Started(token, by)
+        case {"kind": "log", "token": str(token), "text": str(text)}:
+            return Logged(token, text)
+    return None
 
 
 def _end_of(token: str, future: Future) -> Message:

@@ -26,9 +26,10 @@ from etscope.lab.cluster import (
     Cluster,
     Ended,
     Gone,
+    Logged,
     Message,
     Seen,
-    Told,
+    Started,
     Workers,
     open_cluster,
 )
@@ -145,8 +146,10 @@ class Engine:
     # What is heard. Nothing here touches the database: that is left to the journal.
 
     def _hear(self, message: Message | None) -> None:
-        if isinstance(message, Told):
-            self._hear_told(message)
+        if isinstance(message, Started):
+            self._hear_started(message)
+        elif isinstance(message, Logged):
+            self._hear_logged(message)
         elif isinstance(message, Ended):
             attempt = self._dropped(message.token)
             if attempt is not None:
@@ -160,21 +163,24 @@ class Engine:
         elif isinstance(message, Workers):
             self._due.pop("workers", None)
 
-    def _hear_told(self, told: Told) -> None:
-        attempt = self._attempts.get(told.message.get("token", ""))
+    def _hear_started(self, started: Started) -> None:
+        attempt = self._attempts.get(started.token)
         if attempt is None:
             return
         live = self._lab.live_log(attempt.job.id)
-        if told.message["kind"] == "log":
-            with suppress(OSError), live.open("a", encoding="utf-8") as file:
-                file.write(told.message["text"])
-            return
         with suppress(OSError):
             live.parent.mkdir(parents=True, exist_ok=True)
             live.write_text("")
         attempt.started = True
-        self._journal.add(lambda: self._note_start(attempt, told.message["by"]))
+        self._journal.add(lambda: self._note_start(attempt, started.by))
         self._show(self._slots[attempt.device])
+
+    def _hear_logged(self, logged: Logged) -> None:
+        attempt = self._attempts.get(logged.token)
+        if attempt is not None:
+            live = self._lab.live_log(attempt.job.id)
+            with suppress(OSError), live.open("a", encoding="utf-8", errors="replace") as file:
+                file.write(logged.text)
 
     def _note_start(self, attempt: Attempt, worker: str) -> None:
         if not self._database.started(attempt.job.id, attempt.token, worker):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from distributed.security import Security
 
 from etscope.errors import LabError
 from etscope.lab import cluster as clusters
-from etscope.lab.cluster import open_cluster
+from etscope.lab.cluster import Logged, Message, Started, Workers, open_cluster
 from tests.artifacts import ROOT
 
 
@@ -47,6 +48,36 @@ def _reaches(address: str, security: Security) -> bool:
             return beside.submit(lambda: asyncio.run(ask())).result()
         except OSError:
             return False
+
+
+def test_messages_that_no_worker_of_ours_says_are_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard: queue.Queue[Message] = queue.Queue()
+    opened = open_cluster(["d"], topic="t", say=heard.put, in_process=True)
+    try:
+        while heard.empty():  # until the scheduler knows that somebody listens
+            opened._client.log_event("t", {"kind": "log", "token": "0", "text": ""})
+        for message in (
+            "hello",
+            {"kind": "log", "token": "1"},
+            {"kind": "log", "token": ["1"], "text": "a"},
+            {"kind": "started", "token": "1", "by": None},
+            {"kind": "unheard", "token": "1", "text": "a"},
+            {"kind": "started", "token": "1", "by": "here", "at": "now"},
+            {"kind": "log", "token": "1", "text": "a"},
+        ):
+            opened._client.log_event("t", message)
+        said: list[Message] = []
+        while Logged("1", "a") not in said:
+            said.append(heard.get(timeout=60))
+    finally:
+        opened.close()
+    ours = [one for one in said if not isinstance(one, Workers) and one != Logged("0", "")]
+    assert ours == [Started("1", "here"), Logged("1", "a")]
+    left_out = [r.getMessage() for r in caplog.records if "malformed" in r.getMessage()]
+    assert len(left_out) == 5
+    assert "'hello'" in left_out[0]
 
 
 def test_workers_that_do_not_start_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
