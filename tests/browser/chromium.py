@@ -30,6 +30,7 @@ FLAGS = (
 SCREENSHOTS = "ETSCOPE_SCREENSHOTS"
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 SIZE = {"width": 1400, "height": 900}
+PATIENCE = 120_000  # ms, on a busy machine
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +41,9 @@ def chromium() -> Iterator[Any]:
     if executable is None:
         pytest.skip("no Chromium on this machine")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=executable, args=list(FLAGS))
+        browser = driver.chromium.launch(
+            executable_path=executable, args=list(FLAGS), timeout=PATIENCE
+        )
         yield browser
         browser.close()
 
@@ -49,6 +52,7 @@ def chromium() -> Iterator[Any]:
 def page(chromium: Any) -> Iterator[Any]:
     """A Playwright `Page` with a profile of its own; `page.failures` is a list of texts."""
     context = chromium.new_context(viewport=SIZE)
+    context.set_default_timeout(PATIENCE)
     opened = watched(context.new_page())
     yield opened
     context.close()
@@ -56,6 +60,7 @@ def page(chromium: Any) -> Iterator[Any]:
 
 def watched(page: Any) -> Any:
     """The page with the list `failures` of what goes wrong on it from now on."""
+    page.set_default_timeout(PATIENCE)
     page.failures = []
     page.on("pageerror", lambda error: page.failures.append(str(error)))
     page.on(

@@ -25,7 +25,6 @@ pytest.importorskip("fastapi")
 pytest.importorskip("tensorboard")
 
 PAGE = ROOT / "docs" / "benchmarking-on-devices.md"
-ENDS = 120_000  # ms: what is made on demand, on a busy machine
 
 
 @dataclass(frozen=True)
@@ -116,14 +115,14 @@ def test_from_submit_to_the_tensorboard_tab(served: Served, page: Any) -> None:
         for found in re.findall(r'"p50(?:_ms)?": ([0-9.e-]+)', text)
     ), (shown, text)
     assert page.locator("[data-chart=samples] canvas").count() == 1
-    page.locator("table[data-sortable]").wait_for(timeout=ENDS)
+    page.locator("table[data-sortable]").wait_for()
     operators = page.locator("table[data-sortable]").inner_text()
     assert "Method::execute" in operators and "transformer.py:" in operators
     screenshot(page, "lab-job")
 
     page.locator("#report").scroll_into_view_if_needed()
     report = page.frame_locator("#report iframe")
-    report.get_by_role("tab", name="Events").click(timeout=ENDS)
+    report.get_by_role("tab", name="Events").click()
     report.locator("[role=row], tr").nth(1).wait_for()
 
     with page.expect_download() as saving:
@@ -135,13 +134,13 @@ def test_from_submit_to_the_tensorboard_tab(served: Served, page: Any) -> None:
         page.get_by_role("link", name="Open in TensorBoard").click()
     board = opening.value
     board.set_viewport_size(SIZE)
-    board.wait_for_url(f"**/jobs/{served.job}/tensorboard/**", timeout=ENDS)
+    board.wait_for_url(f"**/jobs/{served.job}/tensorboard/**")
     graph = board.locator("tf-graph-dashboard")
-    graph.locator("g.node").first.wait_for(timeout=ENDS)
+    graph.locator("g.node").first.wait_for()
     screenshot(board, "lab-tensorboard")
     board.get_by_role("tab", name=re.compile("executorch", re.I)).click()
     inside = board.frame_locator("iframe").frame_locator("iframe[title='ExecuTorch report']")
-    inside.get_by_role("tab", name="Graph").wait_for(timeout=ENDS)
+    inside.get_by_role("tab", name="Graph").wait_for()
     assert page.failures == []
 
 
@@ -161,7 +160,7 @@ def test_a_job_is_followed_and_cancelled_from_its_page(served: Served, page: Any
     page.locator(".state-cancelled").first.wait_for()
     # The other page finds out by itself.
     watching.bring_to_front()
-    watching.locator("#head .state-cancelled").wait_for(timeout=ENDS)
+    watching.locator("#head .state-cancelled").wait_for()
     assert page.failures == watching.failures == []
 
 
@@ -187,7 +186,7 @@ def test_pages_fit_and_have_no_errors(
 
 def test_pages_can_be_read_without_the_script(served: Served, chromium: Any) -> None:
     context = chromium.new_context(java_script_enabled=False)
-    page = context.new_page()
+    page = watched(context.new_page())
     page.goto(f"{served.address}/jobs/{served.job}")
     assert page.locator(".figures dd").count() >= 12
     assert page.get_by_role("link", name="Open in TensorBoard").count() == 1

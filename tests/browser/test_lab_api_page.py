@@ -19,14 +19,14 @@ def test_the_documentation_works_offline_and_signing_in_by_form(page: Any, tmp_p
         job = a_job(lab)
         page.goto(f"{url}api/docs")
         operation = page.locator("#operations-jobs-list_jobs_api_v1_jobs_get")
-        operation.wait_for(timeout=60_000)
+        operation.wait_for()
         screenshot(page, "lab-api")
         assert page.locator(".opblock").count() >= 18
         operation.click()
         operation.get_by_role("button", name="Try it out").click()
         operation.get_by_role("button", name="Execute").click()
         answer = operation.locator(".live-responses-table .highlight-code").first
-        answer.wait_for(timeout=60_000)
+        answer.wait_for()
         assert job.id in answer.inner_text()
         assert page.failures == []
 

@@ -17,6 +17,7 @@ from etscope.units import TimeScale
 from etscope.views.page import ReportInput, document_of, page_html
 from tests.artifacts import artifacts
 from tests.browser.chromium import screenshot
+from tests.told_dumps import told_dump
 from tests.unit.views.page.test_document import HOSTILE, hostile_dump
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
@@ -32,13 +33,19 @@ READ_TABLE = """element => Object.fromEntries(
 
 
 @pytest.fixture(scope="module")
-def inspector() -> Inspector:
-    files = artifacts(MODEL)
-    return Inspector(files.etdump_timing, etrecord=files.etrecord)
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = artifacts(MODEL).etdump_timing
+    assert source is not None
+    return told_dump(source, tmp_path_factory.mktemp("told") / "timing.etdp")
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+def inspector(dump: Path) -> Inspector:
+    return Inspector(dump, etrecord=artifacts(MODEL).etrecord)
+
+
+@pytest.fixture(scope="module")
+def report(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a report of two runs, the first with values that were compared."""
     files = artifacts(MODEL)
     ran = [np.load(files.inputs)["forward/0/0"]]
@@ -46,7 +53,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     (values,) = report_inputs(
         runs_of_files([files.etdump, files.etrecord, files.pte, files.debug_buffer]), options
     )
-    (times,) = report_inputs(runs_of_files([files.etdump_timing, files.etrecord, files.pte]))
+    (times,) = report_inputs(runs_of_files([dump, files.etrecord, files.pte]))
     assert values.numerics is not None, values.numerics_note
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(page_html(document_of([times, values])))

@@ -70,7 +70,6 @@ def test_the_page_follows_the_files(page: Any, address: str, folder: Path) -> No
             '[data-testid="instructions-table"] [data-col="avg"]'
         )].some(cell => Math.abs(Number(cell.dataset.value) - after) <= 1e-12 * after)""",
         arg=after,
-        timeout=60_000,
     )
     assert page.failures == []
 
@@ -85,7 +84,7 @@ def test_the_tab_of_tensorboard(page: Any, tmp_path: Path) -> None:
     with tensorboard(tmp_path) as address:
         page.goto(f"{address}/#executorch")
         outer = page.wait_for_selector("iframe").content_frame()
-        inner = outer.wait_for_selector("iframe", timeout=30_000).content_frame()
+        inner = outer.wait_for_selector("iframe").content_frame()
         inner.wait_for_selector('[data-testid="tab-events"]').click()
         rows = table(inner, "instructions-table")
         screenshot(page, "tensorboard-tab")
