@@ -167,12 +167,12 @@ def refusal(body: bytes) -> Refused:
     return Refused(code, message, log)
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 10) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = SECONDS, every: float = 0.02) -> bool:
     until = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > until:
             return False
-        time.sleep(0.02)
+        time.sleep(every)
     return True
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from etscope.etdb import Session
 from tests import sshd
 from tests.artifacts import artifacts
 from tests.rogue_programs import aborting, endless
+from tests.unit.etdb.ctrl_c import pressing
 from tests.unit.etdb.runtime_sessions import OPEN, begun, closing, of_inputs, on_runtime, target_of
 from tests.unit.etdb.server import server, serving
 from tests.unit.etdb.sessions import refused, said, session, where
@@ -150,10 +150,8 @@ def channel_of(one: Session) -> Any:
 def test_an_interrupt_stops_at_the_next_operator(tmp_path: Path, look: str) -> None:
     one = of_inputs(endless(tmp_path), np.ones(1 << 16, np.float32))
     said(one, "start", look)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    text = said(one, "continue")
-    timer.join()
+    with pressing(0.3):
+        text = said(one, "continue")
     assert text.startswith("interrupted\n")
     position = one.debugger.position
     assert position is not None and position > 0
@@ -168,10 +166,8 @@ def test_an_interrupt_leaves_the_run_where_the_debugger_is_whenever_it_comes(
     one = of_inputs(endless(tmp_path), np.ones(1 << 16, np.float32))
     said(one, "start", "break if $.mean() < -1")
     for number in range(60):
-        timer = threading.Timer(0.002 + 0.0007 * number, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        text = said(one, "continue")
-        timer.join()
+        with pressing(0.0007 * number):
+            text = said(one, "continue")
         assert text.startswith("interrupted\n")
         position = one.debugger.position
         assert position is not None and target_of(one).position == position

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -31,7 +33,8 @@ from etscope.etdb._runtime.runner import Runner
 from tests import sshd
 from tests.artifacts import artifacts
 from tests.rogue_programs import aborting, endless
-from tests.unit.etdb.server import server
+from tests.unit.etdb.ctrl_c import pressing
+from tests.unit.etdb.server import SECONDS, eventually, server
 from tests.unit.etdb.test_runtime_client import case
 
 TOKEN = "a token of twenty chars"
@@ -54,7 +57,7 @@ def listening(*arguments: str, token: str | None = None) -> Iterator[int]:
     finally:
         process.stdout.close()
         process.terminate()
-        process.wait(10)
+        process.wait(SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +82,16 @@ def _runs(launcher: Launcher) -> None:
 # -- here
 
 
+@contextmanager
+def _nothing_left() -> Iterator[None]:
+    """No process and no descriptor more than before. What others have left there may end meanwhile:
+    a worker runs many tests."""
+    gc.collect()
+    children, files = _children(), _open_files()
+    yield
+    assert (_children() - children, _open_files() - files) == (set(), set())
+
+
 def _children() -> set[int]:
     """Processes of ours, those that ended and were not waited for, too."""
     found = set()
@@ -92,23 +105,28 @@ def _children() -> set[int]:
     return found
 
 
-def _open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+def _open_files() -> set[tuple[str, str]]:
+    """Number, and what it is of."""
+    found = set()
+    for file in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the folder's own
+            found.add((file.name, os.readlink(file)))
+    return found
 
 
 def test_nothing_is_left_behind() -> None:
     program = artifacts("cnn_portable").pte
     Runner(Local(server(), program=program).connect()).close()
-    children, files = _children(), _open_files()
-    for _ in range(10):
-        with Runner(Local(server(), program=program).connect()):
-            assert len(_children()) == len(children) + 1
-        with pytest.raises(RuntimeFailure, match="cannot start"):
-            Local(program).connect()  # not a binary
-    channel = Local(server(), program=Path(os.devnull)).connect()
-    with pytest.raises(DeviceLost):
-        Runner(channel)
-    assert (_children(), _open_files()) == (children, files)
+    with _nothing_left():
+        for _ in range(10):
+            children = _children()
+            with Runner(Local(server(), program=program).connect()):
+                assert len(_children() - children) == 1
+            with pytest.raises(RuntimeFailure, match="cannot start"):
+                Local(program).connect()  # not a binary
+        channel = Local(server(), program=Path(os.devnull)).connect()
+        with pytest.raises(DeviceLost):
+            Runner(channel)
 
 
 def test_files_that_are_not_there() -> None:
@@ -155,7 +173,7 @@ def test_a_server_ends_with_the_one_that_started_it() -> None:
         # A server that hears nothing, as in a long kernel: its parent's end ends it all the same.
         os.kill(child, signal.SIGSTOP)
         parent.kill()
-    _wait(lambda: not _alive(child))
+    assert eventually(lambda: not _alive(child))
 
 
 def _alive(pid: int) -> bool:
@@ -163,13 +181,6 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def _wait(condition: Any, seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_a_server_that_another_thread_starts_outlives_the_thread() -> None:
@@ -185,7 +196,7 @@ def test_a_server_that_another_thread_starts_outlives_the_thread() -> None:
 
 def test_a_server_that_is_killed_in_a_request() -> None:
     with case("while_loop") as one:
-        (child,) = (pid for pid in _children() if "etdb-server" in _command(pid))
+        child = one.runner._connection.channel._process.pid
         os.kill(child, signal.SIGSTOP)
         threading.Timer(0.3, os.kill, (child, signal.SIGKILL)).start()
         with pytest.raises(DeviceLost, match="ended by SIGKILL") as lost:
@@ -193,10 +204,6 @@ def test_a_server_that_is_killed_in_a_request() -> None:
         assert lost.value.exit_code == 5
         with pytest.raises(DeviceLost, match="ended by SIGKILL"):
             one.runner.describe(0)
-
-
-def _command(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text()
 
 
 def test_a_ctrl_c_of_the_terminal_is_not_for_the_server() -> None:
@@ -238,10 +245,10 @@ def test_over_tcp_with_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nobody_at_the_address() -> None:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind(("127.0.0.1", 0))  # so that nobody else listens there
         port = probe.getsockname()[1]
-    with pytest.raises(DeviceLost, match=rf"no etdb-server answers at 127.0.0.1:{port}"):
-        Remote("127.0.0.1", port, "").connect()
+        with pytest.raises(DeviceLost, match=rf"no etdb-server answers at 127.0.0.1:{port}"):
+            Remote("127.0.0.1", port, "").connect()
     with pytest.raises(DeviceLost, match=r"no etdb-server answers at board\.invalid:80"):
         Remote("board.invalid", 80, "").connect()
 
@@ -275,16 +282,16 @@ def test_two_at_once_do_not_see_each_other() -> None:
 
 
 def test_over_ssh(ssh_server: sshd.Sshd) -> None:
-    children, files = _children(), _open_files()
-    _runs(_over_ssh(ssh_server, command=str(server())))
-    assert (_children(), _open_files()) == (children, files)
+    with _nothing_left():
+        _runs(_over_ssh(ssh_server, command=str(server())))
 
 
 def test_over_ssh_without_a_server_there(ssh_server: sshd.Sshd) -> None:
-    children, files = _children(), _open_files()
-    with pytest.raises(DeviceLost, match=r"etdb-server: not found[\s\S]*on the PATH there"):
+    with (
+        _nothing_left(),
+        pytest.raises(DeviceLost, match=r"etdb-server: not found[\s\S]*on the PATH there"),
+    ):
         Runner(_over_ssh(ssh_server).connect())
-    assert (_children(), _open_files()) == (children, files)
 
 
 def test_a_servers_install_is_pushed_once(ssh_server: sshd.Sshd, tmp_path: Path) -> None:
@@ -341,8 +348,10 @@ def _at_the_beginning(program: Path, instructions: int, *, traced: bool) -> Iter
 
 @pytest.mark.parametrize("traced", [False, True])
 def test_a_program_that_aborts_its_runner(tmp_path: Path, traced: bool) -> None:
-    children, files = _children(), _open_files()
-    with _at_the_beginning(aborting(tmp_path), 1, traced=traced) as runner:
+    with (
+        _nothing_left(),
+        _at_the_beginning(aborting(tmp_path), 1, traced=traced) as runner,
+    ):
         with pytest.raises(RunnerDied, match="the runtime aborted") as died:
             runner.go(np.zeros(1, bool))
         assert (died.value.instruction, died.value.exit_code) == (0, 5)
@@ -350,27 +359,35 @@ def test_a_program_that_aborts_its_runner(tmp_path: Path, traced: bool) -> None:
         assert (died.value.core is not None) == traced
         with pytest.raises(DeviceLost, match="killed its runner"):
             runner.begin()
-    assert (_children(), _open_files()) == (children, files)
 
 
 def test_ctrl_c_stops_a_loop_without_end(tmp_path: Path) -> None:
     nowhere = np.zeros(2, bool)
     with _at_the_beginning(endless(tmp_path), 2, traced=False) as runner:
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         begun = time.monotonic()
-        stopped = runner.go(nowhere)
-        assert time.monotonic() - begun < 5
+        with pressing(0.3):
+            stopped = runner.go(nowhere)
+        assert time.monotonic() - begun < SECONDS
         assert stopped.why == Why.INTERRUPTED and stopped.step == len(stopped.ran) > 100
         assert set(stopped.ran.tolist()) == {0, 1}
-        threading.Timer(0.1, runner.interrupt).start()
+        thread = threading.Thread(target=_interrupt, args=(runner,))
+        thread.start()
         assert runner.go_to(9_000_000).why == Why.INTERRUPTED
+        thread.join()
         assert runner.go(np.array([True, False])).why == Why.STOP
+
+
+def _interrupt(runner: Runner) -> None:
+    """When it waits for a run: before, nobody would hear it."""
+    assert eventually(lambda: runner._connection.patience._waiting)
+    time.sleep(0.1)
+    runner.interrupt()
 
 
 def test_a_client_that_is_gone_ends_a_loop_without_end(tmp_path: Path) -> None:
     channel = Local(server()).connect()
     runner = Runner(channel)
-    (child,) = (pid for pid in _children() if "etdb-server" in _command(pid))
+    child = channel._process.pid
     runner.load(endless(tmp_path).read_bytes(), "", [[0]] * 2)
     runner.set_inputs([np.ones(1 << 16, np.float32)])
     runner.begin()
@@ -378,8 +395,9 @@ def test_a_client_that_is_gone_ends_a_loop_without_end(tmp_path: Path) -> None:
     thread.start()
     time.sleep(0.2)
     channel._socket.shutdown(socket.SHUT_RDWR)
-    thread.join(10)
-    _wait(lambda: not _alive(child))
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert eventually(lambda: not _alive(child))
     runner.close()
 
 

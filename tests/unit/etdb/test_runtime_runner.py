@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,7 +32,9 @@ from etscope.etdb._runtime.facts import (
 )
 from etscope.etdb._runtime.launch import SocketChannel
 from etscope.etdb._runtime.runner import Runner
+from tests.unit.etdb.ctrl_c import is_heard_by, press
 from tests.unit.etdb.scripted_server import ScriptedServer, serving
+from tests.unit.etdb.server import eventually
 
 NOWHERE = np.zeros(4, bool)
 OUTPUTS = [[0], [1], [2], [3]]
@@ -184,6 +183,10 @@ def test_flags_of_another_program() -> None:
 class _Slow(ScriptedServer):
     """Runs until it is interrupted; the request for that comes in while it runs."""
 
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        super().__init__()
+        self.ask_for_it = interrupt
+
     def serve(self, connection: socket.socket) -> None:
         self.connection = connection
         super().serve(connection)
@@ -191,6 +194,7 @@ class _Slow(ScriptedServer):
     def _one(self) -> None:
         super()._one()
         if self.step == 3:
+            self.ask_for_it()
             head = self.connection.recv(12)  # blocks until the client interrupts
             self.asked.append(int.from_bytes(head[4:6], "little"))
             self.number = int.from_bytes(head[8:], "little")
@@ -208,10 +212,9 @@ class _Slow(ScriptedServer):
 
 
 def test_a_ctrl_c_interrupts_a_run() -> None:
-    server = _Slow()
+    server = _Slow(press)
     with running(server) as runner:
         before = signal.getsignal(signal.SIGINT)
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         stopped = runner.go(NOWHERE)
         assert (stopped.why, stopped.step) == (Why.INTERRUPTED, 3)
         assert signal.getsignal(signal.SIGINT) is before
@@ -220,32 +223,39 @@ def test_a_ctrl_c_interrupts_a_run() -> None:
 
 
 def test_another_thread_interrupts_a_run() -> None:
-    with running(_Slow()) as runner:
+    def interrupt() -> None:
+        assert eventually(lambda: runner._connection.patience._waiting)
+        runner.interrupt()
+
+    with running(_Slow(interrupt)) as runner:
         runner.interrupt()  # nothing runs: nothing happens
-        threading.Timer(0.2, runner.interrupt).start()
         assert runner.go_to(9).why == Why.INTERRUPTED
         assert runner.go_to(9).why == Why.REACHED
 
 
-class _Sleepy(ScriptedServer):
+class _Pressing(ScriptedServer):
+    """Ctrl-C comes once or twice while it works at an answer."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
     def _9(self, body: bytes) -> bytes:
-        time.sleep(0.4)
+        for _ in range(self.times):
+            press()
+            assert eventually(lambda: is_heard_by(signal.default_int_handler))  # it was noted
         return super()._9(body)
 
 
 def test_a_ctrl_c_while_something_is_asked_waits_for_the_answer() -> None:
-    with running(_Sleepy()) as runner:
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with running(_Pressing(1)) as runner:
         with pytest.raises(KeyboardInterrupt):
             runner.statistics(0)
         assert runner.describe(0).tensor is not None
 
 
 def test_a_second_ctrl_c_ends_the_connection() -> None:
-    server = _Sleepy()
-    with running(server) as runner:
-        for seconds in (0.1, 0.2):
-            threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with running(_Pressing(2)) as runner:
         with pytest.raises(KeyboardInterrupt):
             runner.statistics(0)
         with pytest.raises(DeviceLost, match="interrupted in a request"):

@@ -30,6 +30,7 @@ from etscope.formats.debug_buffer import DebugBuffer
 from etscope.formats.etdump import read_etdump
 from tests.artifacts import artifacts
 from tests.rogue_programs import aborting, endless, random
+from tests.unit.etdb.ctrl_c import pressing
 from tests.unit.etdb.runtimes import files_of, inputs_of, on_runtime, recorded
 
 
@@ -424,14 +425,10 @@ def test_a_crash_that_does_not_come_again_is_told() -> None:
 
 
 def test_an_interrupted_run_stands_at_a_stop(tmp_path: Path) -> None:
-    import threading
-
     target = rogue(endless(tmp_path), 1 << 16)
     try:
-        timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
-        timer.start()
-        position = target.go(-1, no_stop)
-        timer.join()
+        with pressing(0.3):
+            position = target.go(-1, no_stop)
         assert target.interrupted and position is not None and position == target.position
         stop = target.stops[position]
         assert stop.instruction == 0 and stop.loop_pass == position > 0
