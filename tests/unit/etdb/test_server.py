@@ -18,7 +18,7 @@ PTE = artifacts("cnn_portable").pte
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[s.Server]:
-    with s.serving(PTE, "--max-upload", 1 << 20, "--patience", 2) as one:
+    with s.serving(PTE, "--max-upload", 1 << 20) as one:
         yield one
 
 
