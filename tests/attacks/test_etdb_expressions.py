@@ -93,10 +93,10 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_text_is_an_error_and_nothing_else(text: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(EtscopeError) as caught:
         evaluate(parse(text), Scope())
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
     assert caught.value.message
     assert not WRITABLE.any()
 

@@ -22,6 +22,12 @@ from tests.artifacts import artifacts  # noqa: E402
 from tests.numeric_runs import ATEN, EDGE, inputs_of, inspector  # noqa: E402
 
 
+@pytest.fixture(autouse=True)
+def _the_same_numbers() -> None:
+    """Weights and inputs do not depend on which tests ran before in this process."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def batched() -> Inspector:
     return inspector("batched_linear")

@@ -132,10 +132,10 @@ def test_launch_serves_on_loopback_until_it_is_ended(tmp_path: Path, number: int
                 address = found.group()
                 break
         assert address is not None
-        with urllib.request.urlopen(f"{address}/data/environment", timeout=20) as answer:
+        with urllib.request.urlopen(f"{address}/data/environment", timeout=60) as answer:
             assert answer.status == 200
         process.send_signal(number)
-        process.wait(20)
+        process.wait(60)
         with pytest.raises(OSError, match=r"."):
             urllib.request.urlopen(address, timeout=5)
     finally:
