@@ -25,6 +25,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_port
+
 _HEADER = struct.Struct("<6I")
 _MAX = 4096
 _NAMES = {
@@ -71,9 +73,7 @@ def missing() -> str | None:
 @contextmanager
 def plugged_in(folder: Path, **programs: str) -> Iterator[tuple[AdbDevice, dict[str, Any]]]:
     """A device, and an adb server of its own: options of the driver `adb` that reach it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     device = AdbDevice(folder, programs)
     options = {
         "serial": device.serial,

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_SECONDS = 60
+from tests.ports import free_port
+
+_SECONDS = 300
 
 
 @dataclass
@@ -48,9 +50,7 @@ def serving(folder: Path) -> Iterator[Sshd]:
         )
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(parents=True, exist_ok=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     (folder / "config").write_text(
         f"""Port {port}
 ListenAddress 127.0.0.1

@@ -3,7 +3,6 @@ twice, no file is half-written. `benchmarks/lab_queue.py` does the same many mor
 
 from __future__ import annotations
 
-import random
 import socket
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from etscope.lab.lab import Lab
 from etscope.lab.states import State
 from tests.artifacts import ROOT, artifacts
 from tests.lab_checks import PATIENCE, check_all_done_once, submit
+from tests.ports import free_port
 from tests.postgresql import PostgreSql
 from tests.simulated_device import fault, said, write_lab
 
@@ -119,15 +119,6 @@ def test_a_scheduler_that_is_killed_and_comes_back(home: Path) -> None:
             first.wait()
         with process(*scheduler), process(*lab_worker):
             check_all_done_once(lab, jobs, controls(home))
-
-
-def free_port() -> int:
-    """One that no connection is given by chance, as those above 32768 are."""
-    for port in random.sample(range(20_000, 32_000), 100):
-        with socket.socket() as free, suppress(OSError):
-            free.bind(("127.0.0.1", port))
-            return port
-    raise OSError("no port is free")
 
 
 def listening(address: str) -> bool:
