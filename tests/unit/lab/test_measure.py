@@ -176,7 +176,7 @@ def test_expected_outputs_of_a_bundle(tmp_path: Path) -> None:
 def test_an_ab_job(tmp_path: Path) -> None:
     model, baseline = artifacts("cnn_xnnpack").pte, artifacts("cnn_portable").pte
     files = {"model": model, "baseline": baseline}
-    answer = answer_to(ordered(tmp_path, files, kind="ab", rounds=4, iterations=5))
+    answer = answer_to(ordered(tmp_path, files, kind="ab", rounds=4, iterations=5, threads=1))
     assert answer["state"] == "done", answer["error"]
     summary = answer["summary"]
     assert summary["ab"]["relative"] < 0  # XNNPACK is the faster one, by far

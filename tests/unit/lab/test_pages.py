@@ -11,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
+from etscope import Inspector
 from etscope.lab.lab import Lab
 from etscope.lab.records import Job
 from etscope.lab.server.app import create_app
@@ -19,7 +20,7 @@ from tests.artifacts import artifacts
 from tests.unit.lab.pages_lab import HOSTILE, MARKS, ended, latency, measured, running, spec
 
 RECORD = artifacts("cnn_xnnpack").etrecord
-DEADLINE = 120.0
+DEADLINE = 300.0  # seconds; a loaded machine
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +207,11 @@ def test_the_operators_come_from_a_child_process(client: TestClient, done: Job) 
     text = made(client, path).text
     assert "Convolution (NHWC, F32) IGEMM" in text
     assert "stages.0.first.conv" in text
-    assert re.search(r"avg \(us\)|avg \(µs\)", text)
+    # In microseconds, unless the machine that made the dump takes longer than a millisecond.
+    executed = Inspector(artifacts("cnn_xnnpack").etdump_timing).event_blocks[-1]
+    (whole,) = [e.perf_data for e in executed.events if e.name == "Method::execute"]
+    assert whole is not None
+    assert f"avg ({'us' if whole.p50 < 1 else 'ms'})" in text
     # Then the page itself has them.
     assert "stages.0.first.conv" in client.get(f"/jobs/{done.id}").text
 

@@ -70,9 +70,14 @@ def test_calls_of_several_methods_share_one_load_and_one_dump(tmp_path: Path) ->
     assert [len(call.warmup_ns) for call in result.calls] == [1, 0, 0]
     assert [len(call.samples_ns) for call in result.calls] == [2, 1, 3]
     assert all((call.samples_ns > 0).all() for call in result.calls)
-    assert [call.load_ns > 10_000 for call in result.calls] == [True, True, False]
     assert result.load_ns > 0
     dump = read_etdump(tmp_path / "run.etdp")
+    # What the runtime itself says of how long it loaded: the third call has nothing to load.
+    loads = [name == "Program::load_method" for name in map(dump.strings.__getitem__, dump.name)]
+    first, second = (dump.end - dump.start)[loads].tolist()
+    assert result.calls[0].load_ns >= first > 0
+    assert result.calls[1].load_ns >= second > 0
+    assert result.calls[2].load_ns < min(first, second)
     names = [dump.strings[name] for name in dump.run_name]
     assert names == ["Default"] * 1 + ["Execute"] * 3 + ["Default"] + ["Execute"] * 4
     indices = dump.run_bundled_input_index.tolist()
