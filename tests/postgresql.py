@@ -40,13 +40,14 @@ class PostgreSql:
 
     def stop(self) -> None:
         """End it at once, as a crash would."""
-        _run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
+        data = str(self.folder / "data")
+        _run("pg_ctl", "-D", data, "-m", "immediate", "-w", "-t", "300", "stop")
 
     def start(self) -> None:
         # -F: no fsync; what is tested is that it comes back, not that the disk keeps its word.
         options = f"-k {self.folder} -h '' -F -c max_connections=100"
         data, log = str(self.folder / "data"), str(self.folder / "log")
-        _run("pg_ctl", "-D", data, "-l", log, "-w", "-t", "60", "-o", options, "start")
+        _run("pg_ctl", "-D", data, "-l", log, "-w", "-t", "300", "-o", options, "start")
 
 
 def missing() -> str | None:

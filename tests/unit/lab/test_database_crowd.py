@@ -22,7 +22,7 @@ from tests.lab_jobs import LEASE, measured, spec_of_number
 from tests.postgresql import PostgreSql
 
 _ROOT = Path(__file__).resolve().parents[3]
-_SECONDS = 120
+_SECONDS = 300
 _JOBS, _PROCESSES = 20, 4
 
 # Processes that add the same jobs, in an order of each's own, and then work on what they can claim
@@ -174,7 +174,7 @@ def test_a_restart_of_postgresql_in_mid_work(postgresql_server: PostgreSql) -> N
     with Database(postgresql_server.new()) as database:
         for number in range(_JOBS):
             database.add(spec_of_number(number))
-        dice, ended = random.Random(0), threading.Event()
+        dice, crashed, ended = random.Random(0), threading.Event(), threading.Event()
 
         def go_on(name: str) -> int:
             done = 0
@@ -184,6 +184,7 @@ def test_a_restart_of_postgresql_in_mid_work(postgresql_server: PostgreSql) -> N
                     job.id, device=name, engine=name, token=token, lease_seconds=LEASE
                 ):
                     assert database.started(job.id, token, name)
+                    assert crashed.wait(_SECONDS)  # once at least, however fast the work is
                     time.sleep(0.02)
                     assert database.finish(measured(token, job.id))
                     done += 1
@@ -193,6 +194,7 @@ def test_a_restart_of_postgresql_in_mid_work(postgresql_server: PostgreSql) -> N
             count = 0
             while count < 3 and not ended.wait(0.2):
                 postgresql_server.stop()
+                crashed.set()
                 postgresql_server.start()
                 count += 1
             return count
@@ -204,6 +206,7 @@ def test_a_restart_of_postgresql_in_mid_work(postgresql_server: PostgreSql) -> N
                 assert sum(one.result(_SECONDS) for one in work_done) == _JOBS
             finally:
                 ended.set()
+                crashed.set()
             assert crashes.result(_SECONDS) >= 1
         check_all_done_once(database)
 

@@ -10,7 +10,7 @@ import pytest
 
 from etscope.errors import LabError, UsageError
 from etscope.lab import engine as engines
-from etscope.lab import slots
+from etscope.lab import slots, worker
 from etscope.lab.engine import Engine
 from etscope.lab.lab import Lab
 from etscope.lab.records import Job
@@ -27,6 +27,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     monkeypatch.setattr(slots, "_CHECK_AGAIN", 0.2)
     monkeypatch.setattr(slots, "_CHECK_LATEST", 0.5)
     monkeypatch.setattr(engines, "_POLL", 0.1)
+    monkeypatch.setattr(worker, "_lost", set())  # of this process, which works in other tests, too
     write_lab(tmp_path, artifacts("cnn_xnnpack").folder, 2)
     with Lab.open(tmp_path) as lab:
         yield lab
