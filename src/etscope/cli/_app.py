@@ -10,6 +10,7 @@ its exit code, or None for 0.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -17,7 +18,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import click
 
@@ -121,12 +122,38 @@ def main(args: Sequence[str] | None = None) -> int:
             if session.debug:
                 traceback.print_exc()
             print(f"error: {error}\n  see: docs/errors.md#{error.slug}", file=sys.stderr)
+            _drop_unwritten()
             return error.exit_code
-        except Exception:
+        except Exception as error:
+            if _is_full(error) and not session.debug:
+                print(f"error: cannot write standard output: {error.strerror}", file=sys.stderr)
+                _drop_unwritten()
+                return _USAGE
             traceback.print_exc()
             print("error: this is a bug in etscope; please report it", file=sys.stderr)
+            _drop_unwritten()
             return _BUG
     return code
+
+
+def _is_full(error: Exception) -> TypeGuard[OSError]:
+    """Whether it is of standard output: errors of files have their names."""
+    return (
+        isinstance(error, OSError)
+        and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        and error.filename is None
+    )
+
+
+def _drop_unwritten() -> None:
+    """Drop what standard output did not take: the interpreter would write it when it exits, fail,
+    and give an exit code of its own."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _let_terminate_clean_up() -> None:

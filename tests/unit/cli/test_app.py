@@ -177,13 +177,24 @@ def test_a_closed_pipe_is_quiet() -> None:
     process.stderr.close()
 
 
-@pytest.mark.parametrize("redirection", [">/dev/full", ">&-"])
-def test_standard_output_that_takes_nothing(redirection: str) -> None:
-    made = artifacts("cnn_portable")
-    command = f"{sys.executable} -m etscope inspect {made.etdump} {redirection}"
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("arguments", "redirection"),
+    [("inspect ETDUMP", ">/dev/full"), ("inspect ETDUMP", ">&-"), ("--version", ">/dev/full")],
+)
+def test_standard_output_that_takes_nothing(
+    arguments: str, redirection: str, unbuffered: str
+) -> None:
+    given = arguments.replace("ETDUMP", str(artifacts("cnn_portable").etdump))
 
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m etscope {given} {redirection}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
 
     assert done.returncode == 2, done.stderr
     assert "cannot write standard output" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.stderr and "Exception" not in done.stderr

@@ -4,55 +4,71 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import subprocess
 import sys
 from pathlib import Path
 
 SCRIPT = """
+import sys
 import time
-from etscope.cli._progress import progress
-with progress("writing run.csv"):
-    time.sleep({seconds})
+from etscope.cli import _progress
+_progress._PATIENCE = {patience}
+with _progress.progress("writing run.csv"):
+    {work}
 print("done")
 """
+SHOWN = b"writing run.csv"
 
 
-def stderr_on_a_terminal(seconds: float) -> str:
-    """What a terminal on stderr gets while work of `seconds` is done."""
+def stderr_on_a_terminal(work: str, patience: float) -> str:
+    """What a terminal on stderr gets while work is done. The work may wait for a line: it gets one
+    as soon as something shows, or after a minute."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(seconds=seconds)],
+        [sys.executable, "-c", SCRIPT.format(work=work, patience=patience)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=theirs,
         cwd=Path(__file__).parents[3],
+        env={**os.environ, "TERM": "xterm"},
     ) as child:
         os.close(theirs)
+        assert child.stdin is not None and child.stdout is not None
         seen = b""
-        while True:
-            try:
-                chunk = os.read(ours, 4096)
-            except OSError:  # the terminal's other end was closed
-                break
-            if not chunk:
+        while SHOWN not in seen and select.select([ours], [], [], 60)[0]:
+            if not (chunk := _read(ours)):
                 break
             seen += chunk
-        assert child.stdout is not None
+        child.stdin.close()
+        while chunk := _read(ours):
+            seen += chunk
         assert child.stdout.read() == b"done\n"
     os.close(ours)
     return seen.decode()
 
 
+def _read(terminal: int) -> bytes:
+    """The next bytes; none when the other end of the terminal was closed."""
+    try:
+        return os.read(terminal, 4096)
+    except OSError:
+        return b""
+
+
 def test_long_work_shows() -> None:
-    assert "writing run.csv" in stderr_on_a_terminal(2.5)
+    assert SHOWN.decode() in stderr_on_a_terminal("sys.stdin.readline()", 1.0)
 
 
 def test_short_work_does_not() -> None:
-    assert stderr_on_a_terminal(0) == ""
+    assert stderr_on_a_terminal("pass", 60.0) == ""
 
 
 def test_without_a_terminal_nothing_shows() -> None:
     child = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(seconds=1.5)], capture_output=True, text=True
+        [sys.executable, "-c", SCRIPT.format(work="time.sleep(1.5)", patience=1.0)],
+        capture_output=True,
+        text=True,
     )
 
     assert (child.stdout, child.stderr) == ("done\n", "")

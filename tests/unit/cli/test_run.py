@@ -125,7 +125,7 @@ def test_one_case_of_a_bundle(capsys: pytest.CaptureFixture[str]) -> None:
         (("PTE", "--runner", "python", "--allocations"), 2, "allocation events"),
         (("PTE", "--data", "nowhere.ptd"), 2, "nowhere.ptd"),
         (("PTE", "--inputs", "nowhere.npz"), 2, "nowhere.npz"),
-        (("PTE", "--timeout", "0.01"), 5, "did not end"),
+        (("PTE", "--iterations", "1000000000", "--timeout", "0.2"), 5, "did not end"),
         (("ETDUMP",), 3, "ETDump"),
         (("ETRECORD",), 4, "does not hold its program"),
         (("PTE", "--etrecord", "OTHER"), 3, "do not belong together"),

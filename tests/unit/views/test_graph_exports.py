@@ -55,7 +55,7 @@ def test_graphviz_draws_it(tmp_path: Any) -> None:
     for number, view in enumerate((timed(), hostile())):
         path = tmp_path / f"{number}.dot"
         save_graphs([view], path, scale=US)
-        done = subprocess.run([dot, "-Tsvg", path], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([dot, "-Tsvg", path], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         assert not done.stderr
         drawn = done.stdout.count('class="node"')

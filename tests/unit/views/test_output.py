@@ -79,7 +79,7 @@ def test_what_is_not_a_file_is_written_to_directly(tmp_path: Path) -> None:
     reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
     with open_output(pipe) as out:
         out.write("through")
-    assert reader.communicate(timeout=20)[0] == b"through"
+    assert reader.communicate(timeout=120)[0] == b"through"
 
 
 @pytest.mark.parametrize("place", ["", "missing/a.txt", "file/a.txt", "x" * 300])
