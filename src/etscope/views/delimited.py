@@ -24,10 +24,21 @@ def write_tsv(table: Table, out: TextIO) -> None:
 
 
 def _write(table: Table, out: TextIO, delimiter: str) -> None:
-    writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+    writer = csv.writer(_LineEnds(out), delimiter=delimiter, lineterminator="\r\n")
     writer.writerow([column.key for column in table.columns])
     columns = [_fields(plain_values(c, table.values[c.name])) for c in table.columns]
     writer.writerows(zip(*columns, strict=True))
+
+
+class _LineEnds:
+    """Writes lines that end with LF. csv itself is told CR LF: it puts a field into quotes for the
+    characters of its line end, and readers end a line at a CR alone, too."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, line: str) -> None:
+        self._out.write(line[:-2] + "\n")
 
 
 def _fields(values: list[Any]) -> list[Any]:

@@ -95,6 +95,13 @@ def test_delimited_reads_back(rows: list[tuple[object, object]], name: str) -> N
     assert back == [["a", "b"], *expected]
 
 
+@pytest.mark.parametrize("text", ["\r", "a\rb", "\n", "a\r\nb", '"'])
+def test_what_would_end_a_line_is_in_quotes(text: str) -> None:
+    table = Table((Column("a"), Column("b")), {"a": [None, 1], "b": [text, 2]})
+    quoted = text.replace('"', '""')
+    assert written(table, "csv") == f'a,b\n,"{quoted}"\n1,2\n'
+
+
 def test_full_precision() -> None:
     values = [0.1 + 0.2, 1e-300, 2**63 - 1, np.float64(1 / 3), np.float32(0.1), np.int64(-5)]
     table = Table((Column("x", Kind.FLOAT),), {"x": values})
