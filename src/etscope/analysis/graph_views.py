@@ -306,7 +306,7 @@ class _Views:
         if self._record is None:
             raise UsageError(f"the graph {name!r} is of a record, and none was given")
         symbols = None if self._trace is None else self._trace.symbols
-        return linked_graph(self._record, name, symbols, self._labels)
+        return linked_graph(self._record, name, symbols, self._labels, self._program)
 
     def _edge(self, method: str) -> LinkedGraph | None:
         """The edge graph of a method, None if the record has none."""

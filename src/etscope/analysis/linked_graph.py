@@ -2,7 +2,9 @@
 
 Debug handles lead from instructions to nodes of the edge graph. An operator that was decomposed
 gives its handle to all its parts, of which each is an instruction: of these the operator's name
-tells, and where it has several of one name, their order, which is that of the instructions.
+tells. Where it has several of one name, the program tells, by shapes and the flow of values; and
+where it does not, or there is none, their order, which is that of the instructions unless lowering
+to a backend has sorted them anew.
 
 Nodes of the exported program are found behind those of the edge graph by their `from_node` chains,
 nodes of other graphs by their own handles.
@@ -17,8 +19,12 @@ from functools import cached_property
 from etscope.analysis.branches import branch_nodes
 from etscope.analysis.check import stem
 from etscope.analysis.correlate import MethodSymbols
+from etscope.analysis.match_graph import LoggedSpec, Paths, difference
+from etscope.analysis.program import InstructionRecord, instructions
+from etscope.analysis.program_matching import program_matching
 from etscope.analysis.symbols import method_symbols, record_methods
 from etscope.formats.etrecord import EDGE, EXPORTED, RecordView
+from etscope.formats.pte import Program
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, Node, Origin
 
@@ -29,13 +35,14 @@ Nodes = tuple[Node, ...]
 class LinkedGraph:
     """A graph, its method, and the edge program's symbols of that method (None where the record
     has none). `labels` are the method's instructions, where they are known: "aten::add.out" or
-    "add.out"."""
+    "add.out". `program`: that ran, where it is known."""
 
     name: str
     graph: Graph
     method: str | None
     symbols: MethodSymbols | None
     labels: Sequence[str] = ()
+    program: Program | None = None
 
     def behind(self, edge_nodes: Iterable[Node]) -> Nodes:
         """The nodes of this graph that nodes of the edge graph are or come from, each once."""
@@ -107,13 +114,66 @@ class LinkedGraph:
             table[instruction] = named or nodes
             if len(named) > 1:
                 alike.setdefault(tuple(map(id, named)), []).append(instruction)
-        for instructions in alike.values():
-            nodes = table[instructions[0]]
-            if len(nodes) == len(instructions):
-                table.update((i, (node,)) for i, node in zip(instructions, nodes, strict=True))
+        for numbers in alike.values():
+            table.update(self._told_apart(numbers, table[numbers[0]]))
         for instruction, node in branch_nodes(self.labels, self.symbols).items():
             table[instruction] = (node,)
         return _without_kernels(table, self.symbols)
+
+    def _told_apart(self, numbers: Sequence[int], nodes: Nodes) -> Mapping[int, Nodes]:
+        """Which of the nodes each of these instructions runs, as far as it is known."""
+        sorted_anew = self.symbols is not None and self.symbols.delegates
+        known: dict[int, Node] = {}
+        if sorted_anew or len(numbers) != len(nodes):
+            candidates = set(map(id, nodes))
+            of_program = {i: self._of_program[i] for i in numbers if i in self._of_program}
+            known = {i: node for i, node in of_program.items() if id(node) in candidates}
+        left = [i for i in numbers if i not in known]
+        taken = {id(node) for node in known.values()}
+        free = [node for node in nodes if id(node) not in taken]
+        if len(left) == len(free):
+            for number in left:
+                node = next((node for node in free if self._can_run(number, node)), None)
+                if node is not None:
+                    known[number] = node
+                    free.remove(node)
+        return {i: (node,) for i, node in known.items()}
+
+    @cached_property
+    def _of_program(self) -> Mapping[int, Node]:
+        """The edge program's nodes of kernels, as far as the program tells."""
+        if self.program is None or self.symbols is None or not self._records:
+            return {}
+        graph, records = self.symbols.graph, self._records
+        if graph is None:
+            return {}
+        method = self.program.method(self.symbols.method)
+        nodes = Paths(graph).nodes
+        return {
+            pair.instruction: nodes[pair.node]
+            for pair in program_matching(graph, self.symbols, method, records).pairs
+            if records[pair.instruction].kind == "kernel" and not pair.is_view
+        }
+
+    def _can_run(self, instruction: int, node: Node) -> bool:
+        """Whether what an instruction writes may be a node's values, as far as it is known."""
+        if not 0 <= instruction < len(self._records):
+            return True
+        written = self._records[instruction].written
+        logged = [LoggedSpec(value.scalar_type.torch_name, value.sizes) for value in written]
+        return len(logged) == len(node.outputs) and not any(
+            difference(spec, value.tensor) for spec, value in zip(logged, node.outputs, strict=True)
+        )
+
+    @cached_property
+    def _records(self) -> Sequence[InstructionRecord]:
+        """The program's instructions; empty without a program of the method."""
+        if self.program is None or self.symbols is None:
+            return ()
+        name, counts = self.symbols.method, self.symbols.num_outputs
+        if name not in (method.name for method in self.program.methods):
+            return ()
+        return instructions(self.program, name, delegate_outputs=counts).records
 
     @cached_property
     def _counterparts(self) -> Callable[[Node], Nodes]:
@@ -141,9 +201,10 @@ def linked_graph(
     name: str,
     symbols: Callable[[str], MethodSymbols] | None = None,
     labels: Mapping[str, Sequence[str]] | None = None,
+    program: Program | None = None,
 ) -> LinkedGraph:
     """The graph `name` of a record. `symbols` and `labels` give those of a method, when they are
-    at hand already: `Trace.symbols`, `Trace.labels`."""
+    at hand already: `Trace.symbols`, `Trace.labels`. program: that of the record, or that ran."""
     method = method_of_graph(record, name)
     found = None
     if method is not None and f"{EDGE}/{method}" in record.graph_names:
@@ -158,6 +219,7 @@ def linked_graph(
         method=method,
         symbols=found,
         labels=labels.get(method or "", ()),
+        program=program,
     )
 
 

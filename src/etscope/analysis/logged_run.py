@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from etscope.analysis.blocks import DELEGATE_CALL, Block, EventKey
 from etscope.analysis.match_graph import LoggedSpec
 from etscope.analysis.matching import Pair
 from etscope.analysis.profile import KERNEL_PREFIX
-from etscope.analysis.program import InstructionRecord, place
-from etscope.analysis.program import unfolded as tensors_of
+from etscope.analysis.program import InstructionRecord
+from etscope.analysis.program_matching import with_flow
 from etscope.analysis.trace import Trace
 from etscope.formats.debug_value import DebugValue, TensorRef
-from etscope.formats.pte_schema import Value
 
 _Key = tuple[int, int | str | None]
 
@@ -99,27 +98,6 @@ def _program_outputs(trace: Trace, method: str) -> tuple[int, ...]:
     return () if program is None else tuple(program.method(method).outputs)
 
 
-def with_flow(
-    values: Sequence[Value], records: Sequence[InstructionRecord]
-) -> list[InstructionRecord]:
-    """The records of a method with these values with their tensors one by one, and in place of
-    views that no instruction made the values that they are views of: what was written last to the
-    same memory."""
-    written: set[int] = set()
-    last: dict[object, int] = {}
-    found = []
-    for record in records:
-        inputs = tuple(
-            index if index in written else last.get(place(values[index]), index)
-            for index in tensors_of(values, record.inputs)
-        )
-        outputs = tensors_of(values, record.outputs)
-        written.update(outputs)
-        last.update((where, i) for i in outputs if (where := place(values[i])) is not None)
-        found.append(replace(record, inputs=inputs, outputs=outputs))
-    return found
-
-
 def _flow(
     trace: Trace, method: str, records: Sequence[InstructionRecord]
 ) -> list[InstructionRecord]:
@@ -155,4 +133,4 @@ def _from_event(number: int, key: EventKey, label: str) -> InstructionRecord | N
     )
 
 
-__all__ = ["LoggedRun", "logged_run", "unfolded", "with_flow"]
+__all__ = ["LoggedRun", "logged_run", "unfolded"]

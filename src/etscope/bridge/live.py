@@ -4,7 +4,6 @@ what was computed stays at hand.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
@@ -96,7 +95,7 @@ class LiveRun:
 
     def call(self, name: str, value: Callable[[str], Any]) -> Any:
         """What a node's operator makes of its arguments, each of which `value` gives by the name of
-        its node.
+        its node, or of the `getitem` that takes it from a node of several.
 
         Raises `UsageError` for a node that runs a graph, or that is not in the program's own graph.
         """
@@ -113,8 +112,6 @@ class LiveRun:
             raise UsageError(f"{name} runs a graph: it cannot be called")
 
         def given(used: Node) -> Any:
-            if used.target is operator.getitem:
-                return given(used.args[0])[used.args[1]]
             found = value(self._names.get(used.name, used.name))
             return pytree.tree_map_only(np.ndarray, tensor_from_numpy, found)
 

@@ -185,7 +185,8 @@ def _linked(
 
     trace = open_trace(dump, path, program=program, force=force)
     profiles = trace.profiles()
-    linked = linked_graph(record, full, trace.symbols, kernel_labels(trace, profiles))
+    labels = kernel_labels(trace, profiles)
+    linked = linked_graph(record, full, trace.symbols, labels, trace.recorded_program)
     profile = next((profile for profile in profiles if profile.method == linked.method), None)
     if profile is None:
         ran = ", ".join(str(p.method) for p in profiles if p.method) or "none that is known"

@@ -92,7 +92,7 @@ def value_lines(value: Any, *, full: bool = False) -> list[str]:
         return [
             line
             for index, item in enumerate(value)
-            for line in _indented(f"[{index}] ", value_lines(item, full=full))
+            for line in _indented(f"[{index}] ", _item_lines(item, full))
         ]
     if is_far(value) and not full and value.ndim and value.size:
         return _far_lines(value)
@@ -105,6 +105,10 @@ def value_lines(value: Any, *, full: bool = False) -> list[str]:
     if array.size == 0:
         return [f"{head}  empty"]
     return [f"{head}  {statistics(array)}", *_numbers(array, full)]
+
+
+def _item_lines(item: Any, full: bool) -> list[str]:
+    return ["not there"] if item is None else value_lines(item, full=full)
 
 
 def _far_lines(tensor: FarTensor) -> list[str]:

@@ -97,10 +97,14 @@ class Files:
         if name not in self._linked:
             trace = self.trace
             if trace is None:
-                self._linked[name] = linked_graph(self.record, name, labels=self._labels)
+                self._linked[name] = linked_graph(
+                    self.record, name, labels=self._labels, program=self.any_program
+                )
             else:
                 labels = kernel_labels(trace, list(self.profiles.values()))
-                self._linked[name] = linked_graph(self.record, name, trace.symbols, labels)
+                self._linked[name] = linked_graph(
+                    self.record, name, trace.symbols, labels, trace.recorded_program
+                )
         return self._linked[name]
 
     def edge(self, method: str) -> LinkedGraph:

@@ -118,7 +118,7 @@ class Values:
         program that has others are its operator's own error."""
         element = self._element_of(name)
         if element is not None:
-            return self.value_for_call(element[0])[element[1]]
+            return self._element_for_call(name, *element)
         if name in self._debugger.files.edge(self._debugger.method).graph.parameters:
             return self._debugger.reference.value(name)
         try:
@@ -127,6 +127,14 @@ class Values:
             if self._is_view(name):  # that memory planning left no instruction for
                 return only(self._debugger.reference.call(name, self.value_for_call))
             found = self._debugger.reference.value(name)
+            self.not_the_run.append(name)
+            return found
+
+    def _element_for_call(self, name: str, node: str, index: int) -> Any:
+        try:
+            return self._of_node(name)
+        except MissingDataError:
+            found = self._debugger.reference.value(node)[index]
             self.not_the_run.append(name)
             return found
 
@@ -205,7 +213,13 @@ class Values:
         debugger = self._debugger
         element = self._element_of(name)
         if element is not None:
-            return self._of_node(element[0])[element[1]]
+            found = self._of_node(element[0])[element[1]]
+            if found is None:
+                raise MissingDataError(
+                    f"{name} is not there: {element[0]} has other values, but not this one",
+                    hint="info tensors lists what is there",
+                )
+            return found
         node = debugger.nodes().get(name)
         target = debugger.on_runtime
         if node is not None and node.kind == "placeholder" and target is None:

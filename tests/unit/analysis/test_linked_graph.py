@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from etscope.analysis.check import instruction_labels, stem
 from etscope.analysis.graph_names import find_graph, short_name
 from etscope.analysis.linked_graph import linked_graph, method_of_graph
+from etscope.analysis.program import instructions
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord import EDGE, EXPORTED, read_etrecord
+from etscope.formats.pte import read_pte
 from etscope.model.graph import Node, Origin
 from tests.artifacts import artifacts
 from tests.unit.analysis.graphs import branching, call, graph, linked, lowered
@@ -127,6 +130,40 @@ def test_instructions_of_real_records_are_of_nodes_of_that_operator(name: str, s
 
     instructions = {i for numbers in found.instructions.values() for i in numbers}
     assert instructions == set(record.debug_handle_map["forward"])
+
+
+@pytest.mark.parametrize(
+    "name", ["transformer", "transformer_portable", "attention_xnnpack", "recurrent_xnnpack"]
+)
+def test_of_parts_of_one_name_the_program_tells(name: str) -> None:
+    """Lowering sorts the parts of an operator anew, those of `softmax(x) @ v` for one."""
+    record, program = read_etrecord(artifacts(name).etrecord), read_pte(artifacts(name).pte)
+    labels = {"forward": instruction_labels(program.method("forward"))}
+    found = linked_graph(record, f"{EDGE}/forward", labels=labels, program=program)
+    assert found.symbols is not None
+    records = instructions(program, "forward", delegate_outputs=found.symbols.num_outputs).records
+    told = 0
+    for kernel in (one for one in records if one.kind == "kernel"):
+        operator = stem(kernel.operator or "")
+        nodes = [n for n in found.ran(kernel.instruction_id) if stem(n.op) == operator]
+        shapes = [[value.tensor.shape for value in n.outputs if value.tensor] for n in nodes]
+        assert shapes in ([], [[value.sizes for value in kernel.written]]), kernel
+        told += len(nodes)
+    assert told > len(records) / 3
+
+
+def test_without_the_program_the_order_is_all_there_is() -> None:
+    record, program = (
+        read_etrecord(artifacts("transformer").etrecord),
+        read_pte(artifacts("transformer").pte),
+    )
+    labels = {"forward": instruction_labels(program.method("forward"))}
+    shown = f"{EDGE}/forward"
+    told = linked_graph(record, shown, labels=labels, program=program)
+    guessed = linked_graph(record, shown, labels=labels)
+    both = [names(one.ran(number)) for number in (9, 10) for one in (told, guessed)]
+    second, third = ["aten_expand_copy_default_2"], ["aten_expand_copy_default_3"]
+    assert both == [third, second, second, third]
 
 
 def test_methods_of_graphs() -> None:

@@ -377,3 +377,17 @@ def test_a_call_names_the_inputs_that_are_not_the_runs() -> None:
     said(one, "start")
     assert "of the reference, since the run has no value of it: aten_linear" in said(one, "call $")
     assert "of the reference" not in said(on_runtime("cnn_portable"), "start", "step", "call $")
+
+
+def test_of_several_values_those_that_are_left_are_there() -> None:
+    one = on_runtime("transformer")
+    said(one, "start", "tbreak op:native_layer_norm", "continue", "step")
+    # The operator after it writes where one of the three was.
+    left = said(one, "print aten_native_layer_norm_default").splitlines()
+    assert left[0].startswith("[0] float32[1, 16, 32]")
+    assert "[2] not there" in left
+    assert said(one, "print aten_native_layer_norm_default[0].shape") == "[1, 16, 32]\n"
+    listed = said(one, "info tensors").splitlines()
+    states = ["gone" in line for line in listed if "native_layer_norm" in line]
+    assert states == [False, False, True]
+    assert "of the reference" not in said(one, "call $")

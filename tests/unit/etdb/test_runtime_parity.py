@@ -77,8 +77,11 @@ def test_values_are_those_of_the_recorded_run(name: str) -> None:
                     gone += 1
                     continue
                 if values[earlier]:
+                    there = [
+                        (f, v) for f, v in zip(found, values[earlier], strict=True) if f is not None
+                    ]
                     compared += 1
-                    assert all(map(same, found, values[earlier])), (earlier, position)
+                    assert there and all(same(f, v) for f, v in there), (earlier, position)
             position = target.go(position, lambda stop: True)
     assert any(values) and (compared or len(expected) == 1)
     assert gone or len(expected) < 8

@@ -361,7 +361,7 @@ def _values(linked: LinkedGraph, title: str, names: Iterable[str]) -> Table:
 def _used(linked: LinkedGraph, placed: PlacedNode) -> Table:
     graph = placed.graph
     names = [graph.by_name[v].name for v in placed.node.inputs if v in graph.by_name]
-    below = LinkedGraph(graph.name, graph, linked.method, linked.symbols, linked.labels)
+    below = replace(linked, name=graph.name, graph=graph)
     return _values(below, "Inputs", names)
 
 

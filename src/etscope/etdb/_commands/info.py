@@ -266,9 +266,10 @@ def _values_of(target: Target, stop: Stop) -> list[Any]:
     if target.keeps_values:
         return target.device_values(stop.position)
     try:
-        return target.device_values(stop.position)
+        values = target.device_values(stop.position)
     except MissingDataError:
         return ["gone"]
+    return ["gone" if value is None else value for value in values]
 
 
 def _numbers_of(value: Any) -> tuple[str, float | None, float | None, float | None, int | None]:

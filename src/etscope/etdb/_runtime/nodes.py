@@ -7,15 +7,12 @@ from functools import cached_property
 
 from etscope.analysis.correlate import MethodSymbols
 from etscope.analysis.linked_graph import LinkedGraph
-from etscope.analysis.logged_run import with_flow
-from etscope.analysis.match_graph import LoggedSpec
-from etscope.analysis.matching import Matching, Pair, match
+from etscope.analysis.matching import Matching, Pair
 from etscope.analysis.program import InstructionRecord, unfolded
+from etscope.analysis.program_matching import one_by_one, program_matching, with_flow
 from etscope.errors import MissingDataError
 from etscope.etdb._files import NO_RECORD, NO_RECORD_HINT
-from etscope.formats.pte_schema import ListValue, Method, TensorValue, Value
-
-STOPPING = ("kernel", "delegate")
+from etscope.formats.pte_schema import Method, TensorValue
 
 
 class Nodes:
@@ -35,7 +32,7 @@ class Nodes:
     def outputs_of(self, instruction: int) -> tuple[int, ...]:
         """The values that an instruction writes, those of lists one by one, in the order in which
         the runtime logs them."""
-        return _one_by_one(self._method.values, self._records[instruction].outputs)
+        return one_by_one(self._method.values, self._records[instruction].outputs)
 
     @cached_property
     def matching(self) -> Matching:
@@ -45,21 +42,7 @@ class Nodes:
             raise MissingDataError(
                 f"{NO_RECORD}: nothing tells which value is which", hint=NO_RECORD_HINT
             )
-        values = self._method.values
-        specs = {
-            record.instruction_id: [
-                _spec(values[i]) for i in self.outputs_of(record.instruction_id)
-            ]
-            for record in self._records
-            if record.kind in STOPPING
-        }
-        return match(
-            self._symbols.graph,
-            self._symbols,
-            self._flow,
-            specs,
-            outputs=self._method.outputs,
-        )
+        return program_matching(self._symbols.graph, self._symbols, self._method, self._records)
 
     def index_of(self, pair: Pair) -> int:
         """The value that is the node's."""
@@ -141,19 +124,4 @@ class Nodes:
         return isinstance(value, TensorValue) and value.is_constant
 
 
-def _one_by_one(values: Sequence[Value], indices: Sequence[int]) -> tuple[int, ...]:
-    found: list[int] = []
-    for index in indices:
-        value = values[index]
-        tensors = unfolded(values, [index]) if isinstance(value, ListValue) else ()
-        found.extend(tensors or (index,))
-    return tuple(found)
-
-
-def _spec(value: Value) -> LoggedSpec | None:
-    if not isinstance(value, TensorValue):
-        return None
-    return LoggedSpec(value.scalar_type.torch_name, value.sizes)
-
-
-__all__ = ["STOPPING", "Nodes"]
+__all__ = ["Nodes"]

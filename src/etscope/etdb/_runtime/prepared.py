@@ -15,12 +15,13 @@ from etscope.analysis.correlate import MethodSymbols
 from etscope.analysis.linked_graph import LinkedGraph
 from etscope.analysis.match_graph import Paths
 from etscope.analysis.program import InstructionRecord, instructions, unfolded
+from etscope.analysis.program_matching import COMPUTING
 from etscope.analysis.symbols import method_symbols
 from etscope.analysis.trace import differs_from_record
 from etscope.errors import MismatchError, MissingDataError
 from etscope.etdb._files import Files
 from etscope.etdb._reference import inputs_of
-from etscope.etdb._runtime.nodes import STOPPING, Nodes
+from etscope.etdb._runtime.nodes import Nodes
 from etscope.etdb._stops import stop_of
 from etscope.etdb._target import Stop
 from etscope.formats.pte import Program
@@ -47,7 +48,7 @@ class Prepared:
         """Of each instruction the tensors that it writes; only of those at which a run stops."""
         values = self.method.values
         return [
-            unfolded(values, record.outputs) if record.kind in STOPPING else ()
+            unfolded(values, record.outputs) if record.kind in COMPUTING else ()
             for record in self.records
         ]
 
@@ -138,7 +139,7 @@ def _stops(
     keys = [
         (record.kind, EventKey(record.event, record.instruction_id, 0, None, None, (), 0))
         for record in records
-        if record.kind in STOPPING
+        if record.kind in COMPUTING
     ]
     return [stop_of(key, kind, attribution(key), linked, paths) for kind, key in keys]
 

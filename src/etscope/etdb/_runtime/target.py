@@ -267,13 +267,14 @@ class RuntimeTarget:
 
     def device_values(self, position: int) -> list[Any]:
         """What the stop gave, as far as it is still there: arrays, numbers, and `RunnerTensor`s of
-        more than 64 KiB. Raises `MissingDataError` for what has been overwritten, or has not run.
-        """
-        return self._values.fetch(self._values.of_stop(position))
+        more than 64 KiB; None for what has been overwritten. Raises `MissingDataError` where all
+        has been, and for what has not run."""
+        return self._values.fetch_left(self._values.of_stop(position))
 
     def value_of(self, node: str, position: int) -> Any:
         """The value of a node at a stop: of its last pass before it. Also of the graph's inputs,
-        state and weights. Raises `MissingDataError` for what is gone."""
+        state and weights. Raises `MissingDataError` for what is gone; of several values, those that
+        are gone are None as long as there are others."""
         return self._joined(self._values.of_node(node, self._until(position)))
 
     def value_in_pass(self, node: str, loop_pass: int) -> Any:
@@ -477,7 +478,7 @@ class RuntimeTarget:
         return self._values.of_node(where, self._execution.step)
 
     def _joined(self, held: list[Held]) -> Any:
-        values = self._values.fetch(held)
+        values = self._values.fetch_left(held)
         if held[0].element is None:
             return values[0]
         found = {one.element: value for one, value in zip(held, values, strict=True)}

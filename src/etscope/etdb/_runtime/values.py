@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +110,18 @@ class Values:
         for what is gone."""
         return [self._fetched(one) for one in self._there(held)]
 
+    def fetch_left(self, held: Sequence[Held]) -> list[Any]:
+        """As `fetch`, but None for what is gone as long as something else than empty tensors is
+        there."""
+        gone = [self._overwritten_by(one) is not None for one in held]
+        values = self._prepared.method.values
+        empty = [getattr(values[one.index], "nbytes", None) == 0 for one in held]
+        if all(map(operator.or_, gone, empty)):
+            return self.fetch(held)
+        return [
+            None if is_gone else self._fetched(one) for one, is_gone in zip(held, gone, strict=True)
+        ]
+
     def describe(self, held: Iterable[Held]) -> list[Described]:
         """What kind of values they are."""
         with self._execution.asking() as runner:
@@ -157,15 +170,19 @@ class Values:
         return Held(index, int(passes[-1]), pair.node, pair.element)
 
     def _there(self, held: Iterable[Held]) -> Iterable[Held]:
-        line, step = self._execution.line, self._execution.step
         for one in held:
-            by = self._memory.overwritten(one.index, one.since, step, line.ran)
+            by = self._overwritten_by(one)
             if by is not None:
                 raise MissingDataError(
                     f"{one.what} is gone: instruction {by} ({self._name(by)}) has overwritten it",
                     hint=self._how_back(one),
                 )
             yield one
+
+    def _overwritten_by(self, held: Held) -> int | None:
+        """The instruction that has overwritten a value; None while it is there."""
+        line, step = self._execution.line, self._execution.step
+        return self._memory.overwritten(held.index, held.since, step, line.ran)
 
     def _name(self, instruction: int) -> str:
         stop = self._execution.line.of_instruction.get(instruction)
