@@ -1,16 +1,14 @@
-"""The sessions of docs/debugging-a-running-model.md are what etdb says of the program, here word by
-word, and on another architecture but for the last digits."""
+"""The sessions of docs/debugging-a-running-model.md are what etdb says of the program, here and on
+another architecture."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from etscope.etdb import Session
@@ -18,11 +16,10 @@ from etscope.run._native_build import native_missing
 from tests import aarch64
 from tests.artifacts import ArtifactUnavailable
 from tests.docs.pages import ROOT
-from tests.docs.sessions import laid_out, replayed, sessions_of, written_anew
+from tests.docs.sessions import check_said, laid_out, replayed, sessions_of, written_anew
 
 PAGE = ROOT / "docs/debugging-a-running-model.md"
 START = "(etdb) target runtime\n"
-NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
 
 pytestmark = pytest.mark.skipif(native_missing() is not None, reason=str(native_missing()))
 
@@ -45,7 +42,8 @@ def test_the_sessions_are_what_etdb_says(session: Session) -> None:
     if os.environ.get("ETSCOPE_UPDATE_GOLDEN"):
         written_anew(PAGE, told)
         return
-    assert told == written
+    for said, expected in zip(told, written, strict=True):
+        check_said(said, expected)
 
 
 def test_they_are_the_same_on_another_architecture(session: Session) -> None:
@@ -58,25 +56,14 @@ def test_they_are_the_same_on_another_architecture(session: Session) -> None:
         for text in sessions_of(PAGE):
             before, begun, after = text.partition(START)
             if begun:  # elsewhere: this line and its answer
-                _same(before, replayed(session, before))
+                check_said(replayed(session, before), before)
                 answer = session.execute(f"target remote {address}")
                 assert answer.ok, answer.error
                 assert "aarch64" in session.execute("info target").text
                 after = after[after.index("(etdb) ") :]
             else:
                 after = text
-            _same(after, replayed(session, after))
-
-
-def _same(written: str, told: str) -> None:
-    """Numbers with a fraction may differ in their last digits."""
-    assert _words(told) == _words(written)
-    numbers = [[float(x) for x in NUMBER.findall(text)] for text in (told, written)]
-    np.testing.assert_allclose(numbers[0], numbers[1], rtol=1e-3, atol=1e-4)
-
-
-def _words(text: str) -> list[str]:
-    return NUMBER.sub("#", text).split()
+            check_said(replayed(session, after), after)
 
 
 @contextmanager
@@ -88,4 +75,4 @@ def listening(command: list[str]) -> Iterator[str]:
         yield server.stdout.readline().split()[-1]
     finally:
         server.terminate()
-        server.wait(10)
+        server.wait(60)
