@@ -88,7 +88,7 @@ def value_lines(value: Any, *, full: bool = False) -> list[str]:
         return ["<no debug buffer>"]
     if isinstance(value, (list, tuple)):
         if not any(isinstance(item, np.ndarray) or is_far(item) for item in value):
-            return [str(list(value))]
+            return [str([v.item() if isinstance(v, np.generic) else v for v in value])]
         return [
             line
             for index, item in enumerate(value)

@@ -391,3 +391,16 @@ def test_of_several_values_those_that_are_left_are_there() -> None:
     states = ["gone" in line for line in listed if "native_layer_norm" in line]
     assert states == [False, False, True]
     assert "of the reference" not in said(one, "call $")
+
+
+def test_all_values_of_a_call_are_set_at_once() -> None:
+    one = on_runtime("transformer")
+    said(one, "start", "tbreak id:5", "continue")  # its outputs are two nodes' values
+    assert said(one, "print [$[0].shape, $[1].shape]") == "[[1, 4, 16, 8], [1, 4, 8, 16]]\n"
+    said(one, "set $ = [7, ref()[1]]")
+    assert said(one, "print [$[0].min(), $[0].max()]") == "[7.0, 7.0]\n"
+    assert said(one, "print ($[1] == ref()[1]).all()") == "True\n"
+    said(one, "set $ = [ref()[0], 8]")
+    assert said(one, "print gap(sqnr, aten_permute_copy_default)") == "inf\n"
+    assert "2 values" in refused(one, "set $ = [1, 2, 3]")
+    assert said(one, "print $[1].max()") == "8\n"

@@ -198,7 +198,8 @@ def set_(debugger: Debugger, rest: str) -> Answer:
     stop = debugger.here()
     node: str | int
     if name == "$here":
-        node = stop.path or ""
+        # Of a delegate's call all outputs are meant, which are several nodes' values.
+        node = "" if Values(debugger).outputs_here() else stop.path or ""
     elif name.startswith("value("):
         node = int(name[len("value(") : -1])
     elif name.startswith("%"):
@@ -214,7 +215,7 @@ def set_(debugger: Debugger, rest: str) -> Answer:
         raise
     finally:
         debugger.gaps.clear()
-    named = f"value({node})" if isinstance(node, int) else node or stop.name
+    named = f"value({node})" if isinstance(node, int) else node or stop.path or stop.name
     return Answer().say(f"{named} = " + value_lines(value)[0])
 
 

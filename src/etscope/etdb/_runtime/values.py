@@ -137,8 +137,9 @@ class Values:
         return found
 
     def set(self, held: list[Held], value: Any) -> None:
-        """Put other values in the place of these, where the run stands: of several a list, or the
-        one that is not empty. All or none are set. Raises `UsageError` for what does not fit."""
+        """Put other values in the place of these, where the run stands: of several a list, in which
+        None leaves a value as it is, or the one that is not empty. All or none are set. Raises
+        `UsageError` for what does not fit."""
         for one in held:
             if self._prepared.nodes.is_constant(one.index):
                 raise UsageError(f"{one.what} is a weight: the program keeps it as it is")
@@ -249,7 +250,7 @@ def _each(held: list[Held], described: list[Described], value: Any) -> list[tupl
         return [(held[0], fitted(held[0].what, described[0], value))]
     full = [at for at, one in enumerate(described) if one.tensor is None or one.tensor.nbytes]
     if isinstance(value, (list, tuple)) and len(value) == len(held):
-        given = {at: value[at] for at in full}
+        given = {at: value[at] for at in full if value[at] is not None}
     elif len(full) == 1:
         given = {full[0]: value}
     else:
