@@ -7,6 +7,7 @@ import json
 import os
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,10 +113,14 @@ def test_whether_it_is_there_is_looked_up_seldom(
     logdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[object] = []
+    now = [1000.0]
     monkeypatch.setattr(tab, "has_documents", lambda path: calls.append(path) or True)
+    monkeypatch.setattr(tab, "time", SimpleNamespace(monotonic=lambda: now[0]))
     library = tab.LogdirReports(str(logdir))
     assert all(library.is_there() for _ in range(100))
     assert len(calls) == 1
+    now[0] += 6
+    assert library.is_there() and len(calls) == 2
     assert not tab.LogdirReports(None).is_there()
 
 
