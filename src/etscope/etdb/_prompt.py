@@ -51,10 +51,10 @@ def interact(session: Session, color: bool | None = None) -> int:
     for line in lines:
         try:
             result = session.execute(line)
+            show(result, color=color)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             continue
-        show(result, color=color)
         if result.answer.ends:
             break
     return 0

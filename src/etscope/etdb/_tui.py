@@ -5,6 +5,7 @@ The application is made inside of a function: textual is an extra, and slow to i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -22,6 +23,8 @@ from etscope.etdb._show import error_text, text_of
 from etscope.etdb._target import Stop
 from etscope.optional import require
 from etscope.views.people import visible
+
+_TRIES, _PAUSE = 40, 0.05  # to end a run, and the seconds between them
 
 
 def run_tui(session: Session, commands: Sequence[str] = ()) -> int:
@@ -134,6 +137,11 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
 
         async def action_quit(self) -> None:
             self.action_interrupt()
+            for _ in range(_TRIES):  # a run that has just been begun does not hear it yet
+                if not running:
+                    break
+                await asyncio.sleep(_PAUSE)
+                self.action_interrupt()
             self.exit(0)
 
         def do(self, line: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from etscope.errors import UsageError
+from etscope.etdb import Result, _prompt
 from etscope.etdb._complete import Completer
 from etscope.etdb._registry import COMMANDS, find_command
 from tests.artifacts import ROOT
@@ -92,3 +94,22 @@ def test_completion_of_thousands_of_names_does_not_pause() -> None:
     for _ in range(100):
         assert completer.complete("print aten_")[1]
     assert time.process_time() - began < 5  # 50 ms each, on the slowest of machines
+
+
+def test_a_ctrl_c_while_an_answer_is_shown_ends_that_answer_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[str] = []
+
+    def show(result: Result, **_: object) -> None:
+        shown.append(result.line)
+        if result.line == "start":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(_prompt, "available", lambda _: False)
+    monkeypatch.setattr(_prompt, "_plain_lines", lambda: iter(["start", "step", "quit", "step"]))
+    monkeypatch.setattr(_prompt, "show", show)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    assert _prompt.interact(session("cnn_portable")) == 0
+    assert shown == ["start", "step", "quit"]
+    assert capsys.readouterr().err == "interrupted\n"
