@@ -156,14 +156,13 @@ class LinkedGraph:
         }
 
     def _can_run(self, instruction: int, node: Node) -> bool:
-        """Whether what an instruction writes may be a node's values, as far as it is known."""
+        """Whether the tensors that an instruction writes may be a node's, as far as it is known."""
         if not 0 <= instruction < len(self._records):
             return True
         written = self._records[instruction].written
         logged = [LoggedSpec(value.scalar_type.torch_name, value.sizes) for value in written]
-        return len(logged) == len(node.outputs) and not any(
-            difference(spec, value.tensor) for spec, value in zip(logged, node.outputs, strict=True)
-        )
+        wanted = [value.tensor for value in node.outputs if value.tensor is not None]
+        return len(logged) != len(wanted) or not any(map(difference, logged, wanted))
 
     @cached_property
     def _records(self) -> Sequence[InstructionRecord]:
