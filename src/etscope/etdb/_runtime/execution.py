@@ -261,7 +261,7 @@ class Execution:
         ran = stopped.ran[:done]
         known = self.line.ran[before:]
         common = min(len(known), len(ran))
-        if not np.array_equal(known[:common], ran[:common]):
+        if common and not np.array_equal(known[:common], ran[:common]):
             self.line.forget_after(before)
             known, common, self._end = known[:0], 0, None
         self.line.add(ran[common:])

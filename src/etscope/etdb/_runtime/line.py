@@ -82,8 +82,12 @@ class Line(Sequence[Stop]):
         which = np.flatnonzero(self.is_stop[ran])
         stops = ran[which]
         self._steps.add(which + len(self._ran) + 1)
-        self._passes.add(self._counted[stops] + _ranks(stops))
-        np.add.at(self._counted, stops, 1)
+        if (stops[1:] > stops[:-1]).all():  # straight on: none twice
+            self._passes.add(self._counted[stops])
+            self._counted[stops] += 1
+        else:
+            self._passes.add(self._counted[stops] + _ranks(stops))
+            np.add.at(self._counted, stops, 1)
         self._ran.add(ran)
 
     def end(self) -> None:

@@ -6,6 +6,7 @@ it, and what is not of the frame's form is a `FormatError`.
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -43,6 +44,8 @@ ERROR = 0xFFFF
 _NOWHERE = 0xFFFFFFFF
 _MOST_BYTES = 1 << 62  # of a tensor: what numpy can count
 _T = TypeVar("_T")
+_REASONS = frozenset(Why)
+_layout = functools.lru_cache(lambda form: struct.Struct(f"<{form}"))
 
 
 class Kind(IntEnum):
@@ -198,7 +201,7 @@ class Reader:
 
     def unpack(self, form: str) -> tuple[Any, ...]:
         """Numbers in the codes of `struct`."""
-        layout = struct.Struct(f"<{form}")
+        layout = _layout(form)
         return layout.unpack(self.raw(layout.size))
 
     def number(self, form: str) -> Any:
@@ -278,7 +281,7 @@ class Reader:
     def stopped(self, instructions: int, most: int, tests: int) -> Stopped:
         """instructions: of chain 0; most: that can have run since the request; tests: of it."""
         reason = self.number("B")
-        if reason not in tuple(Why):
+        if reason not in _REASONS:
             raise self.fail(f"a stop for the reason {reason}")
         step: int = self.number("Q")
         instruction = self.location(instructions)
@@ -321,17 +324,25 @@ class Reader:
     def _ran(self, instructions: int, most: int) -> npt.NDArray[np.int64]:
         """The instructions of chain 0 among the ranges, one by one."""
         count = self.number("I")
-        ranges = np.frombuffer(self.raw(count * 12), "<u4").reshape(count, 3).astype(np.int64)
+        packed = self.raw(count * 12)
+        ranges = np.frombuffer(packed, "<u4").reshape(count, 3).astype(np.int64)
         ranges = ranges[ranges[:, 0] == 0]
+        if len(ranges) == 1:  # as of most runs
+            (_, first, total) = ranges[0].tolist()
+            self._check_ran(first + total, total, instructions, most)
+            return np.arange(first, first + total)
         firsts, counts = ranges[:, 1], ranges[:, 2]
-        if np.any(firsts + counts > instructions):
-            raise self.fail(f"instructions ran that are not there: there are {instructions}")
         total = int(counts.sum())
-        if total > most:
-            raise self.fail(f"{total:,} instructions ran, {most:,} could at most")
+        self._check_ran(int((firsts + counts).max(initial=0)), total, instructions, most)
         behind = np.cumsum(counts) - counts  # how many ran before each range
         ran: npt.NDArray[np.int64] = np.arange(total) + np.repeat(firsts - behind, counts)
         return ran
+
+    def _check_ran(self, last: int, total: int, instructions: int, most: int) -> None:
+        if last > instructions:
+            raise self.fail(f"instructions ran that are not there: there are {instructions}")
+        if total > most:
+            raise self.fail(f"{total:,} instructions ran, {most:,} could at most")
 
     def _tensor(self) -> TensorFacts:
         number, dims = self.unpack("BB")
