@@ -20,6 +20,7 @@ from etscope.analysis.branches import branch_nodes
 from etscope.analysis.check import stem
 from etscope.analysis.correlate import MethodSymbols
 from etscope.analysis.match_graph import LoggedSpec, Paths, difference
+from etscope.analysis.matching import Matching
 from etscope.analysis.program import InstructionRecord, instructions
 from etscope.analysis.program_matching import program_matching
 from etscope.analysis.symbols import method_symbols, record_methods
@@ -140,19 +141,25 @@ class LinkedGraph:
         return {i: (node,) for i, node in known.items()}
 
     @cached_property
+    def matching(self) -> Matching | None:
+        """Which values of the program are values of which nodes of the edge program, as far as the
+        program tells without a run; None without a program of the method."""
+        graph = None if self.symbols is None else self.symbols.graph
+        if self.program is None or self.symbols is None or graph is None or not self._records:
+            return None
+        method = self.program.method(self.symbols.method)
+        return program_matching(graph, self.symbols, method, self._records)
+
+    @cached_property
     def _of_program(self) -> Mapping[int, Node]:
         """The edge program's nodes of kernels, as far as the program tells."""
-        if self.program is None or self.symbols is None or not self._records:
+        if self.matching is None or self.symbols is None or self.symbols.graph is None:
             return {}
-        graph, records = self.symbols.graph, self._records
-        if graph is None:
-            return {}
-        method = self.program.method(self.symbols.method)
-        nodes = Paths(graph).nodes
+        nodes = Paths(self.symbols.graph).nodes
         return {
             pair.instruction: nodes[pair.node]
-            for pair in program_matching(graph, self.symbols, method, records).pairs
-            if records[pair.instruction].kind == "kernel" and not pair.is_view
+            for pair in self.matching.pairs
+            if self._records[pair.instruction].kind == "kernel" and not pair.is_view
         }
 
     def _can_run(self, instruction: int, node: Node) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -96,15 +96,11 @@ class Files:
             raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
         if name not in self._linked:
             trace = self.trace
-            if trace is None:
-                self._linked[name] = linked_graph(
-                    self.record, name, labels=self._labels, program=self.any_program
-                )
-            else:
+            symbols = None if trace is None else trace.symbols
+            labels: Mapping[str, Sequence[str]] | None = self._labels
+            if trace is not None:
                 labels = kernel_labels(trace, list(self.profiles.values()))
-                self._linked[name] = linked_graph(
-                    self.record, name, trace.symbols, labels, trace.recorded_program
-                )
+            self._linked[name] = linked_graph(self.record, name, symbols, labels, self.any_program)
         return self._linked[name]
 
     def edge(self, method: str) -> LinkedGraph:

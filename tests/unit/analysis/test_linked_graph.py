@@ -6,11 +6,11 @@ import pytest
 
 from etscope.analysis.check import instruction_labels, stem
 from etscope.analysis.graph_names import find_graph, short_name
-from etscope.analysis.linked_graph import linked_graph, method_of_graph
+from etscope.analysis.linked_graph import LinkedGraph, linked_graph, method_of_graph
 from etscope.analysis.program import instructions
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord import EDGE, EXPORTED, read_etrecord
-from etscope.formats.pte import read_pte
+from etscope.formats.pte import Program, read_pte
 from etscope.model.graph import Node, Origin
 from tests.artifacts import artifacts
 from tests.unit.analysis.graphs import branching, call, graph, linked, lowered
@@ -18,6 +18,13 @@ from tests.unit.analysis.graphs import branching, call, graph, linked, lowered
 
 def names(nodes: tuple[Node, ...]) -> list[str]:
     return [node.name for node in nodes]
+
+
+def edge_of(name: str, program: Program | None = None) -> LinkedGraph:
+    """The edge graph of an artefact, with the names of its program's instructions."""
+    labels = {"forward": instruction_labels(read_pte(artifacts(name).pte).method("forward"))}
+    record = read_etrecord(artifacts(name).etrecord)
+    return linked_graph(record, f"{EDGE}/forward", labels=labels, program=program)
 
 
 def test_a_handle_of_its_own_is_enough() -> None:
@@ -137,9 +144,8 @@ def test_instructions_of_real_records_are_of_nodes_of_that_operator(name: str, s
 )
 def test_of_parts_of_one_name_the_program_tells(name: str) -> None:
     """Lowering sorts the parts of an operator anew, those of `softmax(x) @ v` for one."""
-    record, program = read_etrecord(artifacts(name).etrecord), read_pte(artifacts(name).pte)
-    labels = {"forward": instruction_labels(program.method("forward"))}
-    found = linked_graph(record, f"{EDGE}/forward", labels=labels, program=program)
+    program = read_pte(artifacts(name).pte)
+    found = edge_of(name, program)
     assert found.symbols is not None
     records = instructions(program, "forward", delegate_outputs=found.symbols.num_outputs).records
     told = 0
@@ -153,14 +159,8 @@ def test_of_parts_of_one_name_the_program_tells(name: str) -> None:
 
 
 def test_without_the_program_the_order_is_all_there_is() -> None:
-    record, program = (
-        read_etrecord(artifacts("transformer").etrecord),
-        read_pte(artifacts("transformer").pte),
-    )
-    labels = {"forward": instruction_labels(program.method("forward"))}
-    shown = f"{EDGE}/forward"
-    told = linked_graph(record, shown, labels=labels, program=program)
-    guessed = linked_graph(record, shown, labels=labels)
+    told = edge_of("transformer", read_pte(artifacts("transformer").pte))
+    guessed = edge_of("transformer")
     both = [names(one.ran(number)) for number in (9, 10) for one in (told, guessed)]
     second, third = ["aten_expand_copy_default_2"], ["aten_expand_copy_default_3"]
     assert both == [third, second, second, third]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from etscope.analysis.correlate import MethodSymbols
 from etscope.analysis.linked_graph import LinkedGraph
 from etscope.analysis.matching import Matching, Pair
 from etscope.analysis.program import InstructionRecord, unfolded
-from etscope.analysis.program_matching import one_by_one, program_matching, with_flow
+from etscope.analysis.program_matching import one_by_one, with_flow
 from etscope.errors import MissingDataError
 from etscope.etdb._files import NO_RECORD, NO_RECORD_HINT
 from etscope.formats.pte_schema import Method, TensorValue
@@ -22,27 +21,26 @@ class Nodes:
         self,
         method: Method,
         records: Sequence[InstructionRecord],
-        symbols: MethodSymbols,
         linked: LinkedGraph | None,
     ) -> None:
-        """linked: the edge graph; None without a record."""
-        self._method, self._records = method, records
-        self._symbols, self._linked = symbols, linked
+        """linked: the edge graph, joined to the method's program; None without a record."""
+        self._method, self._records, self._linked = method, records, linked
 
     def outputs_of(self, instruction: int) -> tuple[int, ...]:
         """The values that an instruction writes, those of lists one by one, in the order in which
         the runtime logs them."""
         return one_by_one(self._method.values, self._records[instruction].outputs)
 
-    @cached_property
+    @property
     def matching(self) -> Matching:
         """Which outputs are values of which nodes. Of tensors with dynamic shapes the bounds are
         compared. Raises `MissingDataError` without a record."""
-        if self._linked is None or self._symbols.graph is None:
+        found = None if self._linked is None else self._linked.matching
+        if found is None:
             raise MissingDataError(
                 f"{NO_RECORD}: nothing tells which value is which", hint=NO_RECORD_HINT
             )
-        return program_matching(self._symbols.graph, self._symbols, self._method, self._records)
+        return found
 
     def index_of(self, pair: Pair) -> int:
         """The value that is the node's."""

@@ -96,7 +96,7 @@ def prepared(files: Files, wanted: str | None, given: Any, seed: int | None = No
         records=records,
         inputs=method_inputs(program, name, given, seed=seed or 0, input_names=names),
         stops=_stops(method, records, symbols, linked),
-        nodes=Nodes(method, records, symbols, linked),
+        nodes=Nodes(method, records, linked),
         seed=seed if given is None and method.inputs else None,
     )
 
