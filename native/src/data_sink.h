@@ -4,9 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <cstdint>
 #include <string>
-#include <vector>
 #include <vector>
 
 #include <executorch/devtools/etdump/data_sinks/data_sink_base.h>

@@ -110,8 +110,7 @@ def main(args: Sequence[str] | None = None) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
         except BrokenPipeError:
-            # The interpreter flushes stdout once more when it exits; give it somewhere to go.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_unwritten()
             return _BROKEN_PIPE
         except (KeyboardInterrupt, click.Abort):
             return _INTERRUPTED

@@ -116,9 +116,6 @@ class Values:
         """The run's value of a node, also of a view of one; or the reference's of what the run has
         none of, which `not_the_run` names then. Weights are always the reference's: those of a
         program that has others are its operator's own error."""
-        element = self._element_of(name)
-        if element is not None:
-            return self._element_for_call(name, *element)
         if name in self._debugger.files.edge(self._debugger.method).graph.parameters:
             return self._debugger.reference.value(name)
         try:
@@ -126,17 +123,10 @@ class Values:
         except MissingDataError:
             if self._is_view(name):  # that memory planning left no instruction for
                 return only(self._debugger.reference.call(name, self.value_for_call))
-            found = self._debugger.reference.value(name)
+            node, index = self._element_of(name) or (name, None)
+            found = self._debugger.reference.value(node)
             self.not_the_run.append(name)
-            return found
-
-    def _element_for_call(self, name: str, node: str, index: int) -> Any:
-        try:
-            return self._of_node(name)
-        except MissingDataError:
-            found = self._debugger.reference.value(node)[index]
-            self.not_the_run.append(name)
-            return found
+            return found if index is None else found[index]
 
     def _is_view(self, name: str) -> bool:
         """Whether a node of the graph itself has the elements of its input in another shape."""

@@ -16,7 +16,7 @@ from etscope.etdb._runtime.memory import Memory
 from etscope.etdb._runtime.prepared import Prepared
 from etscope.etdb._runtime.runner import Runner
 from etscope.etdb._runtime.tensor import SENT_AT_ONCE, RunnerTensor, fetched
-from etscope.formats.pte_schema import ListValue
+from etscope.formats.pte_schema import ListValue, TensorValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ class Values:
         """As `fetch`, but None for what is gone as long as something else than empty tensors is
         there."""
         gone = [self._overwritten_by(one) is not None for one in held]
-        values = self._prepared.method.values
-        empty = [getattr(values[one.index], "nbytes", None) == 0 for one in held]
+        values = [self._prepared.method.values[one.index] for one in held]
+        empty = [isinstance(value, TensorValue) and value.nbytes == 0 for value in values]
         if all(map(operator.or_, gone, empty)):
             return self.fetch(held)
         return [
