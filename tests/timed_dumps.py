@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from etscope.formats.etdump import EventKind, read_etdump
+from etscope.formats.etdump import ETDump, EventKind, read_etdump
 from etscope.formats.etdump_writer import ETDumpWriter
 
 Ticks = npt.NDArray[np.int64]
+Event = tuple[str, int, int, int | str | None]  # name, instruction, chain, id in the delegate
 
 
 def timed_dump(
@@ -32,13 +33,7 @@ def timed_dump(
     starts, ends, events = _quietest_run(source)
     instructions = np.array([event[1] if event[2] >= 0 else -1 for event in events])
     writer = ETDumpWriter()
-    writer.create_event_block("Execute")
-    for (name, instruction, chain, delegate), start, end in zip(events, starts, ends, strict=True):
-        place = {"chain_index": chain, "instruction_id": instruction}
-        if delegate is not None:
-            writer.log_profiling_delegate(delegate, int(start), int(end), **place)
-        else:
-            writer.log_profiling(name, int(start), int(end), **place)
+    _log(writer, events, starts, ends)
     random = np.random.default_rng(seed)
     made = [
         _noisy(starts, ends, instructions, random, sigma, slower or {}, first if run == 0 else 1.0)
@@ -50,18 +45,46 @@ def timed_dump(
     return target
 
 
-def _quietest_run(
-    source: Path,
-) -> tuple[Ticks, Ticks, list[tuple[str, int, int, int | str | None]]]:
+def told_dump(source: Path, target: Path, *, runs: int = 5) -> Path:
+    """Write a dump of `runs` runs with the events of the last run of `source` and times that no
+    machine has measured; return its path.
+
+    On a fast machine XNNPACK's events take 0 of the whole microseconds in which it counts, on a
+    busy one any event can take seconds: a test of what is done with times has them told. Each event
+    takes some time: no two kernels the same, those of a delegate whole microseconds, and what calls
+    them a little more than they do. The first run takes twice as long as the second, and each run
+    after that 2 % more.
+    """
+    dump = read_etdump(source)
+    events = _events(dump, _rows_of_runs(dump)[-1])
+    starts, ends = _told(events)
+    writer = ETDumpWriter()
+    # Whole percents: what is inside of a span stays inside.
+    for percent in (200, *(100 + 2 * run for run in range(runs - 1))):
+        _log(writer, events, starts * percent // 100, ends * percent // 100)
+    writer.save(target)
+    return target
+
+
+def _quietest_run(source: Path) -> tuple[Ticks, Ticks, list[Event]]:
     """That which took the least time: in each of the others the machine may have had something else
     to do in the middle of any instruction, for longer than all instructions take."""
     dump = read_etdump(source)
-    timed = dump.kind == EventKind.PROFILE
-    runs = [np.flatnonzero(timed & (dump.run == run)) for run in range(dump.num_runs)]
+    runs = _rows_of_runs(dump)
     alike = [rows for rows in runs if len(rows) == len(runs[-1])]
     rows = min(alike, key=lambda rows: dump.end[rows].max() - dump.start[rows].min())
     start, end = dump.start[rows].astype(np.int64), dump.end[rows].astype(np.int64)
-    events: list[tuple[str, int, int, int | str | None]] = []
+    return start - start.min(), end - start.min(), _events(dump, rows)
+
+
+def _rows_of_runs(dump: ETDump) -> list[npt.NDArray[np.intp]]:
+    """The rows of each run's profile events."""
+    timed = dump.kind == EventKind.PROFILE
+    return [np.flatnonzero(timed & (dump.run == run)) for run in range(dump.num_runs)]
+
+
+def _events(dump: ETDump, rows: npt.NDArray[np.intp]) -> list[Event]:
+    events: list[Event] = []
     for row in rows.tolist():
         delegate: int | str | None = None
         if dump.delegate_id_int[row] >= 0:
@@ -70,7 +93,18 @@ def _quietest_run(
             delegate = dump.strings[dump.delegate_id_str[row]]
         name = "" if dump.name[row] < 0 else dump.strings[dump.name[row]]
         events.append((name, int(dump.instruction_id[row]), int(dump.chain_index[row]), delegate))
-    return start - start.min(), end - start.min(), events
+    return events
+
+
+def _log(writer: ETDumpWriter, events: list[Event], starts: Ticks, ends: Ticks) -> None:
+    """Write a run in a block of its own."""
+    writer.create_event_block("Execute")
+    for (name, instruction, chain, delegate), start, end in zip(events, starts, ends, strict=True):
+        place = {"chain_index": chain, "instruction_id": instruction}
+        if delegate is not None:
+            writer.log_profiling_delegate(delegate, int(start), int(end), **place)
+        else:
+            writer.log_profiling(name, int(start), int(end), **place)
 
 
 def _noisy(
@@ -97,3 +131,20 @@ def _noisy(
         outside = (instructions < 0) & (starts <= begin) & (ends >= end)
         new_ends[outside] += longer
     return new_starts, new_ends
+
+
+def _told(events: list[Event]) -> tuple[Ticks, Ticks]:
+    """Starts and ends in nanoseconds. What calls others is logged behind them."""
+    starts, ends = np.zeros((2, len(events)), np.int64)
+    clock = began = 0
+    for at, (name, _, chain, delegate) in enumerate(events):
+        if chain < 0:
+            ends[at] = clock + 500
+        elif name in ("OPERATOR_CALL", "DELEGATE_CALL"):
+            starts[at], ends[at] = began, clock + 300
+            clock = began = clock + 400
+        else:
+            starts[at] = clock + 100 if clock == began else clock
+            took = 3000 + 10 * at if delegate is None else 1000 * (1 + at % 7)
+            clock = ends[at] = starts[at] + took
+    return starts, ends

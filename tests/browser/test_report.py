@@ -17,7 +17,7 @@ from etscope.units import TimeScale
 from etscope.views.page import ReportInput, document_of, page_html
 from tests.artifacts import artifacts
 from tests.browser.chromium import screenshot
-from tests.told_dumps import told_dump
+from tests.timed_dumps import told_dump
 from tests.unit.views.page.test_document import HOSTILE, hostile_dump
 
 MS = Scale(TimeScale.NS, TimeScale.MS)

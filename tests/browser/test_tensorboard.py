@@ -25,7 +25,7 @@ from etscope.views.tensorboard_graph import named, time_tag
 from etscope.views.tensorboard_names import scope_name
 from tests.artifacts import artifacts
 from tests.browser.chromium import screenshot
-from tests.told_dumps import told_dump
+from tests.timed_dumps import told_dump
 from tests.unit.views.graph_shapes import HOSTILE, hostile
 
 pytest.importorskip("tensorboard")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from etscope.etdb._runtime.launch import SocketChannel
 from etscope.formats import pte_schema as pte
 from etscope.formats.scalar_type import ScalarType
 from tests.artifacts import artifacts
+from tests.processes import cpu_seconds
 from tests.unit.etdb.native_runs import (
     FALSE,
     ONE,
@@ -109,11 +109,10 @@ def test_a_state_that_was_kept_spares_the_way(count: Run) -> None:
 
 
 def _cpu_seconds(run: Run) -> float:
-    """What the server's process has computed: on a busy machine it waits, but computes no more."""
+    """What the server's process has computed."""
     channel = run.runner._connection.channel
     assert isinstance(channel, SocketChannel) and channel._process is not None
-    stat = Path(f"/proc/{channel._process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+    return cpu_seconds(channel._process.pid)
 
 
 def test_times_add_up(count: Run) -> None:

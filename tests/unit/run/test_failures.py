@@ -26,6 +26,7 @@ from etscope.formats.pte import read_pte
 from etscope.run import run
 from etscope.run._explain import explained, relevant
 from tests.artifacts import artifacts
+from tests.processes import cpu_seconds
 from tests.unit.run.ran import case
 
 # Lines that the runtime of ExecuTorch 1.5.1 wrote.
@@ -268,10 +269,9 @@ def children(pid: int) -> list[int]:
 def is_at_work(pid: int) -> bool:
     """Whether it has computed for a while: who has started it knows of it by then."""
     try:
-        times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return cpu_seconds(pid) >= 0.2
     except OSError:
         return False
-    return sum(map(int, times)) >= 0.2 * os.sysconf("SC_CLK_TCK")
 
 
 def test_a_runner_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
