@@ -25,11 +25,11 @@ import numpy.typing as npt
 # Run as a script, Python's path starts at this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from etscope.analysis.compare_samples import Verdict, compare_samples
-from etscope.lab.ab import MODEL, AbResult, measure_ab
-from etscope.lab.spec import JobSpec
+from etscope.analysis.comparison.compare_samples import Verdict, compare_samples
+from etscope.lab.comparison.ab import MODEL, AbResult, measure_ab
+from etscope.lab.jobs.spec import JobSpec
 from etscope.run import run
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 Floats = npt.NDArray[np.float64]
 Processes = Callable[[np.random.Generator, int], Floats]  # [processes, iterations], in ns

@@ -13,10 +13,10 @@ import sys
 
 from benchmarks.side import Cost, measured
 from etscope.units import format_bytes, format_count
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 SIZES = {"large_20k": True, "large": True, "large_2m": False}  # name -> whether upstream too
-OURS = "from etscope.formats.etdump import read_etdump"
+OURS = "from etscope.formats.etdump.reader import read_etdump"
 THEIRS = """
 from pathlib import Path
 from executorch.devtools.etdump.serialize import deserialize_from_etdump_flatcc

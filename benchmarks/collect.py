@@ -23,10 +23,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.side import MEASURE, ROOT
-from etscope.formats.etdump import EventKind, read_etdump
-from etscope.formats.etdump_writer import ETDumpWriter
+from etscope.formats.etdump.reader import EventKind, read_etdump
+from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.units import format_bytes
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 PROGRAM = "transformer"
 EVENTS = 20_000

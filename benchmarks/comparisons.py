@@ -12,7 +12,7 @@ from benchmarks.debugger import completed, started, stepped
 from benchmarks.report import painted, written
 from benchmarks.running import large_debug_buffer, overhead
 from benchmarks.side import Cost, measured, process
-from tests.artifacts import Artifact, artifacts
+from tests.support.artifacts import Artifact, artifacts
 
 _QUIET = "import warnings; warnings.simplefilter('ignore')\n"
 UPSTREAM = _QUIET + "from executorch.devtools import Inspector"

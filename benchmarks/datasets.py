@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.side import Cost, measured, told
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 SAMPLES = 16
 

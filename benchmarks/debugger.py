@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from benchmarks.side import Cost, measured, process
-from tests.artifacts import Artifact, artifacts
+from tests.support.artifacts import Artifact, artifacts
 
 _OPEN = """
 from etscope.etdb import Session
-from etscope.etdb._complete import Completer
+from etscope.etdb.ui.complete import Completer
 """
 
 

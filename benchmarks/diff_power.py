@@ -23,10 +23,10 @@ import numpy.typing as npt
 # Run as a script, Python's path starts at this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from etscope.analysis.compare_samples import Verdict, compare_samples, noise_between
-from etscope.analysis.trace import Trace
-from etscope.formats.etdump import read_etdump
-from tests.artifacts import artifacts
+from etscope.analysis.comparison.compare_samples import Verdict, compare_samples, noise_between
+from etscope.analysis.profile.trace import Trace
+from etscope.formats.etdump.reader import read_etdump
+from tests.support.artifacts import artifacts
 
 Samples = npt.NDArray[np.float64]
 Deal = Callable[[np.random.Generator], tuple[Samples, Samples, Sequence[Samples]]]

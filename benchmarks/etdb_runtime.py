@@ -22,15 +22,15 @@ import numpy as np
 from benchmarks.side import Cost
 from etscope.etdb import Session
 from etscope.etdb._files import Files
-from etscope.etdb._runtime.facts import Condition
-from etscope.etdb._runtime.launch import Local
-from etscope.etdb._runtime.target import RuntimeTarget
-from etscope.etdb._target import Watch
-from etscope.run._job import Job, JobCall
+from etscope.etdb.protocol.facts import Condition
+from etscope.etdb.protocol.launch import Local
+from etscope.etdb.targets.runtime import RuntimeTarget
+from etscope.etdb.targets.target import Watch
 from etscope.run._native import command
-from etscope.run._native_build import find_runner, find_server
 from etscope.run._result import read_result
-from tests.artifacts import Artifact, artifacts
+from etscope.run.job import Job, JobCall
+from etscope.run.native_build import find_runner, find_server
+from tests.support.artifacts import Artifact, artifacts
 
 ROUNDS = 9
 SECONDS = 0.5  # of each side's turn, about

@@ -28,15 +28,16 @@ from sqlalchemy.engine import Connection
 # Run as a script, Python's path starts at this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from etscope.lab.api import Filter
-from etscope.lab.database import Database, life
+from etscope.lab.database import Database
+from etscope.lab.database import transitions as life
 from etscope.lab.database.connection import Connections
-from etscope.lab.records import Artifact
-from etscope.lab.results import statistics_of
-from etscope.lab.spec import FileRef, JobSpec
-from etscope.lab.states import State
-from etscope.lab.task import Outcome
-from tests import postgresql
+from etscope.lab.jobs.api import Filter
+from etscope.lab.jobs.records import Artifact
+from etscope.lab.jobs.results import statistics_of
+from etscope.lab.jobs.spec import FileRef, JobSpec
+from etscope.lab.jobs.states import State
+from etscope.lab.jobs.task import Outcome
+from tests.support import postgresql
 
 JOBS, ROUNDS = 10_000, 30
 TIMED, BATCH = 500, 250

@@ -31,13 +31,13 @@ import psutil
 # Run as a script, Python's path starts at this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from etscope.lab.api import Filter
-from etscope.lab.home import Home
+from etscope.lab.config import Home
+from etscope.lab.jobs.api import Filter
+from etscope.lab.jobs.results import statistics_of
+from etscope.lab.jobs.spec import spec_of
+from etscope.lab.jobs.states import State
+from etscope.lab.jobs.task import Outcome
 from etscope.lab.lab import Lab
-from etscope.lab.results import statistics_of
-from etscope.lab.spec import spec_of
-from etscope.lab.states import State
-from etscope.lab.task import Outcome
 
 LIMIT_MS = 100.0
 ROUNDS = 20

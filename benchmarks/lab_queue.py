@@ -31,13 +31,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = str(ROOT)
 
-from etscope.lab.cluster import Ended, Message, Told  # noqa: E402
-from etscope.lab.engine import Engine  # noqa: E402
+from etscope.lab.engine.cluster import Ended, Message, Told  # noqa: E402
+from etscope.lab.engine.engine import Engine  # noqa: E402
+from etscope.lab.jobs.states import State  # noqa: E402
 from etscope.lab.lab import Lab  # noqa: E402
-from etscope.lab.states import State  # noqa: E402
-from tests.artifacts import artifacts  # noqa: E402
-from tests.lab_checks import check_no_leftovers, submit  # noqa: E402
-from tests.simulated_device import fault, said, write_lab  # noqa: E402
+from tests.support.artifacts import artifacts  # noqa: E402
+from tests.support.lab_checks import check_no_leftovers, submit  # noqa: E402
+from tests.support.simulated_device import fault, said, write_lab  # noqa: E402
 
 
 class Watched(Engine):
@@ -88,7 +88,7 @@ def faults(home: Path, jobs: int, devices: int, seconds: float, seed: int) -> No
     done: Counter[str] = Counter()
     with Lab.open(home) as lab:
         queued = submit(lab, jobs, attempts=100)
-        command = [sys.executable, str(ROOT / "tests/lab_engine.py"), str(home)]
+        command = [sys.executable, str(ROOT / "tests/support/lab_engine.py"), str(home)]
         engine = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         begun = time.perf_counter()
         try:

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.side import Cost, process, told
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 LARGEST = 8 << 20  # bytes that a report of this size may have
 

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from etscope.errors import EtscopeError
-from etscope.formats.debug_buffer import DebugBuffer
-from etscope.formats.etdump import ETDump, TensorRef, read_etdump
+from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.reader import ETDump, TensorRef, read_etdump
 from tests.attacks.mutations import cut_out, truncate
 
 SECONDS = 20  # of CPU for one case; they take some milliseconds

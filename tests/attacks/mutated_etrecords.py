@@ -25,14 +25,14 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.slim import slim_etrecord
+from etscope.analysis.info.slim import slim_etrecord
 from etscope.errors import EtscopeError
-from etscope.formats.etrecord import SIBLINGS, RecordFile, read_etrecord
-from etscope.formats.program_safety import check_program
+from etscope.formats.etrecord.reader import SIBLINGS, RecordFile, read_etrecord
+from etscope.formats.exported_program.safety import check_program
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph
 from etscope.model.source import source_lines
-from tests.etrecord_files import members_of, zip_bytes
+from tests.support.etrecord_files import members_of, zip_bytes
 
 SECONDS = 20  # of CPU for one case; they take some milliseconds
 Members = dict[str, bytes]

@@ -18,8 +18,8 @@ from etscope.bundled_program.serialize import (
     serialize_from_bundled_program_to_flatbuffer,
 )
 from etscope.errors import BundleError, EtscopeError
-from etscope.formats.bundled import read_bundled
-from etscope.formats.pte_schema import ScalarValue, ValueKind
+from etscope.formats.program.bpte import read_bundled
+from etscope.formats.program.pte_schema import ScalarValue, ValueKind
 from tests.attacks.mutations import cut_out, truncate
 from tests.unit.formats.handmade import integer, method, pte_file, tensor
 

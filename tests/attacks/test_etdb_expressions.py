@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from etscope.errors import EtscopeError, UsageError
-from etscope.etdb._evaluate import evaluate
-from etscope.etdb._expression import parse
+from etscope.etdb.expressions.evaluate import evaluate
+from etscope.etdb.expressions.expression import parse
 
 WRITABLE = np.zeros(4, np.float32)
 

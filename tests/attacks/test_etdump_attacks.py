@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etscope.errors import FormatError
-from etscope.formats.debug_buffer import DebugBuffer
-from etscope.formats.etdump import read_etdump
-from tests.artifacts import ROOT, artifacts
+from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.reader import read_etdump
 from tests.attacks.mutated_etdumps import touch
-from tests.etdump_by_hand import debug, etdump, flatbuffer, profile, run, tensor, value
+from tests.support.artifacts import ROOT, artifacts
+from tests.support.etdump_by_hand import debug, etdump, flatbuffer, profile, run, tensor, value
 
 DEBUG = DebugBuffer.open(bytes(1 << 12))
 MUTATED = (

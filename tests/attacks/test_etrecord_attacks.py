@@ -19,14 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etscope.analysis.slim import slim_etrecord
+from etscope.analysis.info.slim import slim_etrecord
 from etscope.errors import FormatError
 from etscope.etrecord import parse_etrecord
-from etscope.formats.etrecord import read_etrecord
+from etscope.formats.etrecord.reader import read_etrecord
 from etscope.model.exported_graph import graph_from_record
-from tests.artifacts import ROOT, artifacts
 from tests.attacks.mutated_etrecords import touch
-from tests.etrecord_files import (
+from tests.support.artifacts import ROOT, artifacts
+from tests.support.etrecord_files import (
     EDGE,
     changed_program,
     members_of,
@@ -175,7 +175,7 @@ def test_code_does_not_run_when_programs_are_rebuilt(plant: Any, tmp_path: Path)
 @pytest.mark.parametrize("plant", CODE)
 def test_without_the_check_the_code_would_run(plant: Any, tmp_path: Path) -> None:
     pytest.importorskip("executorch")
-    from etscope.bridge.programs import SerializedProgram, deserialize_program
+    from etscope.bridge.programs.programs import SerializedProgram, deserialize_program
 
     record = read_etrecord(record_with_code(plant, tmp_path / "ran"))
     text = bytes(record.program_text("edge_dialect_exported_program/encode"))

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from etscope.analysis.file_info import SCHEMA, file_info
-from etscope.analysis.graph_list import graph_list
-from etscope.analysis.linked_graph import linked_graph
-from etscope.analysis.module_tree import module_tree
-from etscope.analysis.node_info import node_info
-from etscope.analysis.node_table import node_table, placed_nodes
+from etscope.analysis.graphs.graph_list import graph_list
+from etscope.analysis.graphs.linked_graph import linked_graph
+from etscope.analysis.graphs.module_tree import module_tree
+from etscope.analysis.graphs.node_info import node_info
+from etscope.analysis.graphs.node_table import node_table, placed_nodes
+from etscope.analysis.info.file_info import SCHEMA, file_info
 from etscope.errors import EtscopeError
-from etscope.formats.etrecord import read_etrecord
-from etscope.views.report import write_reports
-from tests.artifacts import artifacts
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.views.tables.report import write_reports
+from tests.support.artifacts import artifacts
 
 FILES = [
     "cnn_xnnpack/etdump",

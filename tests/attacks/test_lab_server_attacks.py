@@ -27,8 +27,8 @@ from fastapi.testclient import TestClient
 from etscope.lab.lab import Lab
 from etscope.lab.server.app import create_app
 from etscope.lab.server.settings import Settings
-from tests.artifacts import artifacts
-from tests.lab_server import a_done_job, a_job, program, running
+from tests.support.artifacts import artifacts
+from tests.support.lab_server import a_done_job, a_job, program, running
 
 API = "/api/v1"
 OCTETS = {"Content-Type": "application/octet-stream"}

@@ -17,8 +17,8 @@ import pytest
 
 from etscope.errors import FormatError
 from etscope.export import load_model
-from etscope.formats.pt2 import is_pt2, read_pt2
-from tests.etrecord_files import members_of, zip_bytes
+from etscope.formats.exported_program.pt2 import is_pt2, read_pt2
+from tests.support.etrecord_files import members_of, zip_bytes
 
 torch = pytest.importorskip("torch")
 

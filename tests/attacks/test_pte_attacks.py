@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etscope.analysis.check import instruction_labels
-from etscope.analysis.memory import debug_buffer_bytes, memory_plan
-from etscope.analysis.program import instructions
+from etscope.analysis.memory.memory import debug_buffer_bytes, memory_plan
+from etscope.analysis.program.compatibility import instruction_labels
+from etscope.analysis.program.program import instructions
 from etscope.errors import EtscopeError, FormatError
-from etscope.formats.bundled import read_bundled
 from etscope.formats.identify import identify
-from etscope.formats.pte import Program, read_pte
-from etscope.formats.pte_schema import JumpFalseCall, KernelCall, MoveCall, TensorValue
-from tests.artifacts import artifacts
+from etscope.formats.program.bpte import read_bundled
+from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.program.pte_schema import JumpFalseCall, KernelCall, MoveCall, TensorValue
 from tests.attacks.mutations import cut_out, truncate
+from tests.support.artifacts import artifacts
 from tests.unit.formats.handmade import (
     Number,
     build,

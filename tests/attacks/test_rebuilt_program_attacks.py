@@ -18,9 +18,9 @@ import pytest
 
 from etscope.errors import FormatError
 from etscope.etrecord import parse_etrecord
-from etscope.formats.program_safety import check_program
+from etscope.formats.exported_program.safety import check_program
 from tests.attacks.mutated_etrecords import touch
-from tests.etrecord_files import node, program, record_bytes, tensor
+from tests.support.etrecord_files import node, program, record_bytes, tensor
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")

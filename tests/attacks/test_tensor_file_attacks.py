@@ -24,10 +24,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etscope.errors import EtscopeError, FormatError
-from etscope.formats.tensor_files import read_tensor_file
+from etscope.formats.torch_files.tensor_files import read_tensor_file
 from tests.attacks.mutations import cut_out, truncate
 from tests.attacks.test_pte_attacks import TooSlow, flip, limited, number
-from tests.etrecord_files import members_of, zip_bytes
+from tests.support.etrecord_files import members_of, zip_bytes
 
 MIB = 1 << 20
 WORDS = (

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from etscope.formats.etdump import read_etdump
-from tests.artifacts import artifacts
+from etscope.formats.etdump.reader import read_etdump
 from tests.browser.chromium import SIZE, screenshot, watched
 from tests.docs.pages import ROOT, blocks
+from tests.support.artifacts import artifacts
 
 pytest.importorskip("fastapi")
 pytest.importorskip("tensorboard")

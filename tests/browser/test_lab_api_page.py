@@ -11,7 +11,7 @@ pytest.importorskip("fastapi")
 
 from etscope.lab.lab import Lab
 from tests.browser.chromium import screenshot
-from tests.lab_server import a_job, running
+from tests.support.lab_server import a_job, running
 
 
 def test_the_documentation_works_offline_and_signing_in_by_form(page: Any, tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
-from etscope.analysis.profile_table import profile_table
-from etscope.analysis.scale import Scale
-from etscope.inspector._report import ReportOptions, report_inputs, runs_of_files
+from etscope.analysis.profile.profile_table import profile_table
+from etscope.analysis.profile.scale import Scale
+from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
 from etscope.units import TimeScale
 from etscope.views.page import ReportInput, document_of, page_html
-from tests.artifacts import artifacts
 from tests.browser.chromium import screenshot
-from tests.timed_dumps import told_dump
+from tests.support.artifacts import artifacts
+from tests.support.timed_dumps import told_dump
 from tests.unit.views.page.test_document import HOSTILE, hostile_dump
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
@@ -172,8 +172,8 @@ def test_the_summary_has_the_times(page: Any, report: str, inspector: Inspector)
 
 def test_memory_timeline_source_and_comparison(page: Any, report: str) -> None:
     files = artifacts(MODEL)
-    from etscope.analysis.memory import memory_plan
-    from etscope.formats.pte import read_pte
+    from etscope.analysis.memory.memory import memory_plan
+    from etscope.formats.program.pte import read_pte
 
     go(page, report, "memory")
     peak = page.wait_for_selector('[data-testid="peak"]').get_attribute("data-value")

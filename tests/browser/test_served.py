@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from etscope import Inspector
-from etscope.analysis.scale import Scale
+from etscope.analysis.profile.scale import Scale
 from etscope.units import TimeScale
-from tests.artifacts import artifacts
 from tests.browser.chromium import screenshot
 from tests.browser.test_report import near, table
 from tests.browser.test_tensorboard import tensorboard
+from tests.support.artifacts import artifacts
 
 pytest.importorskip("werkzeug")
 MS = Scale(TimeScale.NS, TimeScale.MS)

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from etscope.analysis.graph_views import GraphView, graph_views
-from etscope.analysis.graph_views_flow import own_times
-from etscope.analysis.profile_table import profile_table
-from etscope.analysis.scale import Scale
-from etscope.analysis.trace import Trace
-from etscope.cli._open import open_trace
-from etscope.inspector._tensorboard import write_tensorboard
+from etscope.analysis.graphs.flow import own_times
+from etscope.analysis.graphs.views import GraphView, graph_views
+from etscope.analysis.profile.profile_table import profile_table
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.cli.options.files import open_trace
+from etscope.reporting.tensorboard import write_tensorboard
 from etscope.units import TimeScale
-from etscope.views.tensorboard import write_runs
-from etscope.views.tensorboard_graph import named, time_tag
-from etscope.views.tensorboard_names import scope_name
-from tests.artifacts import artifacts
+from etscope.views.tensorboard.event_files import write_runs
+from etscope.views.tensorboard.graph import named, time_tag
+from etscope.views.tensorboard.names import scope_name
 from tests.browser.chromium import screenshot
-from tests.timed_dumps import told_dump
+from tests.support.artifacts import artifacts
+from tests.support.timed_dumps import told_dump
 from tests.unit.views.graph_shapes import HOSTILE, hostile
 
 pytest.importorskip("tensorboard")

@@ -22,11 +22,12 @@ RANKS: dict[str, float] = {
     "bridge": 4.5,
     "etrecord": 5,
     "bundled_program": 5,
+    "diagnosis": 5.4,
+    "reporting": 6.5,
     "inspector": 6,
     "intermediate_output_tap": 6,
     "export": 7,
     "run": 7,
-    "web": 7,
     "etdb": 7,
     "lab": 7,
     "bisect": 7,
@@ -40,7 +41,6 @@ RANKS: dict[str, float] = {
 APPLICATIONS = {
     "export",
     "run",
-    "web",
     "etdb",
     "lab",
     "bisect",
@@ -50,7 +50,6 @@ APPLICATIONS = {
 }
 ALLOWED_BETWEEN_APPLICATIONS = {
     ("lab", "run"),
-    ("lab", "web"),
     ("etdb", "run"),
     ("etdb", "lab"),
     ("bisect", "run"),
@@ -126,7 +125,7 @@ def test_upstream_devtools_are_never_imported() -> None:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     package = tmp_path / "etscope"
-    for folder in ("formats", "model", "bridge", "run", "web", "lab", "inspector"):
+    for folder in ("formats", "model", "bridge", "run", "reporting", "lab", "fleet", "inspector"):
         (package / folder).mkdir(parents=True)
         (package / folder / "__init__.py").write_text("")
     (package / "__init__.py").write_text("")
@@ -149,7 +148,7 @@ def tree(tmp_path: Path) -> Path:
         ("inspector/a.py", "from etscope import bridge", "only functions"),
         ("inspector/a.py", "import torch.nn", "only bridge/"),
         ("inspector/a.py", "try:\n    import executorch\nexcept ImportError: ...", "only bridge/"),
-        ("run/a.py", "def f():\n    import etscope.web", "run must not know web"),
+        ("run/a.py", "def f():\n    import etscope.fleet", "run must not know fleet"),
         ("run/a.py", "from etscope.lab import x", "run must not know lab"),
         ("run/a.py", "import etscope.nowhere", "no rank"),
         ("nowhere.py", "", "no rank"),
@@ -170,7 +169,7 @@ def test_a_wrong_import_is_found(tree: Path, file: str, text: str, words: str) -
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch, etscope.bridge",
         ),
         ("bridge/a.py", "import torch\nfrom etscope.bridge import b"),
-        ("lab/a.py", "import etscope.run, etscope.web"),
+        ("lab/a.py", "import etscope.run, etscope.reporting"),
         ("__init__.py", "def f():\n    import etscope.inspector"),
     ],
 )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.artifacts import artifacts
 from tests.docs.pages import ROOT, blocks, wanted_artifact
+from tests.support.artifacts import artifacts
 
 # Pages with nothing to run, and why.
 QUIET = {

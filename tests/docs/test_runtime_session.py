@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from etscope.etdb import Session
-from etscope.run._native_build import native_missing
-from tests import aarch64
-from tests.artifacts import ArtifactUnavailable
+from etscope.run.native_build import native_missing
 from tests.docs.pages import ROOT
 from tests.docs.sessions import check_said, laid_out, replayed, sessions_of, written_anew
+from tests.support import aarch64
+from tests.support.artifacts import ArtifactUnavailable
 
 PAGE = ROOT / "docs/debugging-a-running-model.md"
 START = "(etdb) target runtime\n"

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from etscope.analysis.check import instruction_labels
-from etscope.analysis.numerics_rows import Numerics, NumericsRow
+from etscope.analysis.numerics.rows import Numerics, NumericsRow
+from etscope.analysis.program.compatibility import instruction_labels
 from etscope.export import Exported, export
-from etscope.formats.pte import read_pte
+from etscope.formats.program.pte import read_pte
 from etscope.run import Run, run
 from tests.faults import blocks
 from tests.faults.blocks import IMAGE, SEQUENCE, Block, Embedded, ImageHead, SequenceHead

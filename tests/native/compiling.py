@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import MissingDependencyError
-from etscope.run._native_build import find_sdk
-from tests.artifacts import ArtifactUnavailable, cache_folder
+from etscope.run.native_build import find_sdk
+from tests.support.artifacts import ArtifactUnavailable, cache_folder
 
 DEFINES = ("C10_USING_CUSTOM_GENERATED_MACROS", "ET_EVENT_TRACER_ENABLED", "ET_USE_THREADPOOL")
 LIBRARIES = ("executorch", "executorch_etdump", "executorch_kernels_optimized")

@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 from etscope.errors import MissingDependencyError
-from etscope.run._job import Job
 from etscope.run._native import command, find_runner
 from etscope.run._result import Result, read_result
-from tests.artifacts import ArtifactUnavailable
+from etscope.run.job import Job
+from tests.support.artifacts import ArtifactUnavailable
 
 
 def runner() -> Path:

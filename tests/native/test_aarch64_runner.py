@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
-from tests import aarch64
-from tests.artifacts import Artifact, ArtifactUnavailable, artifacts
 from tests.native.runner import runner
+from tests.support import aarch64
+from tests.support.artifacts import Artifact, ArtifactUnavailable, artifacts
 
 # Other vector instructions sum in another order.
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from etscope.etdb import Session
-from etscope.run._native_build import native_missing
-from tests import aarch64
-from tests.artifacts import ArtifactUnavailable
+from etscope.run.native_build import native_missing
+from tests.support import aarch64
+from tests.support.artifacts import ArtifactUnavailable
 from tests.unit.etdb.sessions import said
 from tests.unit.etdb.sessions import session as session_of
 

@@ -18,9 +18,9 @@ from etscope.bundled_program import config as our_config
 from etscope.bundled_program import core as our_core
 from etscope.bundled_program import serialize as our_serialize
 from etscope.errors import BundleError, UsageError
-from etscope.formats.bundled import read_bundled
-from etscope.formats.dense_tensor import as_numpy
-from tests.artifacts import artifacts
+from etscope.formats.program.bpte import read_bundled
+from etscope.formats.program.dense_tensor import as_numpy
+from tests.support.artifacts import artifacts
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.devtools")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.formats.etdump import ETDump, EventKind, TensorRef, read_etdump
-from tests.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
+from etscope.formats.etdump.reader import ETDump, EventKind, TensorRef, read_etdump
+from tests.support.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
 
 pytest.importorskip("executorch.devtools")
 

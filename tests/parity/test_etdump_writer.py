@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.formats.etdump import read_etdump
-from etscope.formats.etdump_writer import ETDumpWriter, write_etdump
-from tests.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etdump.writer import ETDumpWriter, write_etdump
+from tests.support.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
 
 pytest.importorskip("executorch.devtools")
 torch = pytest.importorskip("torch")

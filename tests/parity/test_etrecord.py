@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from etscope.formats.etrecord import read_etrecord
+from etscope.formats.etrecord.reader import read_etrecord
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, Node, TensorSpec
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 pytest.importorskip("executorch")
 

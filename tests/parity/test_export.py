@@ -12,7 +12,7 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 from executorch.exir import to_edge, to_edge_transform_and_lower
 
 from etscope.export import export
-from tests.etrecord_files import EDGE, members_of
+from tests.support.etrecord_files import EDGE, members_of
 from tests.unit.export.factories import Tiny
 
 INPUTS = (torch.linspace(-1, 1, 16).reshape(2, 8),)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import etscope
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 upstream = pytest.importorskip("executorch.devtools")
 

@@ -8,14 +8,14 @@ import json
 import pytest
 
 from etscope import parse_etrecord
-from etscope.analysis.graph_views import graph_views
-from etscope.analysis.scale import Scale
-from etscope.analysis.trace import Trace
-from etscope.formats.etdump import read_etdump
-from etscope.formats.etrecord import read_etrecord
+from etscope.analysis.graphs.views import graph_views
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
 from etscope.units import TimeScale
 from etscope.views import write_graphs
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 adapter = pytest.importorskip("model_explorer.pytorch_exported_program_adapter_impl")
 MS = Scale(TimeScale.NS, TimeScale.MS)

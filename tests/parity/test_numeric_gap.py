@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import etscope
-from tests.artifacts import artifacts
-from tests.numeric_runs import ATEN, EDGE, inputs_of
+from tests.support.artifacts import artifacts
+from tests.support.numeric_runs import ATEN, EDGE, inputs_of
 
 upstream = pytest.importorskip("executorch.devtools")
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.analysis.program import instructions
+from etscope.analysis.program.program import instructions
 from etscope.errors import MissingDataError
-from etscope.formats import pte_schema as ours
-from etscope.formats.bundled import read_bundled
-from etscope.formats.pte import Program, read_pte
-from etscope.formats.scalar_type import ScalarType
-from tests.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
+from etscope.formats.program import pte_schema as ours
+from etscope.formats.program.bpte import read_bundled
+from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.program.scalar_type import ScalarType
+from tests.support.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")

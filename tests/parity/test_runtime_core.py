@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import etscope
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.etdb.native_runs import artifact_run
 
 upstream = pytest.importorskip("executorch.devtools")

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import artifacts as module
-from tests.artifacts import RECIPES, ROOT, SLOW, Artifact, ArtifactUnavailable
-from tests.upstream_oracle import opened_by_upstream
+from tests.support import artifacts as module
+from tests.support.artifacts import RECIPES, ROOT, SLOW, Artifact, ArtifactUnavailable
+from tests.support.upstream_oracle import opened_by_upstream
 
 FAST = [name for name in RECIPES if name not in SLOW]
 BY_SPEED = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(SLOW))]
@@ -85,7 +85,7 @@ def _available(name: str) -> bool:
 def test_asking_for_a_cached_artefact_imports_no_torch() -> None:
     built("two_methods")
     code = (
-        "import sys; from tests.artifacts import artifacts; artifacts('two_methods')\n"
+        "import sys; from tests.support.artifacts import artifacts; artifacts('two_methods')\n"
         "print([name for name in ('torch', 'executorch', 'numpy') if name in sys.modules])"
     )
     child = subprocess.run(

@@ -20,8 +20,8 @@ from etscope.bisect._search import BISECT, STRATEGIES, Search, Verdict
 from etscope.bisect._state import State, open_state
 from etscope.bisect._subject import find_subject
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.replacing import make_folder
-from etscope.formats.source import PathLike
+from etscope.formats.bytes.atomic_write import make_folder
+from etscope.formats.bytes.source import PathLike
 from etscope.model.pieces import Piece, Pieces
 from etscope.model.table import Table
 from etscope.optional import require
@@ -115,7 +115,7 @@ def bisect(
     checked = _check(check, tolerance, command)
     require("torch", wanted_by="bisect")
     require("executorch.exir", wanted_by="bisect")
-    from etscope.bridge.pieces import fingerprint, pieces_of
+    from etscope.bridge.programs.subprograms import fingerprint, pieces_of
 
     subject = find_subject(
         model,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from etscope.bisect._answer import LOWER, RUN, UNKNOWN, Answer
 from etscope.bisect._check import CommandCheck, MetricCheck
 from etscope.errors import EtscopeError, ExportFailure, RuntimeFailure
-from etscope.formats.tensor_files import fits_npz, write_tensor_file
+from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
 from etscope.model.pieces import Piece, Pieces
 
 if TYPE_CHECKING:
-    from etscope.bridge.pieces import Cut, Subject
+    from etscope.bridge.programs.subprograms import Cut, Subject
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +61,7 @@ class Probe:
 
     def cut(self, piece: Piece) -> tuple[Cut, Values]:
         """The piece as a program, and its values."""
-        from etscope.bridge import pieces as bridge
+        from etscope.bridge.programs import subprograms as bridge
 
         cut = bridge.cut(self.subject.program, self.pieces.names(piece))
         values = Values([], [])
@@ -74,7 +74,7 @@ class Probe:
 
     def lower(self, cut: Cut) -> bytes:
         """The piece's program. Raises `ExportFailure`."""
-        from etscope.bridge.pieces import lower
+        from etscope.bridge.programs.subprograms import lower
         from etscope.etrecord import ETRecord
 
         return lower(cut.program, self.backend, ETRecord)

@@ -15,8 +15,8 @@ from etscope.bisect._answer import LOWER, Answer
 from etscope.bisect._check import CommandCheck
 from etscope.bisect._probe import Probe, write_samples
 from etscope.errors import EtscopeWarning, ExportFailure, RuntimeFailure
-from etscope.formats.pte import read_pte
-from etscope.formats.replacing import make_folder
+from etscope.formats.bytes.atomic_write import make_folder
+from etscope.formats.program.pte import read_pte
 from etscope.model.pieces import Piece
 
 SCRIPT = "repro.py"
@@ -27,7 +27,7 @@ def write_repro(folder: Path, probe: Probe, piece: Piece, answer: Answer) -> Pat
 
     Raises `RuntimeFailure` when it does not.
     """
-    from etscope.bridge.pieces import save_piece
+    from etscope.bridge.programs.subprograms import save_piece
 
     place = make_folder(folder)
     cut, values = probe.cut(piece)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.errors import FormatError, MissingDataError
+from etscope.formats.bytes.source import PathLike
 from etscope.formats.identify import ETRECORD, identify
-from etscope.formats.source import PathLike
 
 if TYPE_CHECKING:
-    from etscope.bridge.pieces import Subject
+    from etscope.bridge.programs.subprograms import Subject
 
 
 def find_subject(
@@ -27,7 +27,7 @@ def find_subject(
 ) -> Subject:
     """The program to cut, of a name ("file.pt2", "record.etrecord", "file.py:make") or of a
     `Source`; `inputs` are samples, files of them among those, the model's own if there are none."""
-    from etscope.bridge.pieces import check_samples, subject_of
+    from etscope.bridge.programs.subprograms import check_samples, subject_of
     from etscope.export import Source, load_model
 
     source = model
@@ -62,7 +62,7 @@ def _is_record(path: str) -> bool:
 
 
 def _of_record(path: str) -> Any:
-    from etscope.bridge.pieces import nested
+    from etscope.bridge.programs.subprograms import nested
     from etscope.etrecord import parse_etrecord
     from etscope.export import Source
 

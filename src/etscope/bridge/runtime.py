@@ -12,7 +12,7 @@ import torch
 
 from etscope.bridge.tensors import numpy_value, torch_values
 from etscope.errors import MissingDependencyError, UsageError
-from etscope.formats.pte import read_pte
+from etscope.formats.program.pte import read_pte
 
 try:
     # The bindings alone. `executorch.runtime` adds seconds of imports that nothing here needs.
@@ -33,7 +33,7 @@ _KERNELS = {
 
 
 def execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[str, Any]:
-    """Execute `job` (`etscope.run._job.Job`) and return its result as `result.json` has it, with
+    """Execute `job` (`etscope.run.job.Job`) and return its result as `result.json` has it, with
     numpy arrays for the descriptions of outputs. The two files are written if named."""
     _load_libraries(job)
     threads = _C._threadpool_get_thread_count()

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from etscope.errors import BundleError, UsageError
-from etscope.formats.bundled import Case, CaseValue, Suite
-from etscope.formats.dense_tensor import as_numpy, in_dim_order
-from etscope.formats.pte import Program
-from etscope.formats.pte_fit import is_same_number, sizes_fit
-from etscope.formats.pte_schema import (
+from etscope.formats.program.bpte import Case, CaseValue, Suite
+from etscope.formats.program.dense_tensor import as_numpy, in_dim_order
+from etscope.formats.program.pte import Program
+from etscope.formats.program.pte_fit import is_same_number, sizes_fit
+from etscope.formats.program.pte_schema import (
     Method,
     ScalarValue,
     ShapeDynamism,
@@ -25,7 +25,7 @@ from etscope.formats.pte_schema import (
     Value,
     ValueKind,
 )
-from etscope.formats.scalar_type import scalar_type_of
+from etscope.formats.program.scalar_type import scalar_type_of
 
 _NUMBERS: dict[ValueKind, type] = {
     ValueKind.INT: int,

@@ -11,10 +11,10 @@ from etscope.bundled_program._fit import fitted_suites
 from etscope.bundled_program.config import MethodTestCase, MethodTestSuite
 from etscope.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
 from etscope.errors import BundleError
-from etscope.formats.bundled_writer import bundled_parts, stored_suites, write_bundled
-from etscope.formats.pte import Program, read_pte
-from etscope.formats.replacing import replacing
-from etscope.formats.source import BytesLike, PathLike
+from etscope.formats.bytes.atomic_write import replacing
+from etscope.formats.bytes.source import BytesLike, PathLike
+from etscope.formats.program.bpte_writer import bundled_parts, stored_suites, write_bundled
+from etscope.formats.program.pte import Program, read_pte
 
 __all__ = ["BUNDLED_PROGRAM_SCHEMA_VERSION", "BundledProgram", "bundle_cases"]
 

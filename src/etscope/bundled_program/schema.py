@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etscope.formats.bundled_schema import (
+from etscope.formats.program.bpte_schema import (
     Bool,
     BundledMethodTestCase,
     BundledMethodTestSuite,
@@ -13,7 +13,7 @@ from etscope.formats.bundled_schema import (
     Value,
     ValueUnion,
 )
-from etscope.formats.scalar_type import ScalarType
+from etscope.formats.program.scalar_type import ScalarType
 
 __all__ = [
     "Bool",

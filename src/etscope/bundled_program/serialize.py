@@ -8,9 +8,9 @@ from etscope.bundled_program import schema
 from etscope.bundled_program.core import BundledProgram
 from etscope.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
 from etscope.errors import BundleError
-from etscope.formats.bundled import read_bundled_schema
-from etscope.formats.bundled_writer import bundled_parts
-from etscope.formats.source import BytesLike, PathLike
+from etscope.formats.bytes.source import BytesLike, PathLike
+from etscope.formats.program.bpte import read_bundled_schema
+from etscope.formats.program.bpte_writer import bundled_parts
 
 __all__ = [
     "BUNDLED_PROGRAM_SCHEMA_VERSION",
@@ -47,7 +47,7 @@ def deserialize_from_flatbuffer_to_bundled_program(
     """The content of a .bpte file (its bytes, or its path) as plain values: not a `BundledProgram`
     but `schema.BundledProgram`, as upstream has it.
 
-    `etscope.formats.bundled.read_bundled` gives arrays instead, and copies nothing. Raises
+    `etscope.formats.program.bpte.read_bundled` gives arrays instead, and copies nothing. Raises
     `FormatError` for what is not a bundled program or is damaged.
     """
     found = read_bundled_schema(flatbuffer)

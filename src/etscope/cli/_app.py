@@ -34,45 +34,56 @@ _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
 
 COMMANDS: dict[str, CommandSpec] = {
     "export": CommandSpec(
-        "etscope.cli.export", "Export a PyTorch model: .pte, ETRecord and .bpte in one go."
+        "etscope.cli.verbs.export", "Export a PyTorch model: .pte, ETRecord and .bpte in one go."
     ),
     "profile": CommandSpec(
-        "etscope.cli.profile", "Export a PyTorch model, run it, show its operators."
+        "etscope.cli.verbs.profile", "Export a PyTorch model, run it, show its operators."
     ),
-    "run": CommandSpec("etscope.cli.run", "Run a program on the runtime: times, outputs, values."),
-    "inspect": CommandSpec("etscope.cli.inspect", "Show what ran and how long it took."),
-    "diff": CommandSpec("etscope.cli.diff", "Tell what got slower between two dumps."),
+    "run": CommandSpec(
+        "etscope.cli.verbs.run", "Run a program on the runtime: times, outputs, values."
+    ),
+    "inspect": CommandSpec("etscope.cli.verbs.inspect", "Show what ran and how long it took."),
+    "diff": CommandSpec("etscope.cli.verbs.diff", "Tell what got slower between two dumps."),
     "numerics": CommandSpec(
-        "etscope.cli.numerics", "Find the operator whose numbers go wrong, and its line."
+        "etscope.cli.verbs.numerics", "Find the operator whose numbers go wrong, and its line."
     ),
     "evaluate": CommandSpec(
-        "etscope.cli.evaluate", "Run a dataset on the runtime, compare each sample with PyTorch."
+        "etscope.cli.verbs.evaluate",
+        "Run a dataset on the runtime, compare each sample with PyTorch.",
     ),
     "convert": CommandSpec(
-        "etscope.cli.convert", "Export the events: Perfetto, Chrome, speedscope, Parquet, CSV…"
+        "etscope.cli.verbs.convert",
+        "Export the events: Perfetto, Chrome, speedscope, Parquet, CSV…",
     ),
-    "bisect": CommandSpec("etscope.cli.bisect", "Find the smallest piece of a model that fails."),
+    "bisect": CommandSpec(
+        "etscope.cli.verbs.bisect", "Find the smallest piece of a model that fails."
+    ),
     "sensitivity": CommandSpec(
-        "etscope.cli.sensitivity", "Find what to keep in float in a quantised model."
+        "etscope.cli.verbs.sensitivity", "Find what to keep in float in a quantised model."
     ),
-    "info": CommandSpec("etscope.cli.info", "Tell what an ETDump, ETRecord, .pte or .bpte holds."),
-    "graph": CommandSpec("etscope.cli.graph", "Look into the graphs of an ETRecord."),
+    "info": CommandSpec(
+        "etscope.cli.verbs.info", "Tell what an ETDump, ETRecord, .pte or .bpte holds."
+    ),
+    "graph": CommandSpec("etscope.cli.verbs.graph", "Look into the graphs of an ETRecord."),
     "tensorboard": CommandSpec(
-        "etscope.cli.tensorboard", "Show the graphs with times, memory and errors in TensorBoard."
+        "etscope.cli.verbs.tensorboard",
+        "Show the graphs with times, memory and errors in TensorBoard.",
     ),
     "report": CommandSpec(
-        "etscope.cli.report", "Write an HTML report: graphs, times, lines, memory, numerics."
+        "etscope.cli.verbs.report", "Write an HTML report: graphs, times, lines, memory, numerics."
     ),
     "serve": CommandSpec(
-        "etscope.cli.serve", "Show reports in a browser; they follow their files."
+        "etscope.cli.verbs.serve", "Show reports in a browser; they follow their files."
     ),
-    "lab": CommandSpec("etscope.cli.lab", "Benchmark models on devices; keep and show results."),
+    "lab": CommandSpec(
+        "etscope.cli.lab.group", "Benchmark models on devices; keep and show results."
+    ),
     "collect": CommandSpec(
-        "etscope.cli.collect", "Take many dumps into a dataset for etscope sql."
+        "etscope.cli.verbs.collect", "Take many dumps into a dataset for etscope sql."
     ),
-    "sql": CommandSpec("etscope.cli.sql", "Ask a dataset of dumps in SQL."),
-    "slim": CommandSpec("etscope.cli.slim", "Shrink an ETRecord to what attribution needs."),
-    "completion": CommandSpec("etscope.cli.completion", "Print the shell completion script."),
+    "sql": CommandSpec("etscope.cli.verbs.sql", "Ask a dataset of dumps in SQL."),
+    "slim": CommandSpec("etscope.cli.verbs.slim", "Shrink an ETRecord to what attribution needs."),
+    "completion": CommandSpec("etscope.cli.verbs.completion", "Print the shell completion script."),
 }
 
 

@@ -1,5 +1,5 @@
 """`python -m etscope.etdb`."""
 
-from etscope.etdb._main import main
+from etscope.etdb.ui.main import main
 
 raise SystemExit(main())

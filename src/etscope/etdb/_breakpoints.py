@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from etscope.errors import UsageError
-from etscope.etdb._expression import Expression
-from etscope.etdb._target import Stop
+from etscope.etdb.expressions.expression import Expression
+from etscope.etdb.targets.target import Stop
 from etscope.model.selector import Fields, Selector
 
 WATCH_NAN, WATCH_INF = "nan", "inf"
@@ -142,6 +142,6 @@ def fields_of_stop(stop: Stop) -> Fields:
 
 def _plain(stop: Stop) -> list[str]:
     """Operators without the marks of their variants: "softmax" of "aten._softmax.default"."""
-    from etscope.analysis.check import stem
+    from etscope.analysis.program.compatibility import stem
 
     return [stem(node.op) for node in stop.nodes] or [stem(stop.op)]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from etscope.errors import EtscopeError, UsageError
 from etscope.etdb._debugger import Debugger
-from etscope.etdb._describe import source_text
-from etscope.etdb._runtime.facts import Core, RunnerDied
+from etscope.etdb.protocol.facts import Core, RunnerDied
+from etscope.etdb.ui.describe import source_text
 
 BUFFER_SUFFIX = ".bin"  # by which a debug buffer is known
 

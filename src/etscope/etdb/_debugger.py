@@ -8,17 +8,17 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
-from etscope.analysis.linked_graph import LinkedGraph
-from etscope.analysis.match_graph import Paths
-from etscope.analysis.scale import Scale
+from etscope.analysis.graphs.linked_graph import LinkedGraph
+from etscope.analysis.matching.graph import Paths
+from etscope.analysis.profile.scale import Scale
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb._breakpoints import Breakpoints
-from etscope.etdb._expression import Expression
 from etscope.etdb._files import Files
-from etscope.etdb._live import LiveTarget
-from etscope.etdb._recorded import NO_DUMP, NO_DUMP_HINT, NO_TARGET_HINT, RecordedRuns
-from etscope.etdb._reference import ReferenceValues, inputs_of, live_run
-from etscope.etdb._target import Stop, Target
+from etscope.etdb.expressions.expression import Expression
+from etscope.etdb.targets.live import LiveTarget
+from etscope.etdb.targets.recorded import NO_DUMP, NO_DUMP_HINT, NO_TARGET_HINT, RecordedRuns
+from etscope.etdb.targets.reference import ReferenceValues, inputs_of, live_run
+from etscope.etdb.targets.target import Stop, Target
 from etscope.model.graph import Node
 from etscope.units import TimeScale
 
@@ -177,12 +177,12 @@ class Debugger:
         others than the session's.
 
         Raises `MismatchError` for those of a file that the method does not take."""
-        from etscope.formats.tensor_files import TensorFile
+        from etscope.formats.torch_files.tensor_files import TensorFile
 
         given = self.inputs if inputs is None else inputs
         if not isinstance(given, TensorFile):
             return given
-        from etscope.run._inputs import file_inputs
+        from etscope.run.inputs import file_inputs
 
         return file_inputs(given, self.files.any_program, self.files.record, method)
 

@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from etscope.analysis.check import instruction_labels
-from etscope.analysis.linked_graph import LinkedGraph, linked_graph
-from etscope.analysis.node_times import NodeTimes, kernel_labels, node_times
-from etscope.analysis.profile import MethodProfile
-from etscope.analysis.symbols import graph_name, record_methods
-from etscope.analysis.trace import Trace
+from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
+from etscope.analysis.graphs.node_times import NodeTimes, kernel_labels, node_times
+from etscope.analysis.profile.profile import MethodProfile
+from etscope.analysis.profile.symbols import graph_name, record_methods
+from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.bundled import BundledFile
-from etscope.formats.debug_buffer import DebugBuffer
-from etscope.formats.etdump import ETDump, read_etdump
-from etscope.formats.etrecord import EDGE, RecordView, read_etrecord
+from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.reader import ETDump, read_etdump
+from etscope.formats.etrecord.reader import EDGE, RecordView, read_etrecord
 from etscope.formats.identify import identify
-from etscope.formats.program_file import read_program_file
-from etscope.formats.pte import Program, read_pte
+from etscope.formats.program.bpte import BundledFile
+from etscope.formats.program.program_file import read_program_file
+from etscope.formats.program.pte import Program, read_pte
 
 NO_RECORD = "there is no ETRecord"
 NO_RECORD_HINT = "load one: file MODEL.etrecord"

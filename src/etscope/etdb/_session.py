@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.trace import Trace
+from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeError, UsageError
 from etscope.etdb._answer import Answer
-from etscope.etdb._commands import load
 from etscope.etdb._cores import after_death
 from etscope.etdb._debugger import Debugger
 from etscope.etdb._files import Files
-from etscope.etdb._registry import COMMANDS, Command, find_command
-from etscope.etdb._runtime.facts import RunnerDied
-from etscope.etdb._show import error_text, json_of, text_of
+from etscope.etdb.commands import load
+from etscope.etdb.commands.registry import COMMANDS, Command, find_command
+from etscope.etdb.protocol.facts import RunnerDied
+from etscope.etdb.ui.show import error_text, json_of, text_of
 
 _DEEPEST_SCRIPT = 10
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from etscope.etdb._target import Stop, Target, Watch
+from etscope.etdb.targets.target import Stop, Target, Watch
 
 # What ends a walk at a stop, in words; None goes on.
 Reason = Callable[[Stop], str | None]

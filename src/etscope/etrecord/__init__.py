@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.analysis.slim import slim_etrecord
+    from etscope.analysis.info.slim import slim_etrecord
     from etscope.etrecord._etrecord import ETRecord, generate_etrecord, parse_etrecord
     from etscope.etrecord._views import as_etrecord, as_record
 
@@ -28,6 +28,6 @@ __getattr__, __dir__ = lazy_names(
         "as_record": "etscope.etrecord._views",
         "generate_etrecord": "etscope.etrecord._etrecord",
         "parse_etrecord": "etscope.etrecord._etrecord",
-        "slim_etrecord": "etscope.analysis.slim",
+        "slim_etrecord": "etscope.analysis.info.slim",
     },
 )

@@ -15,9 +15,9 @@ from etscope.etrecord._bundles import (
 )
 from etscope.etrecord._loading import LOADERS, bridge, exported_method
 from etscope.etrecord._names import check_graph_name
-from etscope.formats.etrecord import RecordFile, read_etrecord
-from etscope.formats.taps import MethodTaps
-from etscope.formats.zip_writer import write_archive
+from etscope.formats.bytes.zip_writer import write_archive
+from etscope.formats.etrecord.reader import RecordFile, read_etrecord
+from etscope.formats.etrecord.taps import MethodTaps
 
 _EXECUTORCH_FIELDS = (
     "_debug_handle_map",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from etscope.analysis.check import instruction_labels
-from etscope.formats.fingerprints import Fingerprints, MethodFingerprint
-from etscope.formats.pte import program_fingerprint, read_pte
+from etscope.analysis.program.compatibility import instruction_labels
+from etscope.formats.etrecord.fingerprints import Fingerprints, MethodFingerprint
+from etscope.formats.program.pte import program_fingerprint, read_pte
 
 
 def program_fingerprints(buffer: bytes, graph_hashes: Mapping[str, str]) -> Fingerprints:

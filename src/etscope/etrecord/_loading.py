@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from etscope.errors import reading
-from etscope.formats.etrecord import (
+from etscope.formats.etrecord.reader import (
     CONSTANTS,
     DEBUG_HANDLES,
     DELEGATES,
@@ -30,7 +30,7 @@ def bridge(wanted_by: str) -> Any:
     """The module that has torch and executorch."""
     require("torch", wanted_by=wanted_by)
     require("executorch.exir", wanted_by=wanted_by)
-    from etscope.bridge import programs
+    from etscope.bridge.programs import programs
 
     return programs
 
@@ -41,7 +41,7 @@ def load_program(file: RecordFile, name: str) -> Any:
     What torch would evaluate as code (names, symbolic sizes) is checked against a strict grammar
     first. Raises `FormatError` for what fails that, and for what torch cannot rebuild.
     """
-    from etscope.formats.program_safety import check_program
+    from etscope.formats.exported_program.safety import check_program
 
     programs = bridge("the ExportedProgram of a record")
     # Copies: what torch gets is what was checked, whatever happens to the file meanwhile.
@@ -57,13 +57,13 @@ def load_program(file: RecordFile, name: str) -> Any:
 def load_to_run(file: RecordFile, name: str) -> Any:
     """As `load_program`, for running the graph once: its weights are read from the file when a
     node uses them, and its `state_dict` is a mapping that does that."""
-    from etscope.formats.program_safety import check_program
+    from etscope.formats.exported_program.safety import check_program
 
     programs = bridge("the ExportedProgram of a record")
     arrays = file.state_dict(name)
     if programs.UNPICKLES_FREELY or not isinstance(arrays, dict) or not arrays:
         return load_program(file, name)
-    from etscope.bridge.weights import StoredWeights
+    from etscope.bridge.programs.weights import StoredWeights
 
     content = bytes(file.program_text(name))
     siblings = [bytes(file.sibling(name, suffix)) for suffix in (CONSTANTS, EXAMPLE_INPUTS)]
@@ -79,7 +79,7 @@ def load_recorded(file: RecordFile, name: str, weights: Any) -> Any:
 
     weights: the graph's `state_dict`. The same is refused, by `FormatError`.
     """
-    from etscope.formats.program_safety import check_plain
+    from etscope.formats.exported_program.safety import check_plain
 
     require("torch", wanted_by="a reference run")
     program = file.program_json(name)
@@ -87,7 +87,7 @@ def load_recorded(file: RecordFile, name: str, weights: Any) -> Any:
     with reading("ETRecord", file.path, member=file.graph_members[name]):
         if not check_plain(program, siblings):
             return None
-        from etscope.bridge.recorded import recorded_graph
+        from etscope.bridge.reference.recorded import recorded_graph
 
         constants = file.constants(name)
         if not isinstance(weights, dict) or not isinstance(constants, dict):

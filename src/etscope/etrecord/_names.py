@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from etscope.errors import RecordError
-from etscope.formats.etrecord import OWN_PREFIX, RESERVED, SIBLINGS
+from etscope.formats.etrecord.reader import OWN_PREFIX, RESERVED, SIBLINGS
 
 
 def check_graph_name(name: str) -> None:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from etscope.errors import RecordError
 from etscope.etrecord._fingerprints import program_fingerprints
 from etscope.etrecord._loading import bridge, field_of
-from etscope.formats.etrecord import (
+from etscope.formats.bytes.zip_writer import Part
+from etscope.formats.etrecord.fingerprints import fingerprints_to_json
+from etscope.formats.etrecord.reader import (
     CONSTANTS,
     DEBUG_HANDLES,
     DELEGATES,
@@ -39,9 +41,7 @@ from etscope.formats.etrecord import (
     RecordFile,
     slimmed_to_json,
 )
-from etscope.formats.fingerprints import fingerprints_to_json
-from etscope.formats.taps import taps_to_json
-from etscope.formats.zip_writer import Part
+from etscope.formats.etrecord.taps import taps_to_json
 
 if TYPE_CHECKING:
     from etscope.etrecord._etrecord import ETRecord

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from etscope.errors import MissingDataError, UsageError
 from etscope.etrecord._loading import bridge, field_of
-from etscope.formats import etrecord_maps
-from etscope.formats.etrecord import EDGE, EXPORTED, RecordFile, RecordView, read_etrecord
-from etscope.formats.etrecord_maps import DelegateMap, Handles, NumOutputs
-from etscope.formats.fingerprints import Fingerprints
-from etscope.formats.taps import MethodTaps
+from etscope.formats.etrecord import maps as etrecord_maps
+from etscope.formats.etrecord.fingerprints import Fingerprints
+from etscope.formats.etrecord.maps import DelegateMap, Handles, NumOutputs
+from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordFile, RecordView, read_etrecord
+from etscope.formats.etrecord.taps import MethodTaps
 
 if TYPE_CHECKING:
     from etscope.etrecord._etrecord import ETRecord
@@ -203,6 +203,6 @@ def _as_arrays(content: Any) -> Any:
     """The same structure with numpy arrays in place of torch's tensors."""
     if content is None:
         return None
-    from etscope.formats.torch_archive import read_tensors
+    from etscope.formats.torch_files.torch_archive import read_tensors
 
     return read_tensors(memoryview(bridge("tensors of an ETRecord").save_tensors(content)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from etscope.analysis.metrics import Metric
-from etscope.analysis.numerics_rows import Numerics
+from etscope.analysis.numerics.rows import Numerics
 from etscope.errors import EtscopeError, MissingDataError, RuntimeFailure, UsageError
 from etscope.evaluation._classes import Answer, answers
 from etscope.evaluation._dataset import Sample, named

@@ -24,7 +24,7 @@ from etscope.errors import (
     NumericGapError,
     UsageError,
 )
-from etscope.formats.tensor_files import TensorFile, read_tensor_file
+from etscope.formats.torch_files.tensor_files import TensorFile, read_tensor_file
 
 SUFFIXES = (".npz", ".npy", ".pt", ".pth", ".safetensors")
 

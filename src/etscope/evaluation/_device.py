@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.gap import MethodRun, runs_of
-from etscope.analysis.memory import debug_buffer_bytes
-from etscope.analysis.trace import Trace
+from etscope.analysis.memory.memory import debug_buffer_bytes
+from etscope.analysis.numerics.gap import MethodRun, runs_of
+from etscope.analysis.profile.trace import Trace
 from etscope.errors import MismatchError
-from etscope.formats.debug_buffer import DebugBuffer
-from etscope.formats.etdump import read_etdump
-from etscope.run._execute import How, chosen_runner, execute
-from etscope.run._folder import Folder
-from etscope.run._job import INTERMEDIATE_OUTPUTS, Job, JobCall
-from etscope.run._program import Opened
+from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.reader import read_etdump
+from etscope.run.execute import How, chosen_runner, execute
+from etscope.run.folder import Folder
+from etscope.run.job import INTERMEDIATE_OUTPUTS, Job, JobCall
+from etscope.run.program import Opened
 
 _BYTES, _SAMPLES = 64 << 20, 64  # recorded in one process
 

@@ -10,12 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.gap import NO_RECORD_HINT, RECORD_HINT, MethodRun, check_values
-from etscope.analysis.logged_run import unfolded
+from etscope.analysis.matching.logged_run import unfolded
 from etscope.analysis.metrics import Metric, find_metric
-from etscope.analysis.numerics import DEFAULT_METRIC
-from etscope.analysis.numerics_runs import sequences
-from etscope.analysis.trace import Trace
+from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
+from etscope.analysis.numerics.gap import NO_RECORD_HINT, RECORD_HINT, MethodRun, check_values
+from etscope.analysis.numerics.runs import sequences
+from etscope.analysis.profile.trace import Trace
+from etscope.diagnosis.numeric_gap import method_that_ran
+from etscope.diagnosis.numerics import PreparedNumerics
 from etscope.errors import (
     EtscopeError,
     MismatchError,
@@ -31,14 +33,12 @@ from etscope.evaluation._dataset import Fit, Sample, open_dataset
 from etscope.evaluation._device import Device
 from etscope.evaluation._evaluation import DUMP, FRESH, SEQUENCE, Evaluation
 from etscope.evaluation._labels import Labels, read_labels
-from etscope.formats.pte import Program
-from etscope.formats.source import PathLike
-from etscope.inspector._numeric_gap import method_that_ran
-from etscope.inspector._numerics import PreparedNumerics
+from etscope.formats.bytes.source import PathLike
+from etscope.formats.program.pte import Program
 from etscope.model.input_names import record_input_names
 from etscope.optional import require
-from etscope.run._inputs import method_inputs
-from etscope.run._program import open_program
+from etscope.run.inputs import method_inputs
+from etscope.run.program import open_program
 
 STATES = (FRESH, SEQUENCE)
 

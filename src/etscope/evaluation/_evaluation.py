@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from etscope.analysis.matching import Coverage
+from etscope.analysis.matching.matching import Coverage
 from etscope.analysis.metrics import Metric
-from etscope.analysis.numerics_rows import described
+from etscope.analysis.numerics.rows import described
 from etscope.evaluation import _tables
 from etscope.evaluation._samples import SKIPPED, SampleResult
 from etscope.evaluation._statistics import OperatorStatistics

@@ -12,7 +12,7 @@ import numpy as np
 
 from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError
 from etscope.evaluation._dataset import Sample
-from etscope.formats.tensor_files import read_tensor_file
+from etscope.formats.torch_files.tensor_files import read_tensor_file
 
 _TEXT = (".txt", ".csv", ".tsv")
 

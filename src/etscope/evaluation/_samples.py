@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etscope.analysis.numerics_limits import difference
-from etscope.analysis.numerics_rows import Numerics, NumericsRow
+from etscope.analysis.numerics.limits import difference
+from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.evaluation._classes import Answer
 from etscope.evaluation._statistics import worst_of
 

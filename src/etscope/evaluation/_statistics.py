@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.metrics import Metric
-from etscope.analysis.numerics_rows import WRONG, Numerics, NumericsRow
+from etscope.analysis.numerics.rows import WRONG, Numerics, NumericsRow
 
 _Key = tuple[int, int | str | None, int, str, int | None, int]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.places import short_lines
+from etscope.analysis.profile.source_location import short_lines
 from etscope.errors import MissingDataError, UsageError
 from etscope.model.table import Column, Kind, Table
 
 if TYPE_CHECKING:
-    from etscope.analysis.numerics_rows import NumericsRow
+    from etscope.analysis.numerics.rows import NumericsRow
     from etscope.evaluation._evaluation import Evaluation
     from etscope.evaluation._samples import SampleResult
     from etscope.evaluation._statistics import OperatorStatistics

@@ -50,7 +50,7 @@ def export(
     """
     require("torch", wanted_by="export")
     require("executorch.exir", wanted_by="export")
-    from etscope.bridge.export import export_model
+    from etscope.bridge.lowering.export import export_model
     from etscope.etrecord import ETRecord
 
     parts = export_model(

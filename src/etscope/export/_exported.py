@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from etscope.errors import UsageError
-from etscope.formats.replacing import make_folder, replacing
+from etscope.formats.bytes.atomic_write import make_folder, replacing
 
 if TYPE_CHECKING:
     from etscope.etrecord import ETRecord

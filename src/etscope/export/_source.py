@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.errors import FormatError, UsageError
-from etscope.export._found import found_model, inputs_of_file
+from etscope.export._model_spec import found_model, inputs_of_file
 from etscope.export._user_code import attribute, import_target
+from etscope.formats.bytes.source import PathLike, open_source
+from etscope.formats.exported_program.pt2 import is_pt2
 from etscope.formats.identify import describe
-from etscope.formats.pt2 import is_pt2
-from etscope.formats.source import PathLike, open_source
 from etscope.optional import require
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Source:
         Named tensors are matched with the parameters of the module's `forward`; else they are
         taken in the file's order. Raises `UsageError` for a file that keeps none.
         """
-        from etscope.formats.tensor_files import read_tensor_file
+        from etscope.formats.torch_files.tensor_files import read_tensor_file
 
         return inputs_of_file(self.model, read_tensor_file(path))
 
@@ -124,7 +124,7 @@ def _from_file(spec: str) -> Source:
     source = open_source(path, "model")
     if not is_pt2(source.buffer):
         _fail_not_pt2(path, source.buffer)
-    from etscope.bridge.pt2 import load_pt2
+    from etscope.bridge.programs.pt2 import load_pt2
 
     return Source(spec, path.stem, load_pt2(source.buffer, spec))
 

@@ -29,8 +29,8 @@ from urllib.parse import quote
 
 from etscope.errors import FormatError, MissingFileError, UsageError, VersionError, reading
 from etscope.fleet._schema import DUMPS, EVENTS, SCHEMA, WANTED_BY, arrow_schema, writer_options
-from etscope.formats.exported_json import mapping, parse_json
-from etscope.formats.replacing import make_folder, replacing
+from etscope.formats.bytes.atomic_write import make_folder, replacing
+from etscope.formats.exported_program.exported_json import mapping, parse_json
 from etscope.optional import require
 
 _MARK = "etscope-dataset.json"

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.blocks import Block, find_blocks
-from etscope.analysis.profile import EXECUTE, LOAD_METHOD
+from etscope.analysis.profile.blocks import Block, find_blocks
+from etscope.analysis.profile.profile import EXECUTE, LOAD_METHOD
 from etscope.errors import FormatError
-from etscope.fleet._about import UNKNOWN, About, about
-from etscope.fleet._patterns import Pattern, constant, fingerprint_of, iterations, pattern_of
+from etscope.fleet._event_sequences import Pattern, constant, fingerprint_of, iterations, pattern_of
 from etscope.fleet._records import Record, fitting
 from etscope.fleet._schema import EVENT_FIELDS, EVENTS, WANTED_BY, arrow_schema
 from etscope.fleet._sources import Source, is_url, open_url
-from etscope.formats.etdump import ETDump, EventKind, read_etdump
-from etscope.formats.source import open_source
+from etscope.fleet.run_metadata import UNKNOWN, About, about
+from etscope.formats.bytes.source import open_source
+from etscope.formats.etdump.reader import ETDump, EventKind, read_etdump
 from etscope.optional import require
 
 Ints = npt.NDArray[np.int64]

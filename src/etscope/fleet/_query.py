@@ -21,7 +21,7 @@ from etscope.fleet._dataset import Dataset
 from etscope.fleet._schema import DUMP_FIELDS, DUMPS, EVENT_FIELDS, EVENTS, PARTITIONS, Field
 from etscope.model.table import Column, Kind, Table
 from etscope.optional import require
-from etscope.views.values import types_of
+from etscope.views.tables.cell_values import types_of
 
 TIMEOUT = 300.0  # seconds
 _CONFIG = {

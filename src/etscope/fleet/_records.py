@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from etscope.analysis.profile import executes
-from etscope.analysis.trace import Trace
+from etscope.analysis.profile.profile import executes
+from etscope.analysis.profile.trace import Trace
 from etscope.errors import FormatError, MissingDataError
-from etscope.formats.etdump import ETDump
-from etscope.formats.etrecord import RecordFile, read_etrecord
+from etscope.formats.etdump.reader import ETDump
+from etscope.formats.etrecord.reader import RecordFile, read_etrecord
 from etscope.formats.identify import ETRECORD, identify
 
 _OPEN = 8  # records whose graphs stay in memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from etscope.errors import FormatError, reading
-from etscope.formats.source import BytesLike, PathLike, open_source
+from etscope.formats.bytes.source import BytesLike, PathLike, open_source
 
 ETDUMP = "etdump"
 ETRECORD = "etrecord"
@@ -111,6 +111,6 @@ def _describe_zip(buffer: memoryview) -> str:
 
 def _zip_members(buffer: memoryview) -> Collection[str]:
     """The names in the directory of a zip."""
-    from etscope.formats.zip_archive import open_archive  # zipfile takes time to import
+    from etscope.formats.bytes.zip_archive import open_archive  # zipfile takes time to import
 
     return open_archive(buffer, "zip file").members

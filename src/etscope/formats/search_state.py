@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError, reading
-from etscope.formats.replacing import replacing
+from etscope.formats.bytes.atomic_write import replacing
 
 NAME = "state.json"
 VERSION = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from etscope.analysis.trace import Trace
+from etscope.analysis.profile.trace import Trace
 from etscope.units import TimeScale
 
 # The debugger stands above the Inspector, so it is known here by name only.

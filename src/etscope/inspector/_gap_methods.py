@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    from etscope.analysis.trace import Trace
-    from etscope.formats.bundled import BundledFile
+    from etscope.analysis.profile.trace import Trace
+    from etscope.formats.program.bpte import BundledFile
     from etscope.inspector._error_plots import PlottedGap, PlottedNumerics
 
 
@@ -51,10 +51,12 @@ class NumericGaps:
         Raises `NumericGapError` when values, record, inputs or the reference graph are missing, or
         nothing can be compared; `UsageError` for an unknown distance.
         """
-        from etscope.inspector._numeric_gap import calculate
+        from etscope.diagnosis.numeric_gap import calculate
 
+        if getattr(distance, "inspector", self) is None:  # upstream's comparators look at theirs
+            distance.inspector = self
         return calculate(
-            self,
+            self.trace,
             distance,
             self._bundle,
             reference_graph=reference_graph,
@@ -76,8 +78,8 @@ class NumericGaps:
     ) -> PlottedGap:
         """The comparison of `calculate_numeric_gap` by several metrics, with its coverage: what was
         compared, and why all else was not. No values are kept. `.plot_errors()` draws it."""
+        from etscope.diagnosis.numeric_gap import gap_of, metric_of
         from etscope.inspector._error_plots import plotted_gap
-        from etscope.inspector._numeric_gap import gap_of, metric_of
 
         names = [metric_of(name) or "" for name in metrics]
         return plotted_gap(
@@ -115,13 +117,13 @@ class NumericGaps:
         run's, with a warning if nothing tells that they are.
 
         `.verdict` names the first operator that is wrong, `.first`, `.suspects` and `.odd_origin`
-        are rows, `.table()` has all, `.plot_errors()` draws it; `etscope.analysis.numerics_limits`
+        are rows, `.table()` has all, `.plot_errors()` draws it; `etscope.analysis.numerics.limits`
         says what is allowed.
 
         Raises what `numeric_gap` raises.
         """
+        from etscope.diagnosis.numerics import numerics_of
         from etscope.inspector._error_plots import plotted_numerics
-        from etscope.inspector._numerics import numerics_of
 
         found = numerics_of(
             self.trace,

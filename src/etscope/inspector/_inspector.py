@@ -10,11 +10,11 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.blocks import Block, EventKey
-from etscope.analysis.correlate import Attribution
-from etscope.analysis.modules import matches_module
-from etscope.analysis.symbols import EDGE_GRAPH, load_graph
-from etscope.analysis.trace import (
+from etscope.analysis.profile.blocks import Block, EventKey
+from etscope.analysis.profile.correlate import Attribution
+from etscope.analysis.profile.modules import matches_module
+from etscope.analysis.profile.symbols import EDGE_GRAPH, load_graph
+from etscope.analysis.profile.trace import (
     UNAVAILABLE,
     Trace,
     warn_no_debug_buffer,
@@ -22,14 +22,14 @@ from etscope.analysis.trace import (
 )
 from etscope.errors import MissingDataError, UsageError
 from etscope.etrecord import as_record
-from etscope.formats.bundled import BundledFile
-from etscope.formats.debug_buffer import DebugBuffer
-from etscope.formats.etdump import read_etdump
-from etscope.formats.etrecord import EDGE, EXPORTED
-from etscope.formats.program_file import read_program_file
-from etscope.formats.pte import Program
-from etscope.formats.source import PathLike
-from etscope.formats.vgf import parse_vgf_neural_statistics_delegate_metadata
+from etscope.formats.bytes.source import PathLike
+from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etdump.vgf import parse_vgf_neural_statistics_delegate_metadata
+from etscope.formats.etrecord.reader import EDGE, EXPORTED
+from etscope.formats.program.bpte import BundledFile
+from etscope.formats.program.program_file import read_program_file
+from etscope.formats.program.pte import Program
 from etscope.inspector._debug_method import Debugging
 from etscope.inspector._gap_methods import NumericGaps
 from etscope.inspector._report_methods import Reports
@@ -49,7 +49,7 @@ from etscope.units import TimeScale, scale_factor
 if TYPE_CHECKING:
     import pandas as pd
 
-    from etscope.analysis.numerics_rows import Numerics
+    from etscope.analysis.numerics.rows import Numerics
     from etscope.model.graph import Graph
 
 MetadataParser = Callable[[list[Any]], Any]
@@ -318,7 +318,7 @@ class Inspector(NumericGaps, Reports, Debugging):
         Raises `UsageError` without a record and a program, `MissingDependencyError` without the
         package tensorboard.
         """
-        from etscope.inspector._tensorboard import numerics_if_known, write_tensorboard
+        from etscope.reporting.tensorboard import numerics_if_known, write_tensorboard
 
         if numerics is None:
             numerics = numerics_if_known(self.trace, bundle=self._bundle)
@@ -387,7 +387,7 @@ class Inspector(NumericGaps, Reports, Debugging):
 
     def get_vgf_neural_statistics(self) -> list[dict[str, Any]]:
         """The neural statistics that Arm's VGF backend logged, one dict a record; see
-        `etscope.formats.vgf`. Empty when no event has any."""
+        `etscope.formats.etdump.vgf`. Empty when no event has any."""
         return [
             record
             for block in self.event_blocks
@@ -453,7 +453,7 @@ def _converted(
 
 
 def _operators(events: Iterable[Event]) -> Iterable[Event]:
-    from etscope.analysis.blocks import FRAMEWORK_EVENTS
+    from etscope.analysis.profile.blocks import FRAMEWORK_EVENTS
 
     hidden = {*FRAMEWORK_EVENTS, _HIDDEN_EVENT, "JF_CALL", "MOVE_CALL", "FREE_CALL"}
     return (event for event in events if event.name and event.name not in hidden)

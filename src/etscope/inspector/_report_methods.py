@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:
-    from etscope.analysis.trace import Trace
-    from etscope.formats.bundled import BundledFile
-    from etscope.formats.source import PathLike
+    from etscope.analysis.profile.trace import Trace
+    from etscope.formats.bytes.source import PathLike
+    from etscope.formats.program.bpte import BundledFile
     from etscope.model.events import EventBlock
 
 
@@ -42,8 +42,8 @@ class Reports:
         page was not built with this installation, and with `numerics=True` what
         `diagnose_numerics` raises.
         """
-        from etscope.analysis.scale import Scale
-        from etscope.inspector._report import ReportOptions, input_of_trace
+        from etscope.analysis.profile.scale import Scale
+        from etscope.reporting.report import ReportOptions, input_of_trace
         from etscope.views.output import open_output
         from etscope.views.page import document_of, page_html
 
@@ -60,7 +60,7 @@ class Reports:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: how long the methods took, and their longest operators."""
-        from etscope.analysis.scale import Scale
+        from etscope.analysis.profile.scale import Scale
         from etscope.views.page.static import summary_html
 
         scale = Scale(self._source_time_scale, self._target_time_scale)

@@ -13,8 +13,8 @@ from etscope._lazy import lazy_names
 from etscope.optional import require
 
 if TYPE_CHECKING:
-    from etscope.bridge.tap_compare import compare_aot_runtime_dataframe, tap_compare
-    from etscope.bridge.tap_outputs import (
+    from etscope.bridge.taps.compare import compare_aot_runtime_dataframe, tap_compare
+    from etscope.bridge.taps.outputs import (
         TapRule,
         TapSpec,
         find_tap_nodes,
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
         strip_taps_,
         tap_intermediate_outputs_,
     )
-    from etscope.bridge.tap_reducers import FULL_TENSOR, STATS, StatReducer, get_reducer
-    from etscope.bridge.tap_selectors import (
+    from etscope.bridge.taps.reducers import FULL_TENSOR, STATS, StatReducer, get_reducer
+    from etscope.bridge.taps.selectors import (
         NodeSelector,
         select_all,
         select_all_call_function,
@@ -58,20 +58,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "tap_compare": ("compare_aot_runtime_dataframe", "tap_compare"),
-    "tap_outputs": (
+    "compare": ("compare_aot_runtime_dataframe", "tap_compare"),
+    "outputs": (
         "TapRule", "TapSpec", "find_tap_nodes", "is_tap_node", "strip_taps_",
         "tap_intermediate_outputs_",
     ),
-    "tap_reducers": ("FULL_TENSOR", "STATS", "StatReducer", "get_reducer"),
-    "tap_selectors": (
+    "reducers": ("FULL_TENSOR", "STATS", "StatReducer", "get_reducer"),
+    "selectors": (
         "NodeSelector", "select_all", "select_all_call_function", "select_any",
         "select_by_module_class", "select_by_module_path", "select_by_op_type", "select_not",
     ),
 }  # fmt: skip
 
 _load, __dir__ = lazy_names(
-    __name__, {name: f"etscope.bridge.{home}" for home, names in _HOMES.items() for name in names}
+    __name__,
+    {name: f"etscope.bridge.taps.{home}" for home, names in _HOMES.items() for name in names},
 )
 
 

@@ -15,9 +15,9 @@ from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope.lab.client import Client
+    from etscope.lab.jobs.spec import JobSpec
+    from etscope.lab.jobs.states import State
     from etscope.lab.lab import Lab
-    from etscope.lab.spec import JobSpec
-    from etscope.lab.states import State
 
 __all__ = ["Client", "JobSpec", "Lab", "State"]
 
@@ -25,8 +25,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Client": "etscope.lab.client",
-        "JobSpec": "etscope.lab.spec",
+        "JobSpec": "etscope.lab.jobs.spec",
         "Lab": "etscope.lab.lab",
-        "State": "etscope.lab.states",
+        "State": "etscope.lab.jobs.states",
     },
 )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from etscope.errors import FormatError, LabError, UsageError
-from etscope.lab.records import Artifact
+from etscope.lab.jobs.records import Artifact
 
 Progress = Callable[[str, int, int], None]
 _PIECE = 1 << 20  # bytes

@@ -21,9 +21,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from etscope import errors
 from etscope.errors import EtscopeError, FormatError, LabError, MissingDataError, UsageError
 from etscope.lab._transfers import Progress, checked, pieces_of, quiet, save, sha256_of
-from etscope.lab.api import Filter, Page, Series
-from etscope.lab.records import Artifact, Device, Job, JobEvent
-from etscope.lab.spec import FileRef, JobSpec, base_name
+from etscope.lab.jobs.api import Filter, Page, Series
+from etscope.lab.jobs.records import Artifact, Device, Job, JobEvent
+from etscope.lab.jobs.spec import FileRef, JobSpec, base_name
 
 TOKEN_VARIABLE = "ETSCOPE_LAB_TOKEN"
 _API = "/api/v1"

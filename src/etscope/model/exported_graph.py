@@ -10,8 +10,8 @@ import base64
 from typing import Any
 
 from etscope.errors import VersionError, reading
-from etscope.formats.etrecord import RecordView
-from etscope.formats.exported_json import (
+from etscope.formats.etrecord.reader import RecordView
+from etscope.formats.exported_program.exported_json import (
     SUPPORTED_MAJOR,
     Json,
     integer,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from etscope.errors import FormatError
-from etscope.formats.exported_json import (
+from etscope.formats.exported_program.exported_json import (
     DTYPES,
     LAYOUTS,
     MEMORY_FORMATS,

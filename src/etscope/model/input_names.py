@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from etscope.errors import reading
-from etscope.formats.etrecord import EDGE, EXPORTED, RecordView
-from etscope.formats.exported_json import Json, mapping, sequence, text, union
+from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
+from etscope.formats.exported_program.exported_json import Json, mapping, sequence, text, union
 
 
 def record_input_names(record: RecordView, method: str) -> tuple[str, ...] | None:

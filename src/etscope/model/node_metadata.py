@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, overload
 
 from etscope.errors import FormatError, reading
-from etscope.formats.exported_json import integer, mapping, sequence, text
+from etscope.formats.exported_program.exported_json import integer, mapping, sequence, text
 from etscope.model.graph import ModuleFrame, Origin
 
 _HANDLE = re.compile(r"-?\d{1,18}")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from etscope.run._calls import Call
     from etscope.run._latency import Latency
     from etscope.run._outcome import Run
-    from etscope.run._place import Elsewhere, Place
     from etscope.run._run import run
+    from etscope.run._runner_host import Elsewhere, Place
 
 __all__ = ["Call", "Elsewhere", "Latency", "Place", "Run", "run"]
 
@@ -26,9 +26,9 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Call": "etscope.run._calls",
-        "Elsewhere": "etscope.run._place",
+        "Elsewhere": "etscope.run._runner_host",
         "Latency": "etscope.run._latency",
-        "Place": "etscope.run._place",
+        "Place": "etscope.run._runner_host",
         "Run": "etscope.run._outcome",
         "run": "etscope.run._run",
     },

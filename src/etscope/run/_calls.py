@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.bundled import BundledFile
+from etscope.formats.program.bpte import BundledFile
 from etscope.model.input_names import record_input_names
-from etscope.run._inputs import method_inputs
-from etscope.run._job import JobCall
-from etscope.run._program import Opened
+from etscope.run.inputs import method_inputs
+from etscope.run.job import JobCall
+from etscope.run.program import Opened
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import RuntimeFailure
-from etscope.formats.etdump import ETDump, read_etdump
-from etscope.formats.etdump_writer import write_etdump
-from etscope.formats.logged_values import logged_values
-from etscope.run._job import Job
+from etscope.formats.etdump.logged_values import logged_values
+from etscope.formats.etdump.reader import ETDump, read_etdump
+from etscope.formats.etdump.writer import write_etdump
+from etscope.run.job import Job
 
 _EXECUTE = "Execute"  # the name of the block that the runtime opens for each execution
 

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import UsageError
-from etscope.formats.bundled import CaseValue
-from etscope.formats.dense_tensor import in_dim_order
-from etscope.formats.pte import Program
-from etscope.formats.pte_schema import ScalarValue, TensorValue, ValueKind
-from etscope.formats.scalar_type import ScalarType
+from etscope.formats.program.bpte import CaseValue
+from etscope.formats.program.dense_tensor import in_dim_order
+from etscope.formats.program.pte import Program
+from etscope.formats.program.pte_schema import ScalarValue, TensorValue, ValueKind
+from etscope.formats.program.scalar_type import ScalarType
 
 MAX_BYTES = 8 << 30  # of one generated tensor
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from etscope.analysis.memory import recorded_by_a_run
-from etscope.formats.pte import Program
-from etscope.formats.pte_schema import ScalarValue, TensorValue, ValueKind
-from etscope.formats.scalar_type import ScalarType
-from etscope.run._job import ALL_EVENTS, INTERMEDIATE_OUTPUTS, PROGRAM_OUTPUTS, Job
+from etscope.analysis.memory.memory import recorded_by_a_run
+from etscope.formats.program.pte import Program
+from etscope.formats.program.pte_schema import ScalarValue, TensorValue, ValueKind
+from etscope.formats.program.scalar_type import ScalarType
+from etscope.run.job import ALL_EVENTS, INTERMEDIATE_OUTPUTS, PROGRAM_OUTPUTS, Job
 
 # The types that ETDumpGen (ExecuTorch 1.0 to 1.5, devtools/etdump/etdump_flatcc.cpp) can log. Any
 # other leaves a dump that nobody can read.

@@ -13,13 +13,13 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from etscope.errors import EtscopeWarning, UsageError
-from etscope.formats.bundled import CaseValue
-from etscope.formats.dense_tensor import dim_order_of
-from etscope.formats.scalar_type import scalar_type_of
-from etscope.run._explain import relevant
-from etscope.run._job import DEBUG_BUFFER, ETDUMP, NONE, RESULT, Job, JobCall
-from etscope.run._native_build import find_runner, native_missing
-from etscope.run._process import DebugBufferFull, failure
+from etscope.formats.program.bpte import CaseValue
+from etscope.formats.program.dense_tensor import dim_order_of
+from etscope.formats.program.scalar_type import scalar_type_of
+from etscope.run.failure_log import relevant
+from etscope.run.job import DEBUG_BUFFER, ETDUMP, NONE, RESULT, Job, JobCall
+from etscope.run.native_build import find_runner, native_missing
+from etscope.run.process import DebugBufferFull, failure
 
 __all__ = ["DEBUG_BUFFER_FULL", "command", "conclude", "find_runner", "native_missing"]
 

@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etscope.analysis.trace import Trace
-from etscope.analysis.verification import CaseCheck, Verification, compare_outputs
+from etscope.analysis.comparison.verification import CaseCheck, Verification, compare_outputs
+from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.etdump import read_etdump
-from etscope.formats.pte import program_fingerprint
-from etscope.formats.replacing import make_folder, replacing
-from etscope.formats.source import PathLike
-from etscope.formats.taps import MethodTaps
-from etscope.formats.tensor_files import fits_npz, write_tensor_file
+from etscope.formats.bytes.atomic_write import make_folder, replacing
+from etscope.formats.bytes.source import PathLike
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.taps import MethodTaps
+from etscope.formats.program.pte import program_fingerprint
+from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
 from etscope.model.table import Table
 from etscope.optional import available
-from etscope.run._execute import Executed
-from etscope.run._folder import Folder
-from etscope.run._job import JobCall
 from etscope.run._latency import Latency, latency_of, latency_table
-from etscope.run._program import Opened
+from etscope.run.execute import Executed
+from etscope.run.folder import Folder
+from etscope.run.job import JobCall
+from etscope.run.program import Opened
 
 if TYPE_CHECKING:
-    from etscope.analysis.numerics_rows import Numerics
+    from etscope.analysis.numerics.rows import Numerics
     from etscope.inspector import Inspector
 
 LATENCY, PROFILE, VALUES = "latency", "profile", "values"
@@ -236,8 +236,9 @@ class Run:
         """Compare the outputs of bundled test cases with the expected ones.
 
         An element passes when |output - expected| <= atol + rtol * |expected|; None takes the
-        usual tolerances of the output's type (`etscope.analysis.verification.TOLERANCES`). Raises
-        `MissingDataError` when no call was of a test case that has expected outputs.
+        usual tolerances of the output's type
+        (`etscope.analysis.comparison.verification.TOLERANCES`). Raises `MissingDataError` when no
+        call was of a test case that has expected outputs.
         """
         bundle = self.opened.bundle
         checks = []

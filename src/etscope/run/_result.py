@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import reading
-from etscope.run._job import RESULT
 from etscope.run._values import value_of
+from etscope.run.job import RESULT
 
 
 @dataclass(frozen=True, slots=True, eq=False)

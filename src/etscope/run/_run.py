@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import MissingFileError, UsageError
-from etscope.formats.source import PathLike
+from etscope.formats.bytes.source import PathLike
 from etscope.run._calls import Call, job_calls
-from etscope.run._execute import AUTO, RUNNERS, Executed, How, chosen_runner, execute
-from etscope.run._folder import Folder
-from etscope.run._job import ALL_EVENTS, DEBUG_LEVELS, NONE, PROFILING_LEVELS, Job
 from etscope.run._outcome import LATENCY, PROFILE, VALUES, CallRun, Run
-from etscope.run._place import HERE, NATIVE, Place
-from etscope.run._program import Opened, open_program
+from etscope.run._runner_host import HERE, NATIVE, Place
+from etscope.run.execute import AUTO, RUNNERS, Executed, How, chosen_runner, execute
+from etscope.run.folder import Folder
+from etscope.run.job import ALL_EVENTS, DEBUG_LEVELS, NONE, PROFILING_LEVELS, Job
+from etscope.run.program import Opened, open_program
 
 
 def run(

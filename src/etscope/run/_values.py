@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from etscope.formats.dense_tensor import dense_view, dim_order_of
-from etscope.formats.scalar_type import ScalarType, scalar_type_of
+from etscope.formats.program.dense_tensor import dense_view, dim_order_of
+from etscope.formats.program.scalar_type import ScalarType, scalar_type_of
 
 _SCALAR_KINDS = ("int", "bool", "double", "string")
 _BY_TORCH_NAME = {kind.torch_name: kind for kind in ScalarType}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from etscope.errors import EtscopeError, UsageError
-from etscope.run._native_build import SERVER, find_runner, find_server, find_sources
+from etscope.run.native_build import SERVER, find_runner, find_server, find_sources
 
 _FOUND: dict[tuple[str, ...], Callable[[], Path]] = {
     (): find_runner,

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etscope.analysis.places import lines_of, module_path, short_lines
-from etscope.analysis.select import fields_of_node
+from etscope.analysis.profile.source_location import lines_of, module_path, short_lines
+from etscope.analysis.selector_fields import fields_of_node
 from etscope.errors import MissingDataError, UsageError
 from etscope.model.graph import Node
 from etscope.model.selector import Selector
 
 if TYPE_CHECKING:
-    from etscope.bridge.keep_float import Unit
+    from etscope.bridge.lowering.keep_float import Unit
 
 OP, MODULE, NODE = "op", "module", "node"
 GROUPINGS = (OP, MODULE, NODE)

@@ -22,8 +22,8 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
-from etscope.formats.replacing import make_folder, replacing
-from etscope.formats.source import PathLike
+from etscope.formats.bytes.atomic_write import make_folder, replacing
+from etscope.formats.bytes.source import PathLike
 from etscope.model.selector import Selector
 from etscope.optional import require
 from etscope.sensitivity._groups import MODULE, Group, check_grouping, groups_of, neighbours
@@ -34,7 +34,7 @@ from etscope.sensitivity._state import State, key_of, open_state
 from etscope.sensitivity._variant import LOWER, Key, Sensitivity, Variant, is_good
 
 if TYPE_CHECKING:
-    from etscope.bridge.variants import Subject
+    from etscope.bridge.lowering.variants import Subject
 
 Progress = Callable[[str, Variant], None]
 
@@ -97,7 +97,7 @@ def sensitivity(
     check_grouping(group, select)
     require("torch", wanted_by="sensitivity")
     require("executorch.exir", wanted_by="sensitivity")
-    from etscope.bridge import variants as bridge
+    from etscope.bridge.lowering import variants as bridge
 
     given = sources_of(model, inputs, samples, calibration, seed=seed, dynamic=dynamic_shapes)
     subject = bridge.subject_of(
@@ -157,7 +157,7 @@ def _checked(
 
 
 def _given(subject: Subject, metric: str, isolate: bool, timeout: float | None) -> dict[str, Any]:
-    from etscope.bridge.variants import fingerprint
+    from etscope.bridge.lowering.variants import fingerprint
 
     return {
         "model": fingerprint(subject),
@@ -210,13 +210,13 @@ class _Lab:
         return self.state.program(name)
 
     def _int8(self, names: Sequence[str], selectors: Sequence[Selector] = ()) -> bytes:
-        from etscope.bridge.variants import int8_program
+        from etscope.bridge.lowering.variants import int8_program
         from etscope.etrecord import ETRecord
 
         return int8_program(self.subject, ETRecord, keep=names, selectors=selectors)
 
     def _float(self) -> bytes:
-        from etscope.bridge.variants import float_program
+        from etscope.bridge.lowering.variants import float_program
         from etscope.etrecord import ETRecord
 
         return float_program(self.subject, ETRecord)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import FormatError
-from etscope.formats.replacing import make_folder
+from etscope.formats.bytes.atomic_write import make_folder
 from etscope.formats.search_state import NAME, known_answers, write_state
 from etscope.sensitivity._variant import LOWER, RUN, Variant
 

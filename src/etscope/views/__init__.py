@@ -17,8 +17,8 @@ from etscope.views.output import open_output
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from etscope.analysis.graph_views import GraphView
-    from etscope.analysis.scale import Scale
+    from etscope.analysis.graphs.views import GraphView
+    from etscope.analysis.profile.scale import Scale
     from etscope.model.table import Table
     from etscope.model.timeline import Timeline
 
@@ -51,36 +51,44 @@ class ViewSpec(NamedTuple):
 
 
 TABLE_VIEWS: dict[str, ViewSpec] = {
-    "table": ViewSpec("etscope.views.terminal:write", ".txt", "for people", styled=True),
-    "json": ViewSpec("etscope.views.json_table:write_json", ".json", "one versioned document"),
-    "jsonl": ViewSpec("etscope.views.json_table:write_jsonl", ".jsonl", "one object a row"),
-    "csv": ViewSpec("etscope.views.delimited:write_csv", ".csv", "comma-separated values"),
-    "tsv": ViewSpec("etscope.views.delimited:write_tsv", ".tsv", "tab-separated values"),
-    "md": ViewSpec("etscope.views.markdown:write", ".md", "a GitHub table"),
-    "parquet": ViewSpec("etscope.views.parquet:write", ".parquet", "typed columns", binary=True),
+    "table": ViewSpec("etscope.views.tables.terminal:write", ".txt", "for people", styled=True),
+    "json": ViewSpec(
+        "etscope.views.tables.json_table:write_json", ".json", "one versioned document"
+    ),
+    "jsonl": ViewSpec("etscope.views.tables.json_table:write_jsonl", ".jsonl", "one object a row"),
+    "csv": ViewSpec("etscope.views.tables.delimited:write_csv", ".csv", "comma-separated values"),
+    "tsv": ViewSpec("etscope.views.tables.delimited:write_tsv", ".tsv", "tab-separated values"),
+    "md": ViewSpec("etscope.views.tables.markdown:write", ".md", "a GitHub table"),
+    "parquet": ViewSpec(
+        "etscope.views.tables.parquet:write", ".parquet", "typed columns", binary=True
+    ),
 }
 
 TIMELINE_VIEWS: dict[str, ViewSpec] = {
     "perfetto": ViewSpec(
-        "etscope.views.perfetto:write",
+        "etscope.views.traces.perfetto:write",
         ".pftrace",
         "protobuf trace for ui.perfetto.dev",
         binary=True,
     ),
-    "chrome": ViewSpec("etscope.views.chrome:write", ".json", "Trace Event JSON"),
+    "chrome": ViewSpec("etscope.views.traces.chrome:write", ".json", "Trace Event JSON"),
     "speedscope": ViewSpec(
-        "etscope.views.speedscope:write", ".speedscope.json", "flame graph for speedscope.app"
+        "etscope.views.traces.speedscope:write",
+        ".speedscope.json",
+        "flame graph for speedscope.app",
     ),
 }
 
 GRAPH_VIEWS: dict[str, ViewSpec] = {
-    "dot": ViewSpec("etscope.views.dot:write", ".dot", "one graph for Graphviz"),
-    "graph-json": ViewSpec("etscope.views.graph_json:write", ".graph.json", "nodes and edges"),
+    "dot": ViewSpec("etscope.views.graphs.dot:write", ".dot", "one graph for Graphviz"),
+    "graph-json": ViewSpec(
+        "etscope.views.graphs.graph_json:write", ".graph.json", "nodes and edges"
+    ),
     "model-explorer": ViewSpec(
-        "etscope.views.model_explorer:write", ".explorer.json", "graphs for Model Explorer"
+        "etscope.views.graphs.model_explorer:write", ".explorer.json", "graphs for Model Explorer"
     ),
     "node-data": ViewSpec(
-        "etscope.views.model_explorer:write_node_data",
+        "etscope.views.graphs.model_explorer:write_node_data",
         ".nodedata.json",
         "numbers of nodes for Model Explorer",
     ),
@@ -109,7 +117,7 @@ def write_graphs(
 ) -> None:
     """Write graphs to an open stream in a format of `GRAPH_VIEWS`; times are in `scale`'s unit.
 
-    options: `overlay` of "node-data", see `etscope.views.model_explorer`.
+    options: `overlay` of "node-data", see `etscope.views.graphs.model_explorer`.
     """
     _writer(_spec(GRAPH_VIEWS, format, "graph"))(views, out, scale=scale, **options)
 

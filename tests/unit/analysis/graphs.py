@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from etscope.analysis.correlate import Attribution, DelegateMap, MethodSymbols
-from etscope.analysis.linked_graph import LinkedGraph
-from etscope.analysis.profile import MethodProfile, Row
+from etscope.analysis.graphs.linked_graph import LinkedGraph
+from etscope.analysis.profile.correlate import Attribution, DelegateMap, MethodSymbols
+from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.model.graph import Delegate, Graph, ModuleFrame, Node, Origin, TensorSpec, Value
 
 EDGE_NAME = "edge_dialect_exported_program/forward"

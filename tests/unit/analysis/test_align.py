@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from etscope.analysis.align import align
-from etscope.analysis.profile import MethodProfile, Row
-from etscope.analysis.sequences import matched
-from etscope.analysis.trace import Trace
-from etscope.formats.etdump import read_etdump
-from etscope.formats.etrecord import read_etrecord
-from tests.artifacts import artifacts
+from etscope.analysis.comparison.align import align
+from etscope.analysis.comparison.common_subsequence import matched
+from etscope.analysis.profile.profile import MethodProfile, Row
+from etscope.analysis.profile.trace import Trace
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
+from tests.support.artifacts import artifacts
 
 
 def profile_of(name: str, *, record: bool = True) -> MethodProfile:

@@ -8,14 +8,14 @@ import warnings
 
 import pytest
 
-from etscope.analysis.blocks import EventKey
-from etscope.analysis.check import Observed, differs_from_labels
-from etscope.analysis.trace import Trace
+from etscope.analysis.profile.blocks import EventKey
+from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.compatibility import Observed, differs_from_labels
 from etscope.errors import EtscopeWarning, MismatchError
-from etscope.formats.etdump import ETDump, read_etdump
-from etscope.formats.etrecord import RecordFile, read_etrecord
-from etscope.formats.pte import Program, read_pte
-from tests.artifacts import artifacts
+from etscope.formats.etdump.reader import ETDump, read_etdump
+from etscope.formats.etrecord.reader import RecordFile, read_etrecord
+from etscope.formats.program.pte import Program, read_pte
+from tests.support.artifacts import artifacts
 
 # One name for each program; those of one line run the same instructions, and in a dump nothing
 # tells them apart: three programs of one delegate with the same convolutions in it.

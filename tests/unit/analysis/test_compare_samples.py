@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from etscope.analysis.compare_samples import (
+from etscope.analysis.comparison.compare_samples import (
     Noise,
     Policy,
     Verdict,
@@ -15,7 +15,7 @@ from etscope.analysis.compare_samples import (
     noise_between,
     overall,
 )
-from etscope.analysis.student import quantile, two_sided_p
+from etscope.analysis.comparison.student import quantile, two_sided_p
 from etscope.errors import UsageError
 
 

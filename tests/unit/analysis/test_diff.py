@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etscope.analysis.compare_samples import Policy, Verdict
-from etscope.analysis.diff import MethodDiff, diff_profiles, diff_traces
-from etscope.analysis.scale import Scale
-from etscope.analysis.select import fields_of_row
-from etscope.analysis.trace import Trace
+from etscope.analysis.comparison.compare_samples import Policy, Verdict
+from etscope.analysis.comparison.diff import MethodDiff, diff_profiles, diff_traces
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.analysis.selector_fields import fields_of_row
 from etscope.errors import EtscopeWarning, MismatchError, MissingDataError, UsageError
-from etscope.formats.etdump import read_etdump
-from etscope.formats.etrecord import read_etrecord
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
 from etscope.model.selector import Selector
 from etscope.units import TimeScale
-from tests.artifacts import artifacts
-from tests.timed_dumps import timed_dump
+from tests.support.artifacts import artifacts
+from tests.support.timed_dumps import timed_dump
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
 SLOW = 3  # an instruction
@@ -167,8 +167,8 @@ def test_what_is_not_comparable_is_refused(tmp_path: Path) -> None:
 def test_dumps_of_other_models_have_nothing_in_common(tmp_path: Path) -> None:
     one = dump("cnn_portable", tmp_path, 1, record=False)
     profile = one.profiles()[0]
-    from etscope.analysis.align import align
-    from etscope.analysis.comparable import check_comparable
+    from etscope.analysis.comparison.align import align
+    from etscope.analysis.comparison.method_pairing import check_comparable
 
     renamed = replace(profile, rows=tuple(replace(r, name=f"x_{r.name}") for r in profile.rows))
     with pytest.raises(MismatchError, match="no operator in common"):

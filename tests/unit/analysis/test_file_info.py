@@ -10,15 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.analysis.etrecord_info import written_by
-from etscope.analysis.file_info import file_info
-from etscope.analysis.slim import slim_etrecord
+from etscope.analysis.info.etrecord_info import written_by
+from etscope.analysis.info.file_info import file_info
+from etscope.analysis.info.slim import slim_etrecord
 from etscope.errors import FormatError, MissingFileError
-from etscope.formats.etdump_writer import ETDumpWriter
-from etscope.formats.etrecord import read_etrecord
-from etscope.formats.pte_schema import DelegateCall, FreeCall, JumpFalseCall, KernelCall, MoveCall
+from etscope.formats.etdump.writer import ETDumpWriter
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.pte_schema import (
+    DelegateCall,
+    FreeCall,
+    JumpFalseCall,
+    KernelCall,
+    MoveCall,
+)
 from etscope.model.report import Report
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.formats.handmade import method, pte_file, tensor
 
 

@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("executorch.exir")
 
-from etscope.analysis.gap import Reference, numeric_gap
 from etscope.analysis.metrics import METRICS
+from etscope.analysis.numerics.gap import Reference, numeric_gap
+from etscope.diagnosis.reference import reference_of
 from etscope.errors import NumericGapError, UsageError
-from etscope.inspector._reference import reference_of
-from tests.numeric_runs import ATEN, EDGE, inputs_of, inspector
+from tests.support.numeric_runs import ATEN, EDGE, inputs_of, inspector
 
 
 def reference(name: str, graph: str, method: str = "forward") -> tuple[Any, Reference]:

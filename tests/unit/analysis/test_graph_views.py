@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etscope.analysis.graph_views import STATISTICS, GraphView, graph_views, view_keys, view_of
-from etscope.analysis.graph_views_flow import edges, own_times, without_delegates
-from etscope.analysis.profile_table import profile_table
-from etscope.analysis.scale import Scale
-from etscope.analysis.trace import Trace
+from etscope.analysis.graphs.flow import edges, own_times, without_delegates
+from etscope.analysis.graphs.views import STATISTICS, GraphView, graph_views, view_keys, view_of
+from etscope.analysis.profile.profile_table import profile_table
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.etdump import read_etdump
-from etscope.formats.etrecord import read_etrecord
-from etscope.formats.pte import read_pte
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.analysis.graphs import branching, linked, lowered, profile, row
 
 NS = Scale(TimeScale.NS, TimeScale.NS)

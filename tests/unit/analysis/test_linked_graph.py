@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from etscope.analysis.check import instruction_labels, stem
-from etscope.analysis.graph_names import find_graph, short_name
-from etscope.analysis.linked_graph import LinkedGraph, linked_graph, method_of_graph
-from etscope.analysis.program import instructions
+from etscope.analysis.graphs.graph_names import find_graph, short_name
+from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph, method_of_graph
+from etscope.analysis.program.compatibility import instruction_labels, stem
+from etscope.analysis.program.program import instructions
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.etrecord import EDGE, EXPORTED, read_etrecord
-from etscope.formats.pte import Program, read_pte
+from etscope.formats.etrecord.reader import EDGE, EXPORTED, read_etrecord
+from etscope.formats.program.pte import Program, read_pte
 from etscope.model.graph import Node, Origin
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.analysis.graphs import branching, call, graph, linked, lowered
 
 

@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("executorch.exir")
 
-from etscope.analysis.correlate import MethodSymbols
-from etscope.analysis.match_graph import LoggedSpec, difference
-from etscope.analysis.matching import match
-from etscope.analysis.program import InstructionRecord
+from etscope.analysis.matching.graph import LoggedSpec, difference
+from etscope.analysis.matching.matching import match
+from etscope.analysis.profile.correlate import MethodSymbols
+from etscope.analysis.program.program import InstructionRecord
 from etscope.model.graph import Graph, Node, TensorSpec, Value
-from tests.numeric_runs import ATEN, EDGE, compared
+from tests.support.numeric_runs import ATEN, EDGE, compared
 
 # artefact -> pairs with the exported program and with the edge program
 FLOAT = {

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from etscope.analysis.blocks import find_blocks
-from etscope.analysis.memory import MemoryPlan, PlannedValue, debug_buffer_bytes, memory_plan
+from etscope.analysis.memory.memory import MemoryPlan, PlannedValue, debug_buffer_bytes, memory_plan
+from etscope.analysis.profile.blocks import find_blocks
 from etscope.errors import MissingDataError
-from etscope.formats.debug_value import TensorRef
-from etscope.formats.etdump import read_etdump
-from etscope.formats.pte import read_pte
-from etscope.formats.pte_schema import (
+from etscope.formats.etdump.debug_value import TensorRef
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.program.pte import read_pte
+from etscope.formats.program.pte_schema import (
     DelegateCall,
     Instruction,
     JumpFalseCall,
@@ -21,7 +21,7 @@ from etscope.formats.pte_schema import (
     Value,
     ValueKind,
 )
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.formats.handmade import Number, integer, method, pte_file, tensor, tensor_list
 
 PROGRAMS = [

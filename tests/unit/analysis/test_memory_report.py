@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from etscope.analysis.memory import memory_plan
-from etscope.analysis.memory_report import memory_report
-from etscope.analysis.program_info import program_sections
+from etscope.analysis.info.program_info import program_sections
+from etscope.analysis.memory.memory import memory_plan
+from etscope.analysis.memory.memory_report import memory_report
 from etscope.errors import MissingDataError
-from etscope.formats.pte import read_pte
+from etscope.formats.program.pte import read_pte
 from etscope.model.table import Table
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.formats.handmade import method, pte_file
 
 

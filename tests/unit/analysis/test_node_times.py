@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from etscope.analysis.linked_graph import LinkedGraph, linked_graph
-from etscope.analysis.module_tree import module_tree
-from etscope.analysis.node_table import node_table
-from etscope.analysis.node_times import NodeTimes, kernel_labels, node_times
-from etscope.analysis.scale import Scale
-from etscope.analysis.trace import Trace
-from etscope.formats.etdump import read_etdump
-from etscope.formats.etrecord import read_etrecord
-from etscope.formats.pte import read_pte
+from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
+from etscope.analysis.graphs.module_tree import module_tree
+from etscope.analysis.graphs.node_table import node_table
+from etscope.analysis.graphs.node_times import NodeTimes, kernel_labels, node_times
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.analysis.graphs import call, graph, linked, lowered, profile, row
 
 NS = Scale(TimeScale.NS, TimeScale.NS)

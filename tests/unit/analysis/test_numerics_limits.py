@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from etscope.analysis.metrics import METRICS, Metric
-from etscope.analysis.numerics_limits import (
+from etscope.analysis.numerics.limits import (
     QUANTIZED_FACTOR,
     ROUNDING_FACTOR,
     TOLERANCES,

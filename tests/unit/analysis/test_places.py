@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etscope.analysis.places import user_line
+from etscope.analysis.profile.source_location import user_line
 
 
 def trace(*frames: str) -> str:

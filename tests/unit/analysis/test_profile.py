@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
-from etscope.analysis.profile_table import profile_table
-from etscope.analysis.rollup import GROUPINGS, grouped_table
-from etscope.analysis.scale import Scale
-from etscope.analysis.trace import Trace
+from etscope.analysis.profile.profile_table import profile_table
+from etscope.analysis.profile.rollup import GROUPINGS, grouped_table
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.etdump import read_etdump
-from etscope.formats.etrecord import read_etrecord
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
 from etscope.units import TimeScale
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
 NAMES = (
@@ -137,6 +137,6 @@ def test_a_dump_without_runs_has_no_profile() -> None:
 
     assert trace.profiles() == []
     with pytest.raises(MissingDataError, match="Method::execute"):
-        from etscope.analysis.profile import method_profile
+        from etscope.analysis.profile.profile import method_profile
 
         method_profile(trace.blocks, lambda key: None)  # type: ignore[arg-type, return-value]

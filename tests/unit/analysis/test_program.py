@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from etscope.analysis.blocks import Block
-from etscope.analysis.check import Observed
-from etscope.analysis.program import (
+from etscope.analysis.profile.blocks import Block
+from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.compatibility import Observed
+from etscope.analysis.program.program import (
     InstructionRecord,
     instructions,
     is_prim,
 )
-from etscope.analysis.trace import Trace
 from etscope.errors import MissingDataError
-from etscope.formats.debug_value import TensorRef
-from etscope.formats.etdump import read_etdump
-from etscope.formats.pte import read_pte
-from etscope.formats.pte_schema import (
+from etscope.formats.etdump.debug_value import TensorRef
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.program.pte import read_pte
+from etscope.formats.program.pte_schema import (
     DelegateCall,
     FreeCall,
     Instruction,
@@ -31,7 +31,7 @@ from etscope.formats.pte_schema import (
     ValueKind,
 )
 from etscope.model.graph import SourceLine
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.formats.handmade import (
     Number,
     integer,

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from etscope.analysis.slim import slim_etrecord
+from etscope.analysis.info.slim import slim_etrecord
 from etscope.errors import FormatError, UsageError
-from etscope.formats.etrecord import PROGRAM_BUFFER, SLIMMED, RecordFile, read_etrecord
+from etscope.formats.etrecord.reader import PROGRAM_BUFFER, SLIMMED, RecordFile, read_etrecord
 from etscope.model.exported_graph import graph_from_record
-from tests.artifacts import artifacts
-from tests.etrecord_files import (
+from tests.support.artifacts import artifacts
+from tests.support.etrecord_files import (
     EDGE,
     OLD_RELEASES,
     changed_program,

@@ -9,18 +9,18 @@ from typing import ClassVar
 import pytest
 
 from etscope import Inspector
-from etscope.analysis.event_rows import event_rows
-from etscope.analysis.node_times import kernel_labels
-from etscope.analysis.profile import MethodProfile
-from etscope.analysis.scale import Scale
-from etscope.analysis.trace import Trace
+from etscope.analysis.graphs.node_times import kernel_labels
+from etscope.analysis.profile.event_rows import event_rows
+from etscope.analysis.profile.profile import MethodProfile
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
 from etscope.errors import FormatError, MismatchError
-from etscope.formats.etdump import ETDump, read_etdump
-from etscope.formats.etdump_writer import ETDumpWriter
-from etscope.formats.etrecord import read_etrecord
-from etscope.formats.pte import read_pte
+from etscope.formats.etdump.reader import ETDump, read_etdump
+from etscope.formats.etdump.writer import ETDumpWriter
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 NS = Scale(TimeScale.NS, TimeScale.NS)
 

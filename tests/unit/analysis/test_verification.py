@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etscope.analysis import verification
-from etscope.analysis.verification import CaseCheck, OutputCheck, Verification, compare_outputs
+from etscope.analysis.comparison import verification
+from etscope.analysis.comparison.verification import (
+    CaseCheck,
+    OutputCheck,
+    Verification,
+    compare_outputs,
+)
 from etscope.errors import UsageError
 
 NAN, INF = math.nan, math.inf

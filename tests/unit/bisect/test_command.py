@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from etscope.bisect._search import STRATEGIES
-from etscope.cli import bisect as command
 from etscope.cli import main
+from etscope.cli.verbs import bisect as command
 from etscope.export import export
 
 MODEL = """

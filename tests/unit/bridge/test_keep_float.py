@@ -11,9 +11,9 @@ pytest.importorskip("executorch.exir")
 
 from torch import nn  # noqa: E402
 
-from etscope.bridge.export import methods_of  # noqa: E402
-from etscope.bridge.keep_float import KeepFloat, Unit, quantizable  # noqa: E402
-from etscope.bridge.lowering import QUANTIZERS  # noqa: E402
+from etscope.bridge.lowering.backends import QUANTIZERS  # noqa: E402
+from etscope.bridge.lowering.export import methods_of  # noqa: E402
+from etscope.bridge.lowering.keep_float import KeepFloat, Unit, quantizable  # noqa: E402
 from etscope.errors import UsageError  # noqa: E402
 from etscope.export import export  # noqa: E402
 from etscope.model.selector import Selector  # noqa: E402

@@ -15,7 +15,7 @@ pytest.importorskip("executorch.exir")
 from executorch.exir import to_edge  # noqa: E402
 from torch import nn  # noqa: E402
 
-from etscope.bridge.reference import keeps_state, reference_arrays, run_reference  # noqa: E402
+from etscope.bridge.reference.reference import keeps_state, reference_arrays, run_reference  # noqa: E402
 from etscope.errors import NumericGapError  # noqa: E402
 
 

@@ -23,9 +23,9 @@ from etscope.bundled_program.serialize import (
     serialize_from_bundled_program_to_flatbuffer,
 )
 from etscope.errors import BundleError, FormatError, MissingFileError, UsageError
-from etscope.formats import pte_schema as pte
-from etscope.formats.bundled import read_bundled
-from etscope.formats.pte_schema import ShapeDynamism, ValueKind
+from etscope.formats.program import pte_schema as pte
+from etscope.formats.program.bpte import read_bundled
+from etscope.formats.program.pte_schema import ShapeDynamism, ValueKind
 from tests.unit.formats.handmade import integer, method, pte_file, tensor, tensor_list
 
 IMAGE = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)

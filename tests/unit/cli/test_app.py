@@ -13,9 +13,10 @@ import click
 import pytest
 
 import etscope
-from etscope.cli import COMMANDS, CommandSpec, lab, main
+from etscope.cli import COMMANDS, CommandSpec, main
+from etscope.cli.lab import group as lab
 from etscope.errors import EtscopeWarning, FormatError, MissingDataError, UsageError
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 Install = Callable[[Callable[[], object]], None]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from etscope import Inspector
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.cli.test_inspect import run
 
 NAMES = ("cnn_xnnpack", "transformer", "two_methods", "while_loop")

@@ -11,16 +11,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from etscope.analysis.diff import Diff, diff_profiles
-from etscope.analysis.scale import Scale
-from etscope.analysis.trace import Trace
+from etscope.analysis.comparison.diff import Diff, diff_profiles
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
 from etscope.cli import main
-from etscope.formats.etdump import read_etdump
+from etscope.formats.etdump.reader import read_etdump
 from etscope.units import TimeScale
-from etscope.views import junit
-from tests.artifacts import Artifact, artifacts
-from tests.golden import check_golden
-from tests.timed_dumps import timed_dump
+from etscope.views.tables import junit
+from tests.support.artifacts import Artifact, artifacts
+from tests.support.golden_files import check_golden
+from tests.support.timed_dumps import timed_dump
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
 
@@ -261,7 +261,7 @@ def test_junit_golden(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
 
 def _made(path: Path, factor: float) -> Path:
     """Two kernels of 1 and 3 ms whose times walk in a fixed pattern; the second takes longer."""
-    from etscope.formats.etdump_writer import ETDumpWriter
+    from etscope.formats.etdump.writer import ETDumpWriter
 
     writer = ETDumpWriter()
     for run in range(40):

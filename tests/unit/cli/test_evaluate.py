@@ -144,7 +144,7 @@ class Refusing:
 
 sys.meta_path.insert(0, Refusing())
 from etscope.cli import main
-from etscope.run._python import python_missing
+from etscope.run.python import python_missing
 assert python_missing() == {absent!r} + " is not installed"
 sys.exit(main(sys.argv[1:]))
 """

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from etscope.analysis.module_tree import module_tree
-from etscope.analysis.node_info import SCHEMA, find_node, node_info
-from etscope.analysis.node_table import default_columns, node_table
-from etscope.analysis.node_times import node_times
-from etscope.analysis.scale import Scale
+from etscope.analysis.graphs.module_tree import module_tree
+from etscope.analysis.graphs.node_info import SCHEMA, find_node, node_info
+from etscope.analysis.graphs.node_table import default_columns, node_table
+from etscope.analysis.graphs.node_times import node_times
+from etscope.analysis.profile.scale import Scale
 from etscope.cli import main
 from etscope.units import TimeScale
 from etscope.views import write_table
-from etscope.views.report import write_reports
-from tests.artifacts import artifacts
-from tests.golden import check_golden
+from etscope.views.tables.report import write_reports
+from tests.support.artifacts import artifacts
+from tests.support.golden_files import check_golden
 from tests.unit.analysis.graphs import linked, lowered, profile, row
 
 

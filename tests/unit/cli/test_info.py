@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from etscope.cli import main
-from etscope.formats.etdump_writer import ETDumpWriter
-from tests.artifacts import artifacts
-from tests.golden import check_golden
+from etscope.formats.etdump.writer import ETDumpWriter
+from tests.support.artifacts import artifacts
+from tests.support.golden_files import check_golden
 
 CNN = "cnn_xnnpack"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from etscope.cli import main
-from tests.artifacts import Artifact, artifacts
+from tests.support.artifacts import Artifact, artifacts
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("executorch.exir")
 
 from etscope.cli import main
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from etscope.cli import main
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 
 def data_of(path: Path) -> dict[str, object]:

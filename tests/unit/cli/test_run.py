@@ -14,8 +14,8 @@ import pytest
 
 from etscope import Inspector
 from etscope.cli import main
-from tests.artifacts import artifacts
 from tests.contract.source_tree import ROOT
+from tests.support.artifacts import artifacts
 from tests.unit.run.ran import case, expected
 
 pytest.importorskip("executorch")

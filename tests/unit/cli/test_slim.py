@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from etscope.cli import main
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

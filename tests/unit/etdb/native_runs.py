@@ -11,14 +11,14 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.program import instructions, unfolded
-from etscope.etdb._runtime.facts import Stopped
-from etscope.etdb._runtime.launch import Local
-from etscope.etdb._runtime.runner import Runner
-from etscope.formats import pte_schema as pte
-from etscope.formats.pte import read_pte
-from etscope.formats.scalar_type import ScalarType
-from tests.artifacts import artifacts
+from etscope.analysis.program.program import instructions, unfolded
+from etscope.etdb.protocol.facts import Stopped
+from etscope.etdb.protocol.launch import Local
+from etscope.etdb.protocol.runner import Runner
+from etscope.formats.program import pte_schema as pte
+from etscope.formats.program.pte import read_pte
+from etscope.formats.program.scalar_type import ScalarType
+from tests.support.artifacts import artifacts
 from tests.unit.etdb.runtimes import inputs_of, method_of
 from tests.unit.formats.handmade import method, pte_file
 from tests.unit.run.echo import CONSTANTS, typed

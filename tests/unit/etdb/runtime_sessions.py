@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from etscope.etdb import Session
-from etscope.etdb._runtime.target import RuntimeTarget
-from tests.artifacts import artifacts
+from etscope.etdb.targets.runtime import RuntimeTarget
+from tests.support.artifacts import artifacts
 from tests.unit.etdb.runtimes import inputs_of
 from tests.unit.etdb.sessions import said, session
 

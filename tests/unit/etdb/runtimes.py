@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from etscope.errors import EtscopeWarning
 from etscope.etdb._files import Files
-from etscope.etdb._recorded import RecordedRuns
-from etscope.etdb._runtime.launch import Local
-from etscope.etdb._runtime.target import RuntimeTarget
+from etscope.etdb.protocol.launch import Local
+from etscope.etdb.targets.recorded import RecordedRuns
+from etscope.etdb.targets.runtime import RuntimeTarget
 from etscope.run import run
-from tests.artifacts import Artifact, artifacts
+from tests.support.artifacts import Artifact, artifacts
 
 
 def method_of(artifact: Artifact) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from etscope.etdb._runtime.launch import SocketChannel
+from etscope.etdb.protocol.launch import SocketChannel
 
 NOWHERE = 0xFFFFFFFF
 ERROR = 0xFFFF

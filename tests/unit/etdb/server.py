@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import MissingDependencyError
-from etscope.run._native_build import find_server
-from tests.artifacts import ArtifactUnavailable
+from etscope.run.native_build import find_server
+from tests.support.artifacts import ArtifactUnavailable
 
 (HELLO, UPLOAD, LOAD, INPUTS, BEGIN, GO, GOTO, DESCRIBE, STATISTICS, READ, WRITE, CORE, FETCH,
  INTERRUPT, BYE) = range(1, 16)  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from etscope.etdb import Session
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 
 def session(name: str, *, inputs: bool = True, program: bool = True) -> Session:

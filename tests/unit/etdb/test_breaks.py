@@ -84,7 +84,7 @@ def test_what_can_never_be_decided_is_no_pass() -> None:
     assert result.exit_code == 4
     assert "nothing tells" in str(result.error)
     from etscope.etdb import Session
-    from tests.artifacts import artifacts
+    from tests.support.artifacts import artifacts
 
     bare = Session(artifacts("cnn_portable").etdump)
     said(bare, "watch nan")

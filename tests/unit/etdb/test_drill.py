@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from etscope.etdb import Session
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.etdb.sessions import refused, said, session
 
 
@@ -132,7 +132,7 @@ def test_lines_have_times_and_errors_beside_them() -> None:
 
 
 def test_lines_of_a_file_that_changed_come_from_the_record(tmp_path: Path) -> None:
-    from etscope.etdb._commands.source import _texts
+    from etscope.etdb.commands.source import _texts
 
     path = tmp_path / "model.py"
     path.write_text("a = 1\nb = 2\n")

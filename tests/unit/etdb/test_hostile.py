@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import pytest
 
 from etscope.etdb import Session
-from etscope.etdb._complete import Completer
-from etscope.etdb._registry import COMMANDS
-from tests.artifacts import artifacts
+from etscope.etdb.commands.registry import COMMANDS
+from etscope.etdb.ui.complete import Completer
+from tests.support.artifacts import artifacts
 from tests.unit.etdb.sessions import refused, said, session
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ def ran(look: Coroutine[Any, Any, T]) -> T:
 
 def test_the_full_screen_shows_names_as_they_are(tmp_path: Path) -> None:
     pytest.importorskip("textual")
-    from etscope.etdb._tui import face
+    from etscope.etdb.ui.tui import face
 
     async def look() -> str:
         app = face(hostile_session(tmp_path), ["start", "step 3"])
@@ -99,7 +99,7 @@ def test_the_full_screen_shows_names_as_they_are(tmp_path: Path) -> None:
 
 def test_lines_of_panes_are_cut_to_their_width() -> None:
     pytest.importorskip("textual")
-    from etscope.etdb._tui import face
+    from etscope.etdb.ui.tui import face
 
     async def look() -> list[str]:
         app = face(session("cnn_portable"), ["start", "until op:add"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from etscope.etdb import Session
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.etdb.sessions import refused, said, session, where
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from etscope._version import __version__
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.etdb.sessions import script
 
 

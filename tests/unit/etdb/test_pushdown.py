@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from etscope.etdb._describe import value_lines
-from etscope.etdb._evaluate import evaluate, is_true
-from etscope.etdb._expression import parse
-from etscope.etdb._far import part
-from etscope.etdb._pushdown import number_tests
-from etscope.etdb._runtime.facts import Condition, Statistics
-from etscope.etdb._target import is_far
+from etscope.etdb.expressions.evaluate import evaluate, is_true
+from etscope.etdb.expressions.expression import parse
+from etscope.etdb.expressions.predicate_pushdown import number_tests
+from etscope.etdb.expressions.remote_tensor import part
+from etscope.etdb.protocol.facts import Condition, Statistics
+from etscope.etdb.targets.target import is_far
+from etscope.etdb.ui.describe import value_lines
 
 PUSHED = (
     "$ > 1.3", "$ >= 0.7", "$.max() > 0.7", "$.max() >= 0.7", "max($) > 1e-3", "$.min() < -0.3",

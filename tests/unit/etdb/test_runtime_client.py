@@ -13,21 +13,21 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from etscope.analysis.program import InstructionRecord, instructions, unfolded
+from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
 from etscope.errors import MismatchError, MissingDataError, RuntimeFailure, UsageError
-from etscope.etdb._runtime import runner as runner_module
-from etscope.etdb._runtime._failures import failure_of
-from etscope.etdb._runtime.facts import Condition, NumberTest, Why
-from etscope.etdb._runtime.launch import Launcher, Local
-from etscope.etdb._runtime.protocol import Code, Kind
-from etscope.etdb._runtime.runner import Runner
-from etscope.formats import pte_schema as pte
-from etscope.formats.pte import read_pte
-from etscope.formats.pte_schema import Method
-from etscope.formats.scalar_type import ScalarType
+from etscope.etdb.protocol import runner as runner_module
+from etscope.etdb.protocol.facts import Condition, NumberTest, Why
+from etscope.etdb.protocol.failures import failure_of
+from etscope.etdb.protocol.launch import Launcher, Local
+from etscope.etdb.protocol.messages import Code, Kind
+from etscope.etdb.protocol.runner import Runner
+from etscope.formats.program import pte_schema as pte
+from etscope.formats.program.pte import read_pte
+from etscope.formats.program.pte_schema import Method
+from etscope.formats.program.scalar_type import ScalarType
 from etscope.inspector import Inspector
-from etscope.run._inputs import method_inputs
-from tests.artifacts import Artifact, artifacts
+from etscope.run.inputs import method_inputs
+from tests.support.artifacts import Artifact, artifacts
 from tests.unit.etdb.runtimes import inputs_of
 from tests.unit.etdb.server import server
 from tests.unit.formats import handmade

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from etscope.etdb import Session
-from etscope.etdb._complete import Completer
-from etscope.etdb._registry import COMMANDS
-from etscope.etdb._runtime.runner import Runner
-from tests.artifacts import artifacts
-from tests.rogue_programs import endless, random
+from etscope.etdb.commands.registry import COMMANDS
+from etscope.etdb.protocol.runner import Runner
+from etscope.etdb.ui.complete import Completer
+from tests.support.artifacts import artifacts
+from tests.support.rogue_programs import endless, random
 from tests.unit.etdb.runtime_sessions import OPEN, begun, closing, of_inputs, on_runtime, target_of
 from tests.unit.etdb.sessions import refused, said, session, where
 from tests.unit.etdb.test_hostile import ARGUMENTS

@@ -12,10 +12,10 @@ import pytest
 
 from etscope import Inspector
 from etscope.errors import MissingDataError
-from etscope.etdb._runtime.facts import Core, Statistics, Why
-from etscope.formats.scalar_type import ScalarType
+from etscope.etdb.protocol.facts import Core, Statistics, Why
+from etscope.formats.program.scalar_type import ScalarType
 from etscope.run import run as run_natively
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.etdb.native_runs import FALSE, artifact_run, counting, loaded, write_program
 from tests.unit.etdb.runtimes import inputs_of, method_of
 from tests.unit.run.echo import echo_program, typed

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
-from etscope.etdb._runtime.facts import RunnerDied
-from etscope.etdb._runtime.launch import Local
-from etscope.etdb._runtime.runner import Runner
-from etscope.formats import pte_schema as pte
-from etscope.formats.scalar_type import ScalarType
+from etscope.etdb.protocol.facts import RunnerDied
+from etscope.etdb.protocol.launch import Local
+from etscope.etdb.protocol.runner import Runner
+from etscope.formats.program import pte_schema as pte
+from etscope.formats.program.scalar_type import ScalarType
 from tests.native.compiling import compiled
 from tests.unit.etdb.native_runs import ONE, write_program
 from tests.unit.run.echo import typed

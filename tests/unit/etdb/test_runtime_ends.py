@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from etscope.etdb import Session
-from tests import sshd
-from tests.artifacts import artifacts
-from tests.rogue_programs import aborting, endless
+from tests.support import sshd
+from tests.support.artifacts import artifacts
+from tests.support.rogue_programs import aborting, endless
 from tests.unit.etdb.ctrl_c import pressing
 from tests.unit.etdb.runtime_sessions import OPEN, begun, closing, of_inputs, on_runtime, target_of
 from tests.unit.etdb.server import server, serving

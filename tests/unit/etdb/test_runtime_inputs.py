@@ -10,7 +10,7 @@ import pytest
 
 from etscope.etdb import Session
 from etscope.run._generate import generate_inputs
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.etdb.runtime_sessions import OPEN, begun, closing, target_of
 from tests.unit.etdb.sessions import refused, said, session
 

@@ -27,12 +27,12 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
-from etscope.etdb._runtime.facts import RunnerDied, Why
-from etscope.etdb._runtime.launch import Launcher, Local, Remote, SshServer, remote_address
-from etscope.etdb._runtime.runner import Runner
-from tests import sshd
-from tests.artifacts import artifacts
-from tests.rogue_programs import aborting, endless
+from etscope.etdb.protocol.facts import RunnerDied, Why
+from etscope.etdb.protocol.launch import Launcher, Local, Remote, SshServer, remote_address
+from etscope.etdb.protocol.runner import Runner
+from tests.support import sshd
+from tests.support.artifacts import artifacts
+from tests.support.rogue_programs import aborting, endless
 from tests.unit.etdb.ctrl_c import pressing
 from tests.unit.etdb.server import SECONDS, eventually, server
 from tests.unit.etdb.test_runtime_client import case
@@ -152,8 +152,8 @@ def test_a_library_that_is_none_is_told() -> None:
 _PARENT = """
 import os, sys
 from pathlib import Path
-from etscope.etdb._runtime.launch import Local
-from etscope.etdb._runtime.runner import Runner
+from etscope.etdb.protocol.launch import Local
+from etscope.etdb.protocol.runner import Runner
 runner = Runner(Local(Path(sys.argv[1])).connect())
 print("up", flush=True)
 sys.stdin.read()

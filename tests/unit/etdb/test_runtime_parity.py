@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from etscope.errors import MissingDataError
-from etscope.etdb._runtime.target import RuntimeTarget
-from etscope.etdb._target import Stop
+from etscope.etdb.targets.runtime import RuntimeTarget
+from etscope.etdb.targets.target import Stop
 from tests.unit.etdb.runtimes import on_runtime, recorded, same
 
 ARTEFACTS = [

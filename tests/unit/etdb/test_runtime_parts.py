@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from etscope.analysis.program import instructions
+from etscope.analysis.program.program import instructions
 from etscope.errors import UsageError
-from etscope.etdb._runtime.facts import Described, Statistics, TensorFacts
-from etscope.etdb._runtime.fitting import fitted
-from etscope.etdb._runtime.line import Line
-from etscope.etdb._runtime.memory import Memory
-from etscope.etdb._runtime.tensor import RunnerTensor, fetched
-from etscope.etdb._target import Stop
-from etscope.formats.pte import read_pte
-from tests.artifacts import artifacts
+from etscope.etdb.protocol.facts import Described, Statistics, TensorFacts
+from etscope.etdb.targets.fitting import fitted
+from etscope.etdb.targets.runtime_memory import Memory
+from etscope.etdb.targets.runtime_tensor import RunnerTensor, fetched
+from etscope.etdb.targets.stop_sequence import Line
+from etscope.etdb.targets.target import Stop
+from etscope.formats.program.pte import read_pte
+from tests.support.artifacts import artifacts
 
 # -- the line of stops
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from etscope.errors import EtscopeError, FormatError, UsageError
-from etscope.etdb._runtime.facts import Condition, NumberTest
-from etscope.etdb._runtime.protocol import HEADER, Reader, Tag, Writer
-from etscope.etdb._runtime.runner import Runner
+from etscope.etdb.protocol.facts import Condition, NumberTest
+from etscope.etdb.protocol.messages import HEADER, Reader, Tag, Writer
+from etscope.etdb.protocol.runner import Runner
 from tests.unit.etdb.scripted_server import ScriptedServer, blob, frame, serving, text
 
 MUTATIONS = 20_000

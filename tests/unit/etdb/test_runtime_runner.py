@@ -21,8 +21,8 @@ from etscope.errors import (
     UsageError,
     VersionError,
 )
-from etscope.etdb._runtime import runner as runner_module
-from etscope.etdb._runtime.facts import (
+from etscope.etdb.protocol import runner as runner_module
+from etscope.etdb.protocol.facts import (
     Condition,
     Core,
     Difference,
@@ -30,8 +30,8 @@ from etscope.etdb._runtime.facts import (
     RunnerDied,
     Why,
 )
-from etscope.etdb._runtime.launch import SocketChannel
-from etscope.etdb._runtime.runner import Runner
+from etscope.etdb.protocol.launch import SocketChannel
+from etscope.etdb.protocol.runner import Runner
 from tests.unit.etdb.ctrl_c import is_heard_by, press
 from tests.unit.etdb.scripted_server import ScriptedServer, serving
 from tests.unit.etdb.server import eventually

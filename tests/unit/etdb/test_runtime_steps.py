@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pytest
 
 from etscope.errors import EtscopeError, MismatchError, RuntimeFailure, UsageError
-from etscope.etdb._runtime.facts import Condition, NumberTest, Why
-from etscope.etdb._runtime.launch import SocketChannel
-from etscope.formats import pte_schema as pte
-from etscope.formats.scalar_type import ScalarType
-from tests.artifacts import artifacts
-from tests.processes import cpu_seconds
+from etscope.etdb.protocol.facts import Condition, NumberTest, Why
+from etscope.etdb.protocol.launch import SocketChannel
+from etscope.formats.program import pte_schema as pte
+from etscope.formats.program.scalar_type import ScalarType
+from tests.support.artifacts import artifacts
+from tests.support.processes import cpu_seconds
 from tests.unit.etdb.native_runs import (
     FALSE,
     ONE,
@@ -178,7 +178,7 @@ def test_a_constant_is_what_it_was_before_it_was_written() -> None:
 
 
 def _constant_of_the_last_linear(run: Run) -> int:
-    from etscope.formats.pte import read_pte
+    from etscope.formats.program.pte import read_pte
 
     made = read_pte(artifacts("cnn_portable").pte).methods[0]
     return max(

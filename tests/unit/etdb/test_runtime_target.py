@@ -19,17 +19,17 @@ from etscope.errors import (
     UsageError,
 )
 from etscope.etdb._files import Files
-from etscope.etdb._recorded import RecordedRuns
-from etscope.etdb._runtime import values as values_module
-from etscope.etdb._runtime.facts import Condition, RunnerDied
-from etscope.etdb._runtime.launch import Local
-from etscope.etdb._runtime.target import Met, RuntimeTarget
-from etscope.etdb._runtime.tensor import RunnerTensor
-from etscope.etdb._target import Stop, Watch
-from etscope.formats.debug_buffer import DebugBuffer
-from etscope.formats.etdump import read_etdump
-from tests.artifacts import artifacts
-from tests.rogue_programs import aborting, endless, random
+from etscope.etdb.protocol.facts import Condition, RunnerDied
+from etscope.etdb.protocol.launch import Local
+from etscope.etdb.targets import runtime_values as values_module
+from etscope.etdb.targets.recorded import RecordedRuns
+from etscope.etdb.targets.runtime import Met, RuntimeTarget
+from etscope.etdb.targets.runtime_tensor import RunnerTensor
+from etscope.etdb.targets.target import Stop, Watch
+from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.reader import read_etdump
+from tests.support.artifacts import artifacts
+from tests.support.rogue_programs import aborting, endless, random
 from tests.unit.etdb.ctrl_c import pressing
 from tests.unit.etdb.runtimes import files_of, inputs_of, on_runtime, recorded
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.etdb import server as s
 
 PTE = artifacts("cnn_portable").pte

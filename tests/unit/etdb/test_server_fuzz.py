@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.etdb import server as s
 from tests.unit.etdb.server import eventually
 from tests.unit.etdb.test_server_runs import CNN, TABLE, floats, given, go, image

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from etscope.analysis.program import instructions, unfolded
-from etscope.formats.etdump import read_etdump
-from etscope.formats.pte import read_pte
-from tests import rogue_programs
-from tests.artifacts import Artifact, artifacts
+from etscope.analysis.program.program import instructions, unfolded
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.program.pte import read_pte
 from tests.native.compiling import compiled
+from tests.support import rogue_programs
+from tests.support.artifacts import Artifact, artifacts
 from tests.unit.etdb import server as s
 from tests.unit.etdb.server import eventually
 

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from etscope.errors import UsageError
-from etscope.etdb import Result, _prompt
-from etscope.etdb._complete import Completer
-from etscope.etdb._registry import COMMANDS, find_command
-from tests.artifacts import ROOT
+from etscope.etdb import Result
+from etscope.etdb.commands.registry import COMMANDS, find_command
+from etscope.etdb.ui import prompt as _prompt
+from etscope.etdb.ui.complete import Completer
+from tests.support.artifacts import ROOT
 from tests.unit.etdb.sessions import refused, said, session
 
 

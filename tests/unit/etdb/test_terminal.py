@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from etscope.run._native_build import native_missing
-from tests.artifacts import artifacts
-from tests.rogue_programs import endless
+from etscope.run.native_build import native_missing
+from tests.support.artifacts import artifacts
+from tests.support.rogue_programs import endless
 
 if shutil.which("tmux") is None:
     pytest.skip("tmux is not here", allow_module_level=True)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from etscope.formats.etdump import EventKind, read_etdump
-from tests.artifacts import artifacts
+from etscope.formats.etdump.reader import EventKind, read_etdump
+from tests.support.artifacts import artifacts
 from tests.unit.etdb.sessions import refused, said, session, where
 
 
@@ -140,8 +140,8 @@ def test_a_dump_alone_can_be_walked() -> None:
 
 
 def test_operators_of_no_known_module_are_not_outside() -> None:
-    from etscope.etdb._target import Stop
     from etscope.etdb._walk import outside_of
+    from etscope.etdb.targets.target import Stop
 
     leaves = outside_of("cell", 0)
     stop = Stop(position=0, instruction=0, name="x", op="x", kind="kernel", module="cell.new")

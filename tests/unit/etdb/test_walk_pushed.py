@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from etscope.etdb import Session
-from etscope.etdb._recorded import RecordedRuns
-from etscope.etdb._runtime.facts import Condition
-from etscope.etdb._target import Stop, Watch
+from etscope.etdb.protocol.facts import Condition
+from etscope.etdb.targets.recorded import RecordedRuns
+from etscope.etdb.targets.target import Stop, Watch
 from tests.unit.etdb.sessions import session
 
 SCRIPTS = {

@@ -16,8 +16,8 @@ pytest.importorskip("executorch")
 from executorch.exir import to_edge  # noqa: E402
 
 from etscope.etrecord import ETRecord, generate_etrecord, parse_etrecord  # noqa: E402
-from etscope.formats.etrecord import read_etrecord  # noqa: E402
-from tests.etrecord_files import old_record  # noqa: E402
+from etscope.formats.etrecord.reader import read_etrecord  # noqa: E402
+from tests.support.etrecord_files import old_record  # noqa: E402
 from tests.unit.etrecord.small_models import lowered, saved  # noqa: E402
 
 EDGE = "edge_dialect_exported_program"

@@ -15,7 +15,7 @@ from executorch.devtools.bundled_program.core import BundledProgram  # noqa: E40
 
 from etscope.errors import RecordError  # noqa: E402
 from etscope.etrecord import ETRecord, generate_etrecord, parse_etrecord  # noqa: E402
-from etscope.formats.etrecord import read_etrecord  # noqa: E402
+from etscope.formats.etrecord.reader import read_etrecord  # noqa: E402
 from tests.unit.etrecord.small_models import lowered, saved  # noqa: E402
 
 EDGE = "edge_dialect_exported_program"

@@ -13,10 +13,10 @@ import pytest
 
 from etscope.errors import FormatError
 from etscope.etrecord import parse_etrecord
-from etscope.formats.etrecord import SIBLINGS, read_etrecord
-from etscope.formats.program_safety import check_program
-from tests.artifacts import RECIPES, SLOW, artifacts
-from tests.etrecord_files import EDGE, record_bytes
+from etscope.formats.etrecord.reader import SIBLINGS, read_etrecord
+from etscope.formats.exported_program.safety import check_program
+from tests.support.artifacts import RECIPES, SLOW, artifacts
+from tests.support.etrecord_files import EDGE, record_bytes
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
@@ -43,7 +43,7 @@ def test_records_of_the_artefacts_are_not_refused(name: str) -> None:
 
 def recorded(program: Any) -> bytes:
     """A record of the program."""
-    from etscope.bridge.programs import serialize_program
+    from etscope.bridge.programs.programs import serialize_program
 
     parts = serialize_program(program, "forward")
     siblings = (parts.state_dict, parts.constants, parts.example_inputs)

@@ -14,9 +14,9 @@ pytest.importorskip("executorch")
 
 from etscope.errors import FormatError, RecordError, UsageError  # noqa: E402
 from etscope.etrecord import ETRecord, generate_etrecord, parse_etrecord  # noqa: E402
-from etscope.formats.etrecord import read_etrecord  # noqa: E402
+from etscope.formats.etrecord.reader import read_etrecord  # noqa: E402
 from etscope.model.exported_graph import graph_from_record  # noqa: E402
-from tests.etrecord_files import OLD_RELEASES, changed_program, members_of, old_record  # noqa: E402
+from tests.support.etrecord_files import OLD_RELEASES, changed_program, members_of, old_record  # noqa: E402
 from tests.unit.etrecord.small_models import Gate, lowered, saved  # noqa: E402
 
 EDGE = "edge_dialect_exported_program"

@@ -18,7 +18,7 @@ from etscope.errors import (
     UsageError,
 )
 from etscope.evaluation import Sample, open_dataset, read_labels
-from etscope.formats.tensor_files import TensorFile
+from etscope.formats.torch_files.tensor_files import TensorFile
 
 SHAPE = (1, 3)
 

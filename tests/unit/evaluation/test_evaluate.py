@@ -23,7 +23,7 @@ from etscope.errors import (  # noqa: E402
 )
 from etscope.evaluation import Evaluation, evaluate, evaluate_dump  # noqa: E402
 from etscope.run import Call, run  # noqa: E402
-from tests.artifacts import artifacts  # noqa: E402
+from tests.support.artifacts import artifacts  # noqa: E402
 from tests.unit.evaluation.models import (  # noqa: E402
     CLASSES,
     Classifier,

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from etscope.bridge import lowering
+from etscope.bridge.lowering import backends as lowering
 from etscope.cli import main
-from etscope.cli.export import BACKENDS
+from etscope.cli.verbs.export import BACKENDS
 from etscope.errors import EtscopeWarning, UsageError
 from etscope.quiet import quiet
-from tests.artifacts import ROOT
+from tests.support.artifacts import ROOT
 from tests.unit.export import factories
 
 FACTORIES = str(ROOT / "tests/unit/export/factories.py")

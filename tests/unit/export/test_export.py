@@ -14,9 +14,9 @@ import torch
 from etscope.errors import EtscopeWarning, ExportFailure, UsageError
 from etscope.etrecord import parse_etrecord
 from etscope.export import Exported, export
-from etscope.formats.bundled import read_bundled
-from etscope.formats.etrecord import read_etrecord
-from etscope.formats.pte import read_pte
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.bpte import read_bundled
+from etscope.formats.program.pte import read_pte
 from etscope.model.exported_graph import graph_from_record
 from tests.unit.export import factories
 from tests.unit.export.conftest import INPUT, tiny

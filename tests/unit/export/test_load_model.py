@@ -12,7 +12,7 @@ import torch
 
 from etscope.errors import EtscopeError, FormatError, MissingFileError, UsageError
 from etscope.export import load_model
-from tests.artifacts import ROOT
+from tests.support.artifacts import ROOT
 from tests.unit.export import factories
 from tests.unit.export.conftest import FACTORIES
 

@@ -15,9 +15,9 @@ from torch import nn
 from etscope.errors import EtscopeWarning, FormatError, MissingDataError, UsageError
 from etscope.etrecord import parse_etrecord
 from etscope.export import Exported, export
-from etscope.formats.etrecord import TAPS, read_etrecord
+from etscope.formats.etrecord.reader import TAPS, read_etrecord
 from etscope.run import run
-from tests.etrecord_files import members_of
+from tests.support.etrecord_files import members_of
 
 
 class Net(nn.Module):

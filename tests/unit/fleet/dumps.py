@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.artifacts import artifacts
-from tests.timed_dumps import timed_dump
+from tests.support.artifacts import artifacts
+from tests.support.timed_dumps import timed_dump
 
 
 def saved_run(folder: Path, name: str = "cnn_portable", **facts: Any) -> Path:

@@ -14,8 +14,8 @@ for package in ("pyarrow", "duckdb", "fastapi", "sqlalchemy", "httpx", "yaml"):
 from etscope.cli import main  # noqa: E402
 from etscope.fleet import query  # noqa: E402
 from etscope.lab.lab import Lab  # noqa: E402
-from tests.artifacts import artifacts  # noqa: E402
-from tests.lab_server import a_done_job, a_job, running  # noqa: E402
+from tests.support.artifacts import artifacts  # noqa: E402
+from tests.support.lab_server import a_done_job, a_job, running  # noqa: E402
 
 COLUMNS = "select device, model, job, labels, environment, recorded_at, warmup, etrecord, methods"
 

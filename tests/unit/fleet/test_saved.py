@@ -15,8 +15,8 @@ pytest.importorskip("duckdb")
 from etscope import Inspector
 from etscope.errors import UsageError
 from etscope.fleet import collect, query, saved_queries
-from etscope.fleet._saved import _parsed, saved_query
-from tests.artifacts import artifacts
+from etscope.fleet.saved import _parsed, saved_query
+from tests.support.artifacts import artifacts
 from tests.unit.fleet.dumps import record_of, saved_run
 
 # folder -> what is special of it; of each device and commit one dump of each program

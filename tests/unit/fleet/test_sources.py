@@ -11,7 +11,7 @@ import pytest
 
 from etscope.errors import FormatError, MissingFileError, UsageError
 from etscope.fleet import Source, find_sources
-from etscope.fleet._about import about, flattened, labels_of, name_of
+from etscope.fleet.run_metadata import about, flattened, labels_of, name_of
 
 DUMP = b"\x10\x00\x00\x00\x00\x00\x00\x00ED00rest"
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etscope.formats import pte_schema as pte
-from etscope.formats.scalar_type import ScalarType
+from etscope.formats.program import pte_schema as pte
+from etscope.formats.program.scalar_type import ScalarType
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError, MissingDataError, MissingFileError, VersionError
-from etscope.formats.bundled import read_bundled
-from etscope.formats.pte import program_fingerprint
-from etscope.formats.scalar_type import ScalarType
-from tests.artifacts import artifacts
+from etscope.formats.program.bpte import read_bundled
+from etscope.formats.program.pte import program_fingerprint
+from etscope.formats.program.scalar_type import ScalarType
+from tests.support.artifacts import artifacts
 from tests.unit.formats.handmade import Number, build, ints, method, pte_file
 
 

@@ -10,11 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etscope.errors import BundleError, UsageError
-from etscope.formats import bundled_schema as schema
-from etscope.formats.bundled import Case, Suite, read_bundled, read_bundled_schema
-from etscope.formats.bundled_writer import MAX_BYTES, bundled_parts, stored_suites, write_bundled
-from etscope.formats.dense_tensor import dim_order_of, in_dim_order
-from etscope.formats.scalar_type import ScalarType
+from etscope.formats.program import bpte_schema as schema
+from etscope.formats.program.bpte import Case, Suite, read_bundled, read_bundled_schema
+from etscope.formats.program.bpte_writer import (
+    MAX_BYTES,
+    bundled_parts,
+    stored_suites,
+    write_bundled,
+)
+from etscope.formats.program.dense_tensor import dim_order_of, in_dim_order
+from etscope.formats.program.scalar_type import ScalarType
 from tests.unit.formats.handmade import method, pte_file
 
 PROGRAM = pte_file(method([]), segments=[b"weights"])

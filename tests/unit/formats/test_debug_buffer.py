@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pytest
 
 from etscope.errors import FormatError, MissingFileError
-from etscope.formats.debug_buffer import DebugBuffer
-from etscope.formats.etdump import EventKind, TensorRef, read_etdump
-from etscope.formats.scalar_type import ScalarType
-from tests.artifacts import artifacts
+from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.reader import EventKind, TensorRef, read_etdump
+from etscope.formats.program.scalar_type import ScalarType
+from tests.support.artifacts import artifacts
 
 GIB = 1 << 30
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError, MissingDataError, MissingFileError
-from etscope.formats.debug_value import ValueType
-from etscope.formats.etdump import ETDump, EventKind, TensorRef, read_etdump
-from etscope.formats.etdump_writer import ETDumpWriter
-from etscope.formats.scalar_type import ScalarType
-from tests.artifacts import artifacts
-from tests.etdump_by_hand import (
+from etscope.formats.etdump.debug_value import ValueType
+from etscope.formats.etdump.reader import ETDump, EventKind, TensorRef, read_etdump
+from etscope.formats.etdump.writer import ETDumpWriter
+from etscope.formats.program.scalar_type import ScalarType
+from tests.support.artifacts import artifacts
+from tests.support.etdump_by_hand import (
     allocation,
     debug,
     etdump,

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etscope.errors import UsageError
-from etscope.formats.debug_buffer import DebugBuffer
-from etscope.formats.etdump import ETDump, EventKind, TensorRef, read_etdump
-from etscope.formats.etdump_writer import ETDumpWriter, write_etdump
-from etscope.formats.scalar_type import ScalarType
-from tests.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
+from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.reader import ETDump, EventKind, TensorRef, read_etdump
+from etscope.formats.etdump.writer import ETDumpWriter, write_etdump
+from etscope.formats.program.scalar_type import ScalarType
+from tests.support.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
 
 PLACES = {"source", "flatbuffer_end", "metadata_offset", "debug_value_offset"}
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError, MissingDataError, MissingFileError
-from etscope.formats.etrecord import read_etrecord
-from etscope.formats.etrecord_maps import DelegateEntry
-from tests.artifacts import artifacts
-from tests.etrecord_files import (
+from etscope.formats.etrecord.maps import DelegateEntry
+from etscope.formats.etrecord.reader import read_etrecord
+from tests.support.artifacts import artifacts
+from tests.support.etrecord_files import (
     EDGE,
     OLD_RELEASES,
     members_of,
@@ -219,7 +219,7 @@ def test_member_names_of_the_helper_are_those_of_a_real_record() -> None:
 
 def test_reading_needs_no_torch() -> None:
     program_text = (
-        "import sys; from etscope.formats.etrecord import read_etrecord;"
+        "import sys; from etscope.formats.etrecord.reader import read_etrecord;"
         "from etscope.model.exported_graph import graph_from_record;"
         f"r = read_etrecord({str(old_record('1.2.0'))!r});"
         "[graph_from_record(r, name) for name in r.graph_names]; r.reference_outputs();"

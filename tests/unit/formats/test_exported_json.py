@@ -8,8 +8,8 @@ import json
 import pytest
 
 from etscope.errors import FormatError
-from etscope.formats import exported_json
-from etscope.formats.exported_json import (
+from etscope.formats.exported_program import exported_json
+from etscope.formats.exported_program.exported_json import (
     DTYPES,
     MIN_PAYLOAD,
     cut_payloads,

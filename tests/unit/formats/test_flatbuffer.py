@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError
-from etscope.formats.flatbuffer import (
+from etscope.formats.bytes.flatbuffer import (
     INT8,
     INT32,
     INT64,

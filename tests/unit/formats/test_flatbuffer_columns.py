@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError
-from etscope.formats.flatbuffer_columns import FlatBuffer, unique_rows
+from etscope.formats.bytes.flatbuffer_columns import FlatBuffer, unique_rows
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError
-from etscope.formats.debug_value import TensorRef, ValueType
-from etscope.formats.etdump import read_etdump
-from etscope.formats.etdump_writer import ETDumpWriter
-from etscope.formats.logged_values import logged_values
-from etscope.formats.scalar_type import ScalarType
-from tests import etdump_by_hand as by_hand
-from tests.artifacts import artifacts
+from etscope.formats.etdump.debug_value import TensorRef, ValueType
+from etscope.formats.etdump.logged_values import logged_values
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etdump.writer import ETDumpWriter
+from etscope.formats.program.scalar_type import ScalarType
+from tests.support import etdump_by_hand as by_hand
+from tests.support.artifacts import artifacts
 
 
 @pytest.mark.parametrize(

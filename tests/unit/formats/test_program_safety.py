@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from etscope.errors import FormatError
-from etscope.formats.etrecord import CONSTANTS, EXAMPLE_INPUTS, STATE_DICT, read_etrecord
-from etscope.formats.exported_json import MIN_PAYLOAD
-from etscope.formats.program_safety import check_program
-from tests.artifacts import artifacts
-from tests.etrecord_files import OLD_RELEASES, node, old_record, program, tensor, zip_bytes
+from etscope.formats.etrecord.reader import CONSTANTS, EXAMPLE_INPUTS, STATE_DICT, read_etrecord
+from etscope.formats.exported_program.exported_json import MIN_PAYLOAD
+from etscope.formats.exported_program.safety import check_program
+from tests.support.artifacts import artifacts
+from tests.support.etrecord_files import OLD_RELEASES, node, old_record, program, tensor, zip_bytes
 
 CODE = "__import__('os').system('true')"
 EVIL_SIZE = {"as_expr": {"expr_str": CODE, "hint": None}}

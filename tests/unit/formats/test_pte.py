@@ -18,8 +18,8 @@ from etscope.errors import (
     VersionError,
 )
 from etscope.formats.identify import identify
-from etscope.formats.pte import program_fingerprint, read_pte
-from etscope.formats.pte_schema import (
+from etscope.formats.program.pte import program_fingerprint, read_pte
+from etscope.formats.program.pte_schema import (
     BOXED_LISTS,
     Allocation,
     DelegateCall,
@@ -35,8 +35,8 @@ from etscope.formats.pte_schema import (
     TensorValue,
     ValueKind,
 )
-from etscope.formats.scalar_type import ScalarType
-from tests.artifacts import artifacts
+from etscope.formats.program.scalar_type import ScalarType
+from tests.support.artifacts import artifacts
 from tests.unit.formats.handmade import (
     Number,
     Raw,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from etscope.formats.pte_fit import is_same_number, sizes_fit
-from etscope.formats.pte_schema import ShapeDynamism
+from etscope.formats.program.pte_fit import is_same_number, sizes_fit
+from etscope.formats.program.pte_schema import ShapeDynamism
 from tests.unit.formats.handmade import tensor
 
 BOUND, UNBOUND = ShapeDynamism.DYNAMIC_BOUND, ShapeDynamism.DYNAMIC_UNBOUND

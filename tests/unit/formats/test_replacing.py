@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from etscope.errors import UsageError
-from etscope.formats.replacing import replacing
+from etscope.formats.bytes.atomic_write import replacing
 
 
 def test_a_new_file_appears_when_it_is_whole(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError, UsageError
-from etscope.formats.scalar_type import ScalarType, scalar_type, scalar_type_of
+from etscope.formats.program.scalar_type import ScalarType, scalar_type, scalar_type_of
 
 
 @pytest.mark.parametrize("kind", ScalarType)

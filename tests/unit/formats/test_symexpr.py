@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etscope.errors import FormatError
-from etscope.formats.symexpr import check_expression
+from etscope.formats.exported_program.symexpr import check_expression
 
 GOOD = [
     "s0",

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from etscope.errors import FormatError, MissingDependencyError, MissingFileError, UsageError
-from etscope.formats.scalar_type import ScalarType
-from etscope.formats.tensor_files import TensorFile, read_tensor_file, write_tensor_file
-from tests.artifacts import artifacts
-from tests.etrecord_files import zip_bytes
+from etscope.formats.program.scalar_type import ScalarType
+from etscope.formats.torch_files.tensor_files import TensorFile, read_tensor_file, write_tensor_file
+from tests.support.artifacts import artifacts
+from tests.support.etrecord_files import zip_bytes
 
 EXTENSIONS = ("bfloat16", "float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz")
 BUILTIN = (

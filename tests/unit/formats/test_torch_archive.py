@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError
-from etscope.formats import pickle_reader, torch_archive
-from etscope.formats.torch_archive import FakeTensor, fake_tensors, read_tensors
-from tests.etrecord_files import members_of, old_record, zip_bytes
+from etscope.formats.torch_files import pickle_reader, torch_archive
+from etscope.formats.torch_files.torch_archive import FakeTensor, fake_tensors, read_tensors
+from tests.support.etrecord_files import members_of, old_record, zip_bytes
 
 DTYPES = [
     *("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "bool"),

@@ -10,12 +10,12 @@ import pytest
 
 from etscope import Inspector
 from etscope.errors import FormatError, VersionError
-from etscope.formats.etdump_writer import ETDumpWriter
-from etscope.formats.vgf import (
+from etscope.formats.etdump.vgf import (
     SCHEMA,
     parse_vgf_neural_statistics_delegate_metadata,
     parse_vgf_neural_statistics_metadata,
 )
+from etscope.formats.etdump.writer import ETDumpWriter
 
 
 def record(**changes: Any) -> bytes:

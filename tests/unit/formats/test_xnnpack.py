@@ -7,9 +7,9 @@ import random
 import pytest
 
 from etscope.errors import FormatError
-from etscope.formats.pte import read_pte
-from etscope.formats.xnnpack import XnnNode, is_xnnpack, read_xnnpack
-from tests.artifacts import artifacts
+from etscope.formats.program.pte import read_pte
+from etscope.formats.program.xnnpack import XnnNode, is_xnnpack, read_xnnpack
+from tests.support.artifacts import artifacts
 
 
 @pytest.fixture(scope="module")

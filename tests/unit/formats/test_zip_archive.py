@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from etscope.errors import FormatError
-from etscope.formats import zip_archive
-from etscope.formats.zip_archive import ZipArchive, open_archive
-from etscope.formats.zip_writer import Part, write_archive
-from tests.etrecord_files import zip_bytes
+from etscope.formats.bytes import zip_archive
+from etscope.formats.bytes.zip_archive import ZipArchive, open_archive
+from etscope.formats.bytes.zip_writer import Part, write_archive
+from tests.support.etrecord_files import zip_bytes
 
 
 def opened(data: bytes) -> ZipArchive:

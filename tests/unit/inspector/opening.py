@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from etscope import Inspector
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 
 def open_artifact(name: str, **options: Any) -> Inspector:

@@ -14,7 +14,7 @@ import pytest
 from etscope import compare_results
 from etscope.analysis.metrics import METRICS
 from etscope.errors import MissingDataError, MissingDependencyError, UsageError
-from etscope.views import figures
+from etscope.views.plots import figures
 from tests.contract.source_tree import ROOT
 
 NAN, INF = math.nan, math.inf
@@ -96,7 +96,7 @@ def test_a_plot_of_every_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_bars_and_their_numbers() -> None:
     pytest.importorskip("matplotlib")
-    from etscope.views.metric_plot import metric_figure
+    from etscope.views.plots.metric_plot import metric_figure
 
     figure = metric_figure("snr", [12.3456, -3.0, INF, NAN, None], wanted_by="a test")
 

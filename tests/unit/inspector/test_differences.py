@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from etscope import Event, EventBlock, Inspector, PerfData, TimeScale, compare_results
-from etscope.analysis.correlate import delegate_handles
+from etscope.analysis.profile.correlate import delegate_handles
 from etscope.errors import (
     EtscopeWarning,
     FormatError,
@@ -22,8 +22,8 @@ from etscope.errors import (
     MissingDataError,
     UsageError,
 )
-from etscope.formats.etdump_writer import ETDumpWriter
-from tests.artifacts import artifacts
+from etscope.formats.etdump.writer import ETDumpWriter
+from tests.support.artifacts import artifacts
 from tests.unit.inspector.opening import open_artifact
 
 

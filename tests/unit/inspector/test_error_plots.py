@@ -12,8 +12,8 @@ pytest.importorskip("executorch.exir")
 pytest.importorskip("matplotlib")
 
 from etscope.errors import MissingDependencyError, UsageError
-from etscope.views import error_plot, figures
-from tests.numeric_runs import inputs_of, inspector
+from etscope.views.plots import error_plot, figures
+from tests.support.numeric_runs import inputs_of, inspector
 
 NAME = "cnn_portable"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from etscope import Inspector, compare_results
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 
 def open_timing(name: str) -> Inspector:

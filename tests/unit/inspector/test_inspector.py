@@ -10,10 +10,10 @@ import pytest
 
 from etscope import Inspector
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.etdump_writer import ETDumpWriter
+from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.inspector import compare_results
 from etscope.inspector.inspector_cli import main as inspector_cli
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.inspector.opening import open_artifact
 
 

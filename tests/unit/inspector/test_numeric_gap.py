@@ -13,13 +13,13 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
 from etscope import Inspector  # noqa: E402
+from etscope.diagnosis.numeric_gap import COLUMNS  # noqa: E402
+from etscope.diagnosis.tensor_spill import Spool  # noqa: E402
 from etscope.errors import EtscopeWarning, NumericGapError, UsageError  # noqa: E402
 from etscope.etrecord import parse_etrecord  # noqa: E402
-from etscope.inspector._numeric_gap import COLUMNS  # noqa: E402
-from etscope.inspector._spool import Spool  # noqa: E402
 from etscope.inspector.numerical_comparator import NumericalComparatorBase  # noqa: E402
-from tests.artifacts import artifacts  # noqa: E402
-from tests.numeric_runs import ATEN, EDGE, inputs_of, inspector  # noqa: E402
+from tests.support.artifacts import artifacts  # noqa: E402
+from tests.support.numeric_runs import ATEN, EDGE, inputs_of, inspector  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -186,8 +186,8 @@ def test_inputs_of_the_record(tmp_path: Path) -> None:
 def test_a_record_that_was_never_saved_has_other_names(tmp_path: Path) -> None:
     """torch names nodes anew when it reads a record; both forms must give the same."""
     from etscope.run import run
-    from tests.artifact_recipes.values import ManyOutputs
-    from tests.artifact_recipes.workbench import exported, portable
+    from tests.support.artifact_recipes.values import ManyOutputs
+    from tests.support.artifact_recipes.workbench import exported, portable
 
     x = torch.randn(3, 4)
     program = portable(exported(ManyOutputs(), (x,))).to_executorch()
@@ -207,7 +207,7 @@ def test_a_record_that_was_never_saved_has_other_names(tmp_path: Path) -> None:
 def test_the_float_model_is_a_reference_of_its_int8_program() -> None:
     from etscope.export import export
     from etscope.run import run
-    from tests.artifact_recipes.numerics import ManyDelegates
+    from tests.support.artifact_recipes.numerics import ManyDelegates
 
     x = torch.randn(2, 4)
     made = export(ManyDelegates(), (x,), backend="xnnpack", quantize=True)
@@ -229,8 +229,8 @@ def test_the_exported_program_is_a_reference_of_a_record_made_after_lowering(
 
     from etscope.etrecord import generate_etrecord
     from etscope.run import run
-    from tests.artifact_recipes.numerics import ManyDelegates
-    from tests.artifact_recipes.workbench import exported
+    from tests.support.artifact_recipes.numerics import ManyDelegates
+    from tests.support.artifact_recipes.workbench import exported
 
     x = torch.randn(2, 4)
     program = exported(ManyDelegates(), (x,))
@@ -247,8 +247,8 @@ def test_the_exported_program_is_a_reference_of_a_record_made_after_lowering(
 
 def test_state_is_compared_in_its_first_run(tmp_path: Path) -> None:
     from etscope.run import Call, run
-    from tests.artifact_recipes.numerics import Rewritten
-    from tests.artifact_recipes.workbench import exported, portable
+    from tests.support.artifact_recipes.numerics import Rewritten
+    from tests.support.artifact_recipes.workbench import exported, portable
 
     inputs = [torch.randn(4), torch.randn(4)]
     program = portable(exported(Rewritten(), (inputs[0],))).to_executorch()

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("executorch.exir")
 
 from etscope.errors import NumericGapError
-from tests.numeric_runs import ATEN, EDGE, inputs_of, inspector
+from tests.support.numeric_runs import ATEN, EDGE, inputs_of, inspector
 
 
 def gap_table(name: str, graph: str, **options: Any) -> Any:

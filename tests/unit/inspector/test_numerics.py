@@ -15,12 +15,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
 from etscope import Inspector  # noqa: E402
-from etscope.analysis.numerics_rows import FINE, INHERITED, WRONG, Numerics  # noqa: E402
+from etscope.analysis.numerics.rows import FINE, INHERITED, WRONG, Numerics  # noqa: E402
 from etscope.errors import NumericGapError, UsageError  # noqa: E402
 from etscope.export import export  # noqa: E402
 from etscope.run import Run, run  # noqa: E402
-from tests.artifacts import artifacts  # noqa: E402
-from tests.numeric_runs import ATEN, EDGE, inputs_of, inspector  # noqa: E402
+from tests.support.artifacts import artifacts  # noqa: E402
+from tests.support.numeric_runs import ATEN, EDGE, inputs_of, inspector  # noqa: E402
 
 RIGHT = (
     "cnn_portable", "cnn_xnnpack", "cnn_xnnpack_lowered", "cnn_xnnpack_int8", "transformer", "cond",

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
 from etscope import Inspector  # noqa: E402
-from etscope.analysis.numerics_rows import Numerics  # noqa: E402
+from etscope.analysis.numerics.rows import Numerics  # noqa: E402
 from etscope.bundled_program import bundle_cases  # noqa: E402
 from etscope.errors import EtscopeWarning, NumericGapError, UsageError  # noqa: E402
 from etscope.export import export  # noqa: E402
@@ -113,8 +113,8 @@ def test_loading_starts_anew_and_test_cases_tell_their_inputs() -> None:
 
 def test_test_cases_without_their_bundle_are_an_error() -> None:
     """Runs of two cases after one load, as other runtimes may log them."""
-    from etscope.analysis.gap import runs_of
-    from etscope.inspector._numerics import _as_recorded
+    from etscope.analysis.numerics.gap import runs_of
+    from etscope.diagnosis.numerics import _as_recorded
 
     trace = ran(fresh=True).inspector().trace
     runs = runs_of(trace, "forward")

@@ -11,7 +11,7 @@ import pytest
 
 from etscope import Inspector
 from etscope.errors import MissingDataError, UsageError
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 
 def data_of(path: Path) -> dict[str, Any]:

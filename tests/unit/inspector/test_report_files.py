@@ -17,8 +17,8 @@ from etscope.errors import (
     NumericGapError,
     UsageError,
 )
-from etscope.inspector._report import ReportOptions, report_inputs, runs_of_files
-from tests.artifacts import artifacts
+from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from tests.support.artifacts import artifacts
 
 
 @pytest.fixture

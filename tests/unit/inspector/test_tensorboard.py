@@ -15,8 +15,8 @@ import pytest
 
 import etscope
 from etscope.cli import main
-from tests.artifacts import Artifact, artifacts
-from tests.timed_dumps import timed_dump
+from tests.support.artifacts import Artifact, artifacts
+from tests.support.timed_dumps import timed_dump
 
 pytest.importorskip("tensorboard")
 

@@ -11,11 +11,11 @@ from collections import Counter
 
 import pytest
 
-from etscope.analysis.profile import Row
-from etscope.analysis.xnnpack_events import Pairing, pair
+from etscope.analysis.delegates.xnnpack import Pairing, pair
+from etscope.analysis.profile.profile import Row
 from etscope.errors import EtscopeWarning
-from etscope.formats.xnnpack import XnnNode
-from tests.xnnpack_models import MODELS
+from etscope.formats.program.xnnpack import XnnNode
+from tests.support.xnnpack_models import MODELS
 
 LINE = re.compile(r"# is: (.+)$")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from etscope.lab.database import Database, schema
-from tests import postgresql
+from tests.support import postgresql
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from etscope.lab.jobs.records import Artifact, Job
+from etscope.lab.jobs.results import statistics_of
+from etscope.lab.jobs.spec import JobSpec, spec_of
+from etscope.lab.jobs.states import State
+from etscope.lab.jobs.task import Outcome
 from etscope.lab.lab import Lab
-from etscope.lab.records import Artifact, Job
-from etscope.lab.results import statistics_of
-from etscope.lab.spec import JobSpec, spec_of
-from etscope.lab.states import State
-from etscope.lab.task import Outcome
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e</script>"
 MARKS = ("the governor cannot be read", "a <virtual> machine")

@@ -11,11 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.analysis.compare_samples import Policy, Verdict
-from etscope.analysis.signed_rank import fewest, p_value, shift
+from etscope.analysis.comparison.compare_samples import Policy, Verdict
+from etscope.analysis.comparison.signed_rank import fewest, p_value, shift
 from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
-from etscope.lab.ab import BASELINE, MODEL, SIDES, AbResult, Round, judge, measure_ab, order_of
-from etscope.lab.spec import JobSpec
+from etscope.lab.comparison.ab import (
+    BASELINE,
+    MODEL,
+    SIDES,
+    AbResult,
+    Round,
+    judge,
+    measure_ab,
+    order_of,
+)
+from etscope.lab.jobs.spec import JobSpec
 
 RUNS = 15
 

@@ -15,8 +15,8 @@ import pytest
 from etscope.cli import main
 from etscope.lab.lab import Lab
 from etscope.lab.server.settings import Settings
-from tests.artifacts import artifacts
-from tests.lab_server import a_done_job, a_job, running
+from tests.support.artifacts import artifacts
+from tests.support.lab_server import a_done_job, a_job, running
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -148,7 +148,7 @@ def test_nothing_answers(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_schema_takes_what_the_lab_takes(capsys: pytest.CaptureFixture[str]) -> None:
     from etscope.errors import UsageError
-    from etscope.lab.spec import spec_of
+    from etscope.lab.jobs.spec import spec_of
 
     assert main(["lab", "schema"]) == 0
     schema = json.loads(capsys.readouterr().out)

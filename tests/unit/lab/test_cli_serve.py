@@ -19,8 +19,8 @@ import pytest
 from etscope.bundled_program import bundle_cases
 from etscope.cli import main
 from etscope.lab.client import Client
-from etscope.lab.home import Home
-from tests.artifacts import artifacts
+from etscope.lab.config import Home
+from tests.support.artifacts import artifacts
 
 ETSCOPE = [sys.executable, "-m", "etscope"]
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from etscope.cli import main
+from etscope.lab.jobs.states import State
 from etscope.lab.lab import Lab
-from etscope.lab.states import State
-from tests.artifacts import ROOT, artifacts
-from tests.simulated_device import fault, said, write_lab
+from tests.support.artifacts import ROOT, artifacts
+from tests.support.simulated_device import fault, said, write_lab
 
 QUICK = ["--iterations", "3", "--warmup", "1", "--traced-iterations", "3"]
 

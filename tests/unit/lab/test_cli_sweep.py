@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from etscope.cli import main
-from etscope.cli._lab_options import span_of
+from etscope.cli.lab.options import span_of
+from etscope.lab.jobs.spec import spec_of
 from etscope.lab.lab import Lab
-from etscope.lab.spec import spec_of
 
 
 def test_what_no_job_has_goes_when_it_is_old(

@@ -20,14 +20,14 @@ from etscope.errors import (
     UsageError,
 )
 from etscope.lab._transfers import checked, quiet
-from etscope.lab.api import Filter
 from etscope.lab.client import Client
+from etscope.lab.jobs.api import Filter
+from etscope.lab.jobs.spec import JobSpec
+from etscope.lab.jobs.states import State
 from etscope.lab.lab import Lab
 from etscope.lab.server.settings import Settings
-from etscope.lab.spec import JobSpec
-from etscope.lab.states import State
-from tests.artifacts import artifacts
-from tests.lab_server import a_done_job, a_job, program, running
+from tests.support.artifacts import artifacts
+from tests.support.lab_server import a_done_job, a_job, program, running
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from distributed.comm import connect
 from distributed.security import Security
 
 from etscope.errors import LabError
-from etscope.lab import cluster as clusters
-from etscope.lab.cluster import Logged, Message, Started, Workers, open_cluster
-from tests.artifacts import ROOT
+from etscope.lab.engine import cluster as clusters
+from etscope.lab.engine.cluster import Logged, Message, Started, Workers, open_cluster
+from tests.support.artifacts import ROOT
 
 
 def test_only_who_has_the_certificate_gets_in() -> None:

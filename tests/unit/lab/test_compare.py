@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from etscope.errors import MissingDataError
-from etscope.lab.compare import compare
+from etscope.lab.comparison.compare import compare
+from etscope.lab.jobs.records import Artifact
+from etscope.lab.jobs.results import statistics_of
+from etscope.lab.jobs.spec import JobSpec
+from etscope.lab.jobs.states import State
+from etscope.lab.jobs.task import Outcome
 from etscope.lab.lab import Lab
-from etscope.lab.records import Artifact
-from etscope.lab.results import statistics_of
-from etscope.lab.spec import JobSpec
-from etscope.lab.states import State
-from etscope.lab.task import Outcome
-from tests.artifacts import artifacts
-from tests.timed_dumps import timed_dump
+from tests.support.artifacts import artifacts
+from tests.support.timed_dumps import timed_dump
 
 
 @pytest.fixture

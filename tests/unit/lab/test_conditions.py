@@ -9,10 +9,16 @@ from typing import Any
 
 import pytest
 
-from etscope.lab.conditions import Conditions, conditions_of, cool_down, judged, read_conditions
 from etscope.lab.devices.driver import Completed
 from etscope.lab.devices.host import Host
-from etscope.lab.spec import Limits
+from etscope.lab.jobs.spec import Limits
+from etscope.lab.worker.conditions import (
+    Conditions,
+    conditions_of,
+    cool_down,
+    judged,
+    read_conditions,
+)
 
 _ZONE = "/sys/class/thermal/thermal_zone"
 _CPU = "/sys/devices/system/cpu/cpu"

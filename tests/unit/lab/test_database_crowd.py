@@ -17,9 +17,9 @@ import pytest
 
 from etscope.errors import LabError, VersionError
 from etscope.lab.database import Database
-from etscope.lab.states import State
-from tests.lab_jobs import LEASE, measured, spec_of_number
-from tests.postgresql import PostgreSql
+from etscope.lab.jobs.states import State
+from tests.support.lab_jobs import LEASE, measured, spec_of_number
+from tests.support.postgresql import PostgreSql
 
 _ROOT = Path(__file__).resolve().parents[3]
 _SECONDS = 300
@@ -32,7 +32,7 @@ _JOBS, _PROCESSES = 20, 4
 _WORKERS = """
 import json, os, random, sys
 from etscope.lab.database import Database
-from tests.lab_jobs import measured, spec_of_number
+from tests.support.lab_jobs import measured, spec_of_number
 
 url, jobs, deaths, together, lease = sys.argv[1], *map(int, sys.argv[2:])
 

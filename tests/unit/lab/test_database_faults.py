@@ -13,8 +13,8 @@ import pytest
 
 from etscope.errors import EtscopeError, FormatError, LabError, UsageError, VersionError
 from etscope.lab.database import Database
-from tests.lab_jobs import spec_of_number
-from tests.postgresql import PostgreSql
+from tests.support.lab_jobs import spec_of_number
+from tests.support.postgresql import PostgreSql
 
 
 def opened(path: Path) -> Database:
@@ -120,7 +120,7 @@ _READ_ONLY = """
 import os, sys, tempfile
 from etscope.errors import LabError
 from etscope.lab.database import Database
-from tests.lab_jobs import spec_of_number
+from tests.support.lab_jobs import spec_of_number
 with tempfile.TemporaryDirectory() as folder:
     Database(f"sqlite:///{folder}/lab.db").close()
 os.setgid(65534); os.setuid(65534)

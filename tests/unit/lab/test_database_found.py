@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from etscope.errors import MissingDataError, UsageError
-from etscope.lab.api import Filter
 from etscope.lab.database import Database
-from etscope.lab.records import Device, DeviceConfig
-from etscope.lab.states import State
-from tests.lab_jobs import LEASE, claimed, run_through, spec_of_number
+from etscope.lab.jobs.api import Filter
+from etscope.lab.jobs.records import Device, DeviceConfig
+from etscope.lab.jobs.states import State
+from tests.support.lab_jobs import LEASE, claimed, run_through, spec_of_number
 
 
 def found(database: Database, **wanted: Any) -> set[int]:

@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 
 from etscope.errors import MissingDependencyError, RuntimeFailure, UsageError
-from etscope.formats.etdump import read_etdump
-from etscope.lab.conditions import read_conditions
+from etscope.formats.etdump.reader import read_etdump
 from etscope.lab.devices import Driver, driver_class, open_driver, place_of
-from etscope.lab.records import DeviceConfig
+from etscope.lab.jobs.records import DeviceConfig
+from etscope.lab.worker.conditions import read_conditions
 from etscope.run import run
-from tests.artifacts import artifacts
-from tests.lab_devices import KINDS, device_of, ended, written
+from tests.support.artifacts import artifacts
+from tests.support.lab_devices import KINDS, device_of, ended, written
 
 _TOO_SMALL = 70_000  # bytes, of one execution of cnn_portable
 ODD = ["a b", "$(touch stolen)", "`id`", "; touch stolen", "it's", 'say "x"', "*", "\\n", "", "é"]
@@ -88,7 +88,7 @@ def test_the_time_is_up_for_all_children(device: Driver, tmp_path: Path) -> None
 _ASKS = """
 import json, sys
 from etscope.lab.devices import open_driver
-from etscope.lab.records import DeviceConfig
+from etscope.lab.jobs.records import DeviceConfig
 device = open_driver(DeviceConfig(**json.loads(sys.argv[1])))
 device.call(["sh", "-c", 'echo $$ >"$1"; exec sleep 1000', "sh", sys.argv[2]], None)
 """
@@ -266,7 +266,7 @@ def test_what_another_user_left_as_a_runner_is_not_run(tmp_path: Path, below: st
 
 
 def test_a_driver_of_ones_own() -> None:
-    assert driver_class("tests.simulated_device:Simulated").__name__ == "Simulated"
+    assert driver_class("tests.support.simulated_device:Simulated").__name__ == "Simulated"
 
 
 def test_a_driver_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from etscope.errors import DeviceLost, RuntimeFailure
 from etscope.lab.devices import Driver, open_driver
-from etscope.lab.records import DeviceConfig
-from tests import adb_device, sshd
-from tests.lab_devices import device_of, written
+from etscope.lab.jobs.records import DeviceConfig
+from tests.support import adb_device, sshd
+from tests.support.lab_devices import device_of, written
 
 
 @contextmanager

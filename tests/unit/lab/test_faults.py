@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from etscope.lab.engine import Engine
+from etscope.lab.engine.engine import Engine
+from etscope.lab.jobs.states import State
 from etscope.lab.lab import Lab
-from etscope.lab.states import State
-from tests.artifacts import ROOT, artifacts
-from tests.lab_checks import PATIENCE, check_all_done_once, submit
-from tests.ports import free_port
-from tests.postgresql import PostgreSql
-from tests.simulated_device import fault, said, write_lab
+from tests.support.artifacts import ROOT, artifacts
+from tests.support.lab_checks import PATIENCE, check_all_done_once, submit
+from tests.support.ports import free_port
+from tests.support.postgresql import PostgreSql
+from tests.support.simulated_device import fault, said, write_lab
 
 pytestmark = pytest.mark.slow
 
-_ENGINE = [sys.executable, str(ROOT / "tests/lab_engine.py")]
+_ENGINE = [sys.executable, str(ROOT / "tests/support/lab_engine.py")]
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from etscope.errors import FormatError, LabError, UsageError
+from etscope.lab.config import EXAMPLE, Home
 from etscope.lab.database import Database
-from etscope.lab.home import EXAMPLE, Home
-from etscope.lab.records import DeviceConfig
+from etscope.lab.jobs.records import DeviceConfig
 
 
 def _home(folder: Path, text: str) -> Home:
@@ -160,7 +160,7 @@ def test_a_killed_server_is_none(tmp_path: Path) -> None:
     """Even when its process id is another's by now."""
     code = f"""
 import sys
-from etscope.lab.home import Home
+from etscope.lab.config import Home
 with Home.open({str(tmp_path)!r}).announce("http://127.0.0.1:9/"):
     print("there", flush=True)
     sys.stdin.read()

@@ -18,16 +18,16 @@ import numpy as np
 import pytest
 
 from etscope.bundled_program import bundle_cases
-from etscope.formats.etdump import read_etdump
-from etscope.formats.pte import program_fingerprint
-from etscope.lab.measure import answer_to, main
-from etscope.lab.results import statistics_of
-from etscope.lab.task import place_of
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.program.pte import program_fingerprint
+from etscope.lab.jobs.results import statistics_of
+from etscope.lab.jobs.task import place_of
+from etscope.lab.worker.measure import answer_to, main
 from etscope.run import run
-from tests.artifacts import artifacts
-from tests.lab_devices import DEADLINE, device_of, ended
-from tests.rogue_programs import aborting, endless
-from tests.simulated_device import DRIVER
+from tests.support.artifacts import artifacts
+from tests.support.lab_devices import DEADLINE, device_of, ended
+from tests.support.rogue_programs import aborting, endless
+from tests.support.simulated_device import DRIVER
 
 HOST: dict[str, Any] = {"name": "host", "driver": "host", "options": {}, "attributes": {}}
 FEW = {"runner": "native", "iterations": 3, "warmup": 1, "traced_iterations": 2}
@@ -66,7 +66,7 @@ def test_a_benchmark(tmp_path: Path) -> None:
     files = {"model": made.pte, "etrecord": made.etrecord, "inputs": made.inputs_pt}
     attributes = {"room": "4.12"}
     ordered(tmp_path, files, device={**HOST, "attributes": attributes}, iterations=20)
-    line = [sys.executable, "-m", "etscope.lab.measure", str(tmp_path)]
+    line = [sys.executable, "-m", "etscope.lab.worker.measure", str(tmp_path)]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     answer = json.loads((tmp_path / "answer.json").read_text())
     assert (answer["state"], answer["error"], answer["error_slug"]) == ("done", "", "")
@@ -354,9 +354,9 @@ def test_a_job_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
     ordered(tmp_path, {"model": endless(tmp_path)})
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    guarded = "import sys; from etscope.lab.guard import main; main(sys.argv[1:])"
+    guarded = "import sys; from etscope.lab.worker.parent_watchdog import main; main(sys.argv[1:])"
     measuring = subprocess.Popen(
-        [sys.executable, "-c", guarded, "0", "etscope.lab.measure", str(tmp_path)],
+        [sys.executable, "-c", guarded, "0", "etscope.lab.worker.measure", str(tmp_path)],
         stdin=subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(temporary)},
     )

@@ -11,11 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.analysis.compare_samples import Policy
-from etscope.lab.noise import IDENTICAL, NONE, SAME_DEVICE, ab_history, device_noise, work_of
-from etscope.lab.records import Job
-from etscope.lab.spec import JobSpec
-from etscope.lab.states import State
+from etscope.analysis.comparison.compare_samples import Policy
+from etscope.lab.comparison.noise import (
+    IDENTICAL,
+    NONE,
+    SAME_DEVICE,
+    ab_history,
+    device_noise,
+    work_of,
+)
+from etscope.lab.jobs.records import Job
+from etscope.lab.jobs.spec import JobSpec
+from etscope.lab.jobs.states import State
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 NUMBERS = count()

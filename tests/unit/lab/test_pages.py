@@ -12,11 +12,11 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 
 from etscope import Inspector
+from etscope.lab.jobs.records import Job
+from etscope.lab.jobs.states import State
 from etscope.lab.lab import Lab
-from etscope.lab.records import Job
 from etscope.lab.server.app import create_app
-from etscope.lab.states import State
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.lab.pages_lab import HOSTILE, MARKS, ended, latency, measured, running, spec
 
 RECORD = artifacts("cnn_xnnpack").etrecord

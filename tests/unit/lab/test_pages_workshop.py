@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from etscope.lab.pages import _workshop
-from etscope.lab.pages._workshop import Made, Recipe, Workshop
-from etscope.lab.store import Store
-from tests.artifacts import ROOT, artifacts
+from etscope.lab.pages import _artifact_cache as _workshop
+from etscope.lab.pages._artifact_cache import Made, Recipe, Workshop
+from etscope.lab.store.store import Store
+from tests.support.artifacts import ROOT, artifacts
 
 DEADLINE = 300.0  # seconds; a loaded machine
 
@@ -121,7 +121,7 @@ def test_a_process_that_breaks_down_is_a_failure(
     workshop: Workshop, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setattr(_workshop, "_MAKE", "tests.child_programs")
+    monkeypatch.setattr(_workshop, "_MAKE", "tests.support.child_programs")
     made = finished(workshop, recipe)
     assert made.failure is not None and "ended with exit code 1" in made.failure
     assert "Traceback" in made.failure

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from etscope.analysis.compare_samples import Policy
+from etscope.analysis.comparison.compare_samples import Policy
 from etscope.errors import UsageError
-from etscope.lab.api import Point, Series
-from etscope.lab.regressions import Standing, changes_of, judge_series
+from etscope.lab.comparison.regressions import Standing, changes_of, judge_series
+from etscope.lab.jobs.api import Point, Series
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from etscope.lab.jobs.spec import JobSpec
 from etscope.lab.lab import Lab
 from etscope.lab.server.app import create_app
 from etscope.lab.server.settings import Settings
 from etscope.lab.server.submitted import SubmittedSpec
-from etscope.lab.spec import JobSpec
-from tests.artifacts import artifacts
-from tests.lab_server import a_done_job, a_job, program
+from tests.support.artifacts import artifacts
+from tests.support.lab_server import a_done_job, a_job, program
 
 API = "/api/v1"
 OCTETS = {"Content-Type": "application/octet-stream"}

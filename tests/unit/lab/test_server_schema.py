@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 from etscope.lab.lab import Lab
 from etscope.lab.server.app import create_app
 from etscope.lab.server.settings import Settings, local_secret
-from tests.lab_server import a_done_job, a_job
+from tests.support.lab_server import a_done_job, a_job
 
 _settings = Settings(
     hosts=("testserver",),

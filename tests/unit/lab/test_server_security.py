@@ -19,7 +19,7 @@ from etscope.lab.server.app import create_app
 from etscope.lab.server.run import is_reached_by_others, serve
 from etscope.lab.server.settings import Settings, key_of, local_secret
 from etscope.lab.server.sign_in import own_place
-from tests.lab_server import a_job
+from tests.support.lab_server import a_job
 
 API = "/api/v1"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

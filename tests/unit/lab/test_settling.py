@@ -6,13 +6,13 @@ from datetime import datetime, timezone
 
 import pytest
 
-from etscope.lab.cluster import Gone
-from etscope.lab.records import Job
-from etscope.lab.settling import Again, settled, settled_without_answer
-from etscope.lab.slots import Attempt
-from etscope.lab.spec import spec_of
-from etscope.lab.states import State
-from etscope.lab.task import Outcome
+from etscope.lab.engine.cluster import Gone
+from etscope.lab.engine.retry_policy import Again, settled, settled_without_answer
+from etscope.lab.engine.slots import Attempt
+from etscope.lab.jobs.records import Job
+from etscope.lab.jobs.spec import spec_of
+from etscope.lab.jobs.states import State
+from etscope.lab.jobs.task import Outcome
 
 LOST = State.DEVICE_LOST
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from etscope.lab import slots
-from etscope.lab.records import DeviceConfig
-from etscope.lab.slots import Slot
+from etscope.lab.engine import slots
+from etscope.lab.engine.slots import Slot
+from etscope.lab.jobs.records import DeviceConfig
 
 
 @pytest.fixture

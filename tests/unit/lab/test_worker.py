@@ -17,15 +17,16 @@ from typing import Any
 import pytest
 
 from etscope.errors import LabError
-from etscope.lab import child, worker
+from etscope.lab.jobs.records import DeviceConfig
+from etscope.lab.jobs.states import State
+from etscope.lab.jobs.task import Order, place_of
 from etscope.lab.lab import Lab
-from etscope.lab.records import DeviceConfig
-from etscope.lab.states import State
-from etscope.lab.store import Store
-from etscope.lab.task import Order, place_of
-from tests.artifacts import ROOT, artifacts
-from tests.lab_checks import submit
-from tests.simulated_device import fault, write_lab
+from etscope.lab.store.store import Store
+from etscope.lab.worker import subprocesses as child
+from etscope.lab.worker import worker
+from tests.support.artifacts import ROOT, artifacts
+from tests.support.lab_checks import submit
+from tests.support.simulated_device import fault, write_lab
 
 
 @pytest.fixture
@@ -203,7 +204,7 @@ def test_what_a_killed_worker_left_at_a_device_ends_first(lab: Lab) -> None:
 _HANGS = """
 import sys
 from etscope.lab import child
-child.run_child("tests.child_programs", ["hang", sys.argv[1]], child.Path(sys.argv[2]),
+child.run_child("tests.support.child_programs", ["hang", sys.argv[1]], child.Path(sys.argv[2]),
                 timeout=600, stop=child.Stop())
 """
 
@@ -226,7 +227,7 @@ def test_a_log_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "LOG_LIMIT", 1000)
     heard: list[str] = []
     end = child.run_child(
-        "tests.child_programs", ["talk", "100000"], tmp_path,
+        "tests.support.child_programs", ["talk", "100000"], tmp_path,
         timeout=600, stop=child.Stop(), hear=heard.append,
     )  # fmt: skip
     assert (end.code, end.reason) == (0, "")
@@ -248,7 +249,7 @@ def test_a_program_that_ignores_its_end_is_killed(
             stop.want()
 
     end = child.run_child(
-        "tests.child_programs", ["stubborn"], tmp_path, timeout=600, stop=stop, hear=hear
+        "tests.support.child_programs", ["stubborn"], tmp_path, timeout=600, stop=stop, hear=hear
     )
     assert (end.code, end.reason) == (-signal.SIGKILL, "stopped")
 

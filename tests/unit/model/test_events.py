@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from etscope import Event, EventBlock, Inspector, PerfData
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 
 def blocks(name: str = "cnn_xnnpack") -> list[EventBlock]:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from etscope.errors import FormatError, VersionError
-from etscope.formats.etrecord import read_etrecord
+from etscope.formats.etrecord.reader import read_etrecord
 from etscope.model.exported_graph import graph_from_program_json, graph_from_record
 from etscope.model.graph import Graph, Node, TensorSpec
 from etscope.model.source import source_lines
-from tests.artifacts import artifacts
-from tests.etrecord_files import EDGE, OLD_RELEASES, node, old_record, program, tensor
+from tests.support.artifacts import artifacts
+from tests.support.etrecord_files import EDGE, OLD_RELEASES, node, old_record, program, tensor
 
 EDGE_OPS = "executorch.exir.dialects.edge.ops."
 

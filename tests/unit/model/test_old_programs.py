@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from etscope.formats.etrecord import read_etrecord
+from etscope.formats.etrecord.reader import read_etrecord
 from etscope.model.exported_graph import graph_from_program_json, graph_from_record
-from tests.etrecord_files import EDGE, members_of, old_record, record_bytes, zip_bytes
+from tests.support.etrecord_files import EDGE, members_of, old_record, record_bytes, zip_bytes
 
 ARGUMENT = [
     *("as_none", "as_tensor", "as_tensors", "as_int", "as_ints", "as_float", "as_floats"),

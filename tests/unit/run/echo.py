@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from etscope.formats import pte_schema as pte
-from etscope.formats.scalar_type import ScalarType
+from etscope.formats.program import pte_schema as pte
+from etscope.formats.program.scalar_type import ScalarType
 from tests.unit.formats.handmade import Number, method, pte_file, tensor
 
 # Where a program's constants are; the runtime demands it even of a program without any.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etscope.run import Run, run
-from tests.artifacts import Artifact, artifacts
+from tests.support.artifacts import Artifact, artifacts
 
 
 def case(made: Artifact, key: str) -> tuple[Any, ...]:

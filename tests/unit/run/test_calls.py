@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from etscope.errors import MismatchError, MissingDataError, UsageError
-from etscope.formats.bundled_writer import write_bundled
-from etscope.formats.etdump import read_etdump
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.program.bpte_writer import write_bundled
 from etscope.run import Call, run
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.run.ran import case
 
 pytest.importorskip("torch")

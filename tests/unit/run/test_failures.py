@@ -22,11 +22,11 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
-from etscope.formats.pte import read_pte
+from etscope.formats.program.pte import read_pte
 from etscope.run import run
-from etscope.run._explain import explained, relevant
-from tests.artifacts import artifacts
-from tests.processes import cpu_seconds
+from etscope.run.failure_log import explained, relevant
+from tests.support.artifacts import artifacts
+from tests.support.processes import cpu_seconds
 from tests.unit.run.ran import case
 
 # Lines that the runtime of ExecuTorch 1.5.1 wrote.

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats import pte_schema as pte
-from etscope.formats.pte import Program, read_pte
-from etscope.formats.scalar_type import ScalarType
+from etscope.formats.program import pte_schema as pte
+from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.program.scalar_type import ScalarType
 from etscope.run._generate import MAX_BYTES, generate_inputs
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.formats.handmade import integer, method, pte_file, tensor, tensor_list
 
 MASK = (1 << 64) - 1

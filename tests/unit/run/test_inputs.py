@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from etscope.errors import MismatchError, MissingDataError, MissingFileError, UsageError
-from etscope.formats import pte_schema as pte
-from etscope.formats.pte import Program, read_pte
-from etscope.formats.scalar_type import ScalarType
-from etscope.formats.tensor_files import read_tensor_file, write_tensor_file
-from etscope.run._inputs import method_inputs
-from tests.artifacts import artifacts
+from etscope.formats.program import pte_schema as pte
+from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.program.scalar_type import ScalarType
+from etscope.formats.torch_files.tensor_files import read_tensor_file, write_tensor_file
+from etscope.run.inputs import method_inputs
+from tests.support.artifacts import artifacts
 from tests.unit.formats.handmade import integer, method, pte_file, tensor
 
 DYNAMIC = pte.ShapeDynamism.DYNAMIC_BOUND

@@ -13,12 +13,12 @@ import pytest
 
 from etscope.errors import MismatchError
 from etscope.etrecord._views import as_record
-from etscope.formats.etrecord import read_etrecord
-from etscope.formats.pte import Program, read_pte
-from etscope.formats.tensor_files import write_tensor_file
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.torch_files.tensor_files import write_tensor_file
 from etscope.model.input_names import record_input_names
-from etscope.run._inputs import method_inputs
-from tests.artifacts import artifacts
+from etscope.run.inputs import method_inputs
+from tests.support.artifacts import artifacts
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_torch_is_not_needed(tmp_path: Path) -> None:
 import sys
 sys.modules["torch"] = None
 import numpy as np
-from etscope.formats.pte import read_pte
-from etscope.run._inputs import method_inputs
+from etscope.formats.program.pte import read_pte
+from etscope.run.inputs import method_inputs
 opened = read_pte({str(artifacts("varying_inputs").pte)!r})
 files = [{str(tmp_path)!r} + "/a." + suffix for suffix in ("pt", "npz", "safetensors")]
 for given in (None, np.ones((2, 6), np.float32), *files):

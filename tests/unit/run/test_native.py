@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from etscope.errors import UsageError
-from etscope.formats import pte_schema as pte
-from etscope.formats.etdump import read_etdump
-from etscope.formats.pte import read_pte
-from etscope.formats.scalar_type import ScalarType
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.program import pte_schema as pte
+from etscope.formats.program.pte import read_pte
+from etscope.formats.program.scalar_type import ScalarType
 from etscope.run._generate import generate_inputs
-from etscope.run._job import RESULT, Job, JobCall
 from etscope.run._native import command
-from tests.artifacts import artifacts
+from etscope.run.job import RESULT, Job, JobCall
 from tests.native.runner import run_flags, run_job, runner
+from tests.support.artifacts import artifacts
 from tests.unit.run.echo import NOTHING, echo_program, typed
 from tests.unit.run.ran import case, expected
 

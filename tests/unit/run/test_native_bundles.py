@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.formats.bundled import Case, Suite
-from etscope.formats.bundled_writer import write_bundled
-from etscope.formats.etdump import read_etdump
-from etscope.formats.scalar_type import ScalarType
-from tests.artifacts import artifacts
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.program.bpte import Case, Suite
+from etscope.formats.program.bpte_writer import write_bundled
+from etscope.formats.program.scalar_type import ScalarType
 from tests.native.runner import run_flags
+from tests.support.artifacts import artifacts
 from tests.unit.formats.handmade import integer
 from tests.unit.run.echo import echo_program, typed
 from tests.unit.run.ran import expected

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etscope.formats.etdump import read_etdump
-from etscope.formats.scalar_type import ScalarType
-from tests.artifacts import artifacts
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.program.scalar_type import ScalarType
 from tests.native.runner import run_flags, runner
+from tests.support.artifacts import artifacts
 from tests.unit.formats.handmade import method, pte_file
 from tests.unit.run.echo import CONSTANTS, echo_program, typed
 

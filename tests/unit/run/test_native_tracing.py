@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.formats import pte_schema as pte
-from etscope.formats.etdump import ETDump, EventKind, read_etdump
-from etscope.formats.scalar_type import ScalarType
+from etscope.formats.etdump.reader import ETDump, EventKind, read_etdump
+from etscope.formats.program import pte_schema as pte
+from etscope.formats.program.scalar_type import ScalarType
 from etscope.inspector import Inspector
-from etscope.run._job import (
+from etscope.run._native import DEBUG_BUFFER_FULL, command
+from etscope.run.job import (
     DEBUG_BUFFER,
     ETDUMP,
     INTERMEDIATE_OUTPUTS,
@@ -22,10 +23,9 @@ from etscope.run._job import (
     Job,
     JobCall,
 )
-from etscope.run._native import DEBUG_BUFFER_FULL, command
-from tests.artifacts import artifacts
 from tests.native.compiling import compiled
 from tests.native.runner import run_flags, run_job, runner
+from tests.support.artifacts import artifacts
 from tests.unit.run.echo import NOTHING, echo_program, typed
 from tests.unit.run.ran import case, expected
 

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError, RuntimeFailure, UsageError
-from etscope.run import Elsewhere, _place, run
-from etscope.run._native_build import find_runner
+from etscope.run import Elsewhere, run
+from etscope.run import _runner_host as _place
 from etscope.run._values import value_of
-from tests.artifacts import artifacts
+from etscope.run.native_build import find_runner
+from tests.support.artifacts import artifacts
 
 
 @dataclass

@@ -13,10 +13,10 @@ import torch
 
 import etscope
 from etscope.errors import EtscopeWarning, MissingDataError, UsageError
-from etscope.formats.etdump import read_etdump
-from etscope.formats.logged_values import logged_values
+from etscope.formats.etdump.logged_values import logged_values
+from etscope.formats.etdump.reader import read_etdump
 from etscope.run import Call, run
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.run.ran import case, expected, traced_cnn
 
 
@@ -311,8 +311,8 @@ def test_test_cases_of_a_bundle_and_what_they_expect() -> None:
 
 
 def test_a_wrong_expectation_does_not_pass() -> None:
-    from etscope.formats.bundled import Case, Suite, read_bundled
-    from etscope.formats.bundled_writer import write_bundled
+    from etscope.formats.program.bpte import Case, Suite, read_bundled
+    from etscope.formats.program.bpte_writer import write_bundled
 
     bundle = read_bundled(artifacts("bundled").bpte)
     good = bundle.suites[0].cases[0]

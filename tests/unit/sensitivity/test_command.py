@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from etscope.cli import main
-from etscope.cli import sensitivity as command
-from etscope.cli.export import BACKENDS
+from etscope.cli.verbs import sensitivity as command
+from etscope.cli.verbs.export import BACKENDS
 from etscope.sensitivity._groups import GROUPINGS
 
 MODEL = """

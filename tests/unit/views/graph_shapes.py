@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from etscope.analysis.graph_views import GraphView, NodeError, view_of
+from etscope.analysis.graphs.views import GraphView, NodeError, view_of
 from etscope.model.graph import ModuleFrame, Node, TensorSpec, Value
 from tests.unit.analysis.graphs import graph, linked, lowered, output, profile, row
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from etscope.analysis.graph_views import GraphView
-from etscope.analysis.scale import Scale
+from etscope.analysis.graphs.views import GraphView
+from etscope.analysis.profile.scale import Scale
 from etscope.errors import MissingDataError, UsageError
 from etscope.units import TimeScale
 from etscope.views import GRAPH_VIEWS, save_graphs, write_graphs
-from etscope.views.model_explorer import OVERLAYS
-from tests.golden import check_golden
+from etscope.views.graphs.model_explorer import OVERLAYS
+from tests.support.golden_files import check_golden
 from tests.unit.views.graph_shapes import HOSTILE, hostile, timed
 
 US = Scale(TimeScale.NS, TimeScale.US)

@@ -11,8 +11,8 @@ import pytest
 from etscope.model.report import Report, facts, filled_columns, flat_table, limited, rows
 from etscope.model.table import Column, Kind, Table
 from etscope.views import TABLE_VIEWS
-from etscope.views.report import write_reports
-from tests.golden import check_golden
+from etscope.views.tables.report import write_reports
+from tests.support.golden_files import check_golden
 
 
 def report(file: str = "a.etdp") -> Report:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from etscope.model.table import Column, Kind, Table
 from etscope.views import write_table
-from etscope.views.fit import cell_width, cut_start
-from tests.golden import check_golden
+from etscope.views.tables.column_layout import cell_width, cut_start
+from tests.support.golden_files import check_golden
 from tests.unit.views import shapes
 
 
@@ -196,7 +196,7 @@ def test_a_very_long_name_is_bounded() -> None:
 
 def test_it_imports_next_to_nothing() -> None:
     code = (
-        "import sys; import etscope.views.terminal; "
+        "import sys; import etscope.views.tables.terminal; "
         "print([m for m in ('numpy', 'rich', 'pandas', 'pyarrow', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

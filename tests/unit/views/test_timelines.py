@@ -21,8 +21,8 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb2
 from etscope.errors import UsageError
 from etscope.model.timeline import Timeline, Track
 from etscope.views import TIMELINE_VIEWS, write_timeline
-from etscope.views.lanes import lanes_of
-from tests.golden import check_golden
+from etscope.views.traces.span_nesting import lanes_of
+from tests.support.golden_files import check_golden
 from tests.unit.views import shapes
 from tests.unit.views.trace_checks import Checked, check_trace
 

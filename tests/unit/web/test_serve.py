@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from etscope.errors import MissingFileError, UsageError
-from etscope.inspector._report import ReportOptions
-from etscope.web import serve as serving
-from etscope.web._shelf import Shelf, Watch
-from etscope.web.serve import event_stream, is_own_name, wsgi_application
-from tests.artifacts import artifacts
+from etscope.reporting import serve as serving
+from etscope.reporting.report import ReportOptions
+from etscope.reporting.report_store import Shelf, Watch
+from etscope.reporting.serve import event_stream, is_own_name, wsgi_application
+from tests.support.artifacts import artifacts
 
 Response = tuple[int, dict[str, str], bytes]
 

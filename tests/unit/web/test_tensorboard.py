@@ -14,6 +14,7 @@ import pytest
 
 from etscope import Inspector
 from etscope.errors import FormatError, MissingDataError
+from etscope.reporting import tensorboard_plugin as tab
 from etscope.views.page.store import (
     FILE_NAME,
     find_documents,
@@ -21,8 +22,7 @@ from etscope.views.page.store import (
     load_document,
     save_document,
 )
-from etscope.web import tensorboard as tab
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 DOCUMENT = {"schema": "etscope.report/1", "title": "t", "generator": "g"}
 

@@ -6,13 +6,16 @@ from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 
-from etscope.lab.api import Filter, Page, Series
-from etscope.lab.database import boards, found, history, life, schema, tokens
+from etscope.lab.database import devices as boards
+from etscope.lab.database import history, schema, tokens
+from etscope.lab.database import queries as found
+from etscope.lab.database import transitions as life
 from etscope.lab.database.connection import Connections
 from etscope.lab.database.tokens import Token
-from etscope.lab.records import Device, Job, JobEvent
-from etscope.lab.spec import JobSpec
-from etscope.lab.task import Outcome
+from etscope.lab.jobs.api import Filter, Page, Series
+from etscope.lab.jobs.records import Device, Job, JobEvent
+from etscope.lab.jobs.spec import JobSpec
+from etscope.lab.jobs.task import Outcome
 
 _PATIENCE = 15.0  # seconds: a restart of PostgreSQL takes less
 _PATIENCE_AT_FIRST = 3.0

@@ -13,9 +13,9 @@ from sqlalchemy import Text, func, select, type_coerce
 from sqlalchemy.engine import Connection
 
 from etscope.errors import LabError, UsageError
-from etscope.lab.api import Point, Series
 from etscope.lab.database import schema
-from etscope.lab.records import Job
+from etscope.lab.jobs.api import Point, Series
+from etscope.lab.jobs.records import Job
 
 _results = schema.results.c
 _SERIES = (_results.model, _results.method, _results.device, _results.backend)

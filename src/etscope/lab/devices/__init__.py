@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from etscope.errors import MissingDependencyError, UsageError
 from etscope.lab.devices.driver import Completed, Driver
-from etscope.lab.records import DeviceConfig
+from etscope.lab.jobs.records import DeviceConfig
 from etscope.run import Elsewhere
 
 __all__ = [

@@ -16,8 +16,8 @@ from typing import Any
 
 from etscope.errors import DeviceLost, MissingDependencyError, RuntimeFailure, UsageError
 from etscope.lab.devices._options import checked
-from etscope.lab.devices._processes import end_with_parent
-from etscope.lab.devices._remote import Remote
+from etscope.lab.devices.remote import Remote
+from etscope.run.child_processes import end_with_parent
 
 _OPTIONS = {
     "serial": str,

@@ -1,8 +1,8 @@
 """What a driver is: how the lab reaches a device, and nothing else.
 
 A driver moves files and starts commands. What is measured, and how, is the same for all of them:
-`etscope.lab.measure` runs the job through `etscope.run`, with the driver as the place where the
-runner's processes are.
+`etscope.lab.worker.measure` runs the job through `etscope.run`, with the driver as the place where
+the runner's processes are.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ from fastapi.responses import Response
 from starlette.datastructures import QueryParams
 
 from etscope.errors import EtscopeError, UsageError
-from etscope.lab.api import Filter
+from etscope.lab.jobs.api import Filter
+from etscope.lab.jobs.records import Job
+from etscope.lab.jobs.results import LATENCY
+from etscope.lab.jobs.states import State
 from etscope.lab.lab import Lab
 from etscope.lab.pages._site import Site
-from etscope.lab.records import Job
-from etscope.lab.results import LATENCY
 from etscope.lab.server.errors import status_of
-from etscope.lab.states import State
 from etscope.model.table import Kind
 
 _EXTREMES = ("min_ms", "max_ms")  # depend on how many executions there were

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from etscope.analysis.compare_samples import Policy
+from etscope.analysis.comparison.compare_samples import Policy
 from etscope.errors import MissingDataError
-from etscope.lab.api import Filter
+from etscope.lab.comparison.noise import device_noise
+from etscope.lab.jobs.api import Filter
+from etscope.lab.jobs.records import Device
+from etscope.lab.jobs.states import State
 from etscope.lab.lab import Lab
-from etscope.lab.noise import device_noise
 from etscope.lab.pages import _texts
-from etscope.lab.records import Device
-from etscope.lab.states import State
 
 _NOISE_JOBS = 60  # the newest ones, from which a device's noise is known
 
@@ -48,7 +48,7 @@ def noise(lab: Lab, name: str) -> Mapping[str, str]:
 
 
 def _conditions(device: Device) -> Mapping[str, str]:
-    """What the device shows, with its units (`etscope.lab.conditions.Conditions`)."""
+    """What the device shows, with its units (`etscope.lab.worker.conditions.Conditions`)."""
     found = device.conditions
     load, cores = found.get("load"), found.get("cores")
     clocks = found.get("frequencies_mhz") or ()

@@ -7,9 +7,9 @@ from typing import Any
 
 from starlette.datastructures import QueryParams
 
-from etscope.lab.api import Point, Series
+from etscope.lab.comparison.regressions import Judged, changes_of, judge_series
+from etscope.lab.jobs.api import Point, Series
 from etscope.lab.lab import Lab
-from etscope.lab.regressions import Judged, changes_of, judge_series
 
 _MOST_SERIES = 24  # drawn on one page
 _MOST_POINTS = 200  # of a series; of each of many, fewer

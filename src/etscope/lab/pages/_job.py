@@ -9,15 +9,16 @@ from typing import Any
 
 from fastapi.responses import Response
 
-from etscope.lab.api import Filter
+from etscope.lab.comparison.noise import AbHistory, ab_history
+from etscope.lab.jobs.api import Filter
+from etscope.lab.jobs.records import Job
+from etscope.lab.jobs.results import LATENCY
+from etscope.lab.jobs.states import State
 from etscope.lab.lab import Lab
-from etscope.lab.noise import AbHistory, ab_history
-from etscope.lab.pages import _made, _recipes, _samples
-from etscope.lab.pages._workshop import Workshop
-from etscope.lab.records import Job
-from etscope.lab.results import LATENCY
+from etscope.lab.pages import _pending_page as _made
+from etscope.lab.pages import _recipes, _samples
+from etscope.lab.pages._artifact_cache import Workshop
 from etscope.lab.server import downloads
-from etscope.lab.states import State
 from etscope.model.table import Kind
 
 _LOG_SHOWN = 200_000  # characters, the last ones

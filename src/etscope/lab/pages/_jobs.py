@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 from starlette.datastructures import QueryParams
 
 from etscope.errors import UsageError
-from etscope.lab.api import Filter
+from etscope.lab.jobs.api import Filter
+from etscope.lab.jobs.states import FINAL, State
 from etscope.lab.lab import Lab
-from etscope.lab.states import FINAL, State
 
 PAGE_SIZE = 50
 KINDS = ("benchmark", "accuracy", "ab")

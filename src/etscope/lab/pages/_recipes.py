@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from etscope.errors import MissingDataError
-from etscope.lab.pages._make import INPUTS, MODEL, RECORD
-from etscope.lab.pages._workshop import Recipe
-from etscope.lab.records import Job
+from etscope.lab.jobs.records import Job
+from etscope.lab.pages._artifact_builders import INPUTS, MODEL, RECORD
+from etscope.lab.pages._artifact_cache import Recipe
 
 DUMP = "run.etdp"
 VALUES = "values.etdp"

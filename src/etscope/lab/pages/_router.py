@@ -13,9 +13,10 @@ from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import EtscopeError, MissingDataError
 from etscope.lab.lab import Lab
-from etscope.lab.pages import _compare, _devices, _history, _job, _jobs, _made, _site
-from etscope.lab.pages._boards import Boards
-from etscope.lab.pages._workshop import Workshop
+from etscope.lab.pages import _compare, _devices, _history, _job, _jobs, _site
+from etscope.lab.pages import _pending_page as _made
+from etscope.lab.pages._artifact_cache import Workshop
+from etscope.lab.pages._tensorboards import Boards
 from etscope.lab.server.security import csrf_token, needs
 
 Endpoint = Callable[..., Response]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from etscope.errors import EtscopeError
+from etscope.lab.jobs.records import Job
 from etscope.lab.lab import Lab
-from etscope.lab.records import Job
 
 _MS = 1e6  # ns
 _MOST_POINTS = 2000  # of a chart; of more samples, the least and the greatest of each stretch

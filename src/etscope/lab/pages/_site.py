@@ -17,7 +17,7 @@ from etscope._version import __version__
 from etscope.errors import EtscopeError
 from etscope.lab.pages import _texts
 from etscope.lab.server.errors import status_of
-from etscope.views.people import visible
+from etscope.views.tables.text_cells import visible
 
 _HERE = Path(__file__).parent
 # By name, with the folder that has it: what hatch_build.py builds is beside what is written.

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from markupsafe import Markup, escape
 
 from etscope.units import format_bytes, format_duration, format_share
-from etscope.views.people import visible
+from etscope.views.tables.text_cells import visible
 
 NOTHING = "\N{EN DASH}"
 _UNITS = (("ns", 1e-6), ("µs", 1e-3), ("ms", 1.0), ("s", 1e3))

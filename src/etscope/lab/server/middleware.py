@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from etscope.errors import LabError, UsageError
 from etscope.lab.server.errors import Refused, body_of
 from etscope.lab.server.settings import Settings
-from etscope.web.serve import is_own_name
+from etscope.reporting.serve import is_own_name
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _UPLOAD = re.compile(r"/api/v1/files/[^/]*")

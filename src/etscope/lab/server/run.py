@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from etscope.errors import LabError, UsageError
 from etscope.lab.server.app import create_app
 from etscope.lab.server.settings import Settings
-from etscope.web.serve import is_own_name
+from etscope.reporting.serve import is_own_name
 
 if TYPE_CHECKING:
     from etscope.lab.lab import Lab

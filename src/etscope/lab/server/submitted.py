@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from etscope.lab.spec import SHA256, FileRef, JobSpec
+from etscope.lab.jobs.spec import SHA256, FileRef, JobSpec
 
 
 def _plain(schema: dict[str, Any]) -> None:

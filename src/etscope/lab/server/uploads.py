@@ -13,13 +13,13 @@ from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import EtscopeError, FormatError, LabError, UsageError
 from etscope.formats import identify as formats
-from etscope.formats.source import open_source
-from etscope.formats.zip_archive import open_archive
+from etscope.formats.bytes.source import open_source
+from etscope.formats.bytes.zip_archive import open_archive
 from etscope.lab.server.errors import Refused
 
 if TYPE_CHECKING:
-    from etscope.lab.records import Artifact
-    from etscope.lab.store import Store
+    from etscope.lab.jobs.records import Artifact
+    from etscope.lab.store.store import Store
 
 _PIECE = 1 << 20  # bytes gathered before they are written
 _JOB_FILES = (formats.ETRECORD, formats.PTE, formats.BPTE)

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etscope._version import __version__
-from etscope.analysis.blocks import Block
-from etscope.analysis.graph_views import GraphView, graph_views
-from etscope.analysis.graph_views_errors import with_errors
-from etscope.analysis.memory import MemoryPlan, memory_plan
-from etscope.analysis.profile import MethodProfile, executes
+from etscope.analysis.graphs.errors import with_errors
+from etscope.analysis.graphs.views import GraphView, graph_views
+from etscope.analysis.memory.memory import MemoryPlan, memory_plan
+from etscope.analysis.profile.blocks import Block
+from etscope.analysis.profile.profile import MethodProfile, executes
 from etscope.errors import MissingDataError
-from etscope.formats.etrecord import RecordView
-from etscope.formats.pte import Program, read_pte
+from etscope.formats.etrecord.reader import RecordView
+from etscope.formats.program.pte import Program, read_pte
 from etscope.model.events import EventBlock
 from etscope.views.page.events import events_document
 from etscope.views.page.graphs import ShownGraph, graph_document

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from etscope.analysis.blocks import Block, EventKey
-from etscope.analysis.places import user_line
-from etscope.analysis.profile import EXECUTE, KERNEL_PREFIX
-from etscope.analysis.scale import Scale
-from etscope.analysis.trace import Trace
-from etscope.formats.etdump import TensorRef
+from etscope.analysis.profile.blocks import Block, EventKey
+from etscope.analysis.profile.profile import EXECUTE, KERNEL_PREFIX
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.source_location import user_line
+from etscope.analysis.profile.trace import Trace
+from etscope.formats.etdump.reader import TensorRef
 from etscope.model.events import Event, EventBlock
 from etscope.model.frame import STATISTICS, statistics_columns
 from etscope.model.table import Column, Kind, Table

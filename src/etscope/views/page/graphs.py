@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from etscope.analysis.graph_views import STATISTICS, GraphView, ViewNode
-from etscope.analysis.graph_views_flow import edges
+from etscope.analysis.graphs.flow import edges
+from etscope.analysis.graphs.node_times import nodes_of_row
+from etscope.analysis.graphs.views import STATISTICS, GraphView, ViewNode
 from etscope.analysis.metrics import Metric
-from etscope.analysis.node_times import nodes_of_row
-from etscope.analysis.places import user_line
-from etscope.analysis.profile import Row
-from etscope.analysis.scale import Scale
+from etscope.analysis.profile.profile import Row
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.source_location import user_line
 from etscope.model.graph import Node, TensorSpec
 from etscope.model.table import Kind
 from etscope.views.page.groups import GroupSums, groups_of

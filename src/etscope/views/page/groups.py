@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from etscope.analysis.graph_views import GraphView, ViewNode
-from etscope.analysis.places import module_path
+from etscope.analysis.graphs.views import GraphView, ViewNode
+from etscope.analysis.profile.source_location import module_path
 from etscope.views.page.tables import Json
 
 Scope = tuple[str, ...]

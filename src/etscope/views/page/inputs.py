@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from etscope.analysis.graph_views import GraphView
-from etscope.analysis.numerics_rows import Numerics
-from etscope.analysis.scale import Scale
-from etscope.analysis.trace import Trace
-from etscope.formats.etrecord import RecordView
-from etscope.formats.pte import Program
+from etscope.analysis.graphs.views import GraphView
+from etscope.analysis.numerics.rows import Numerics
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.formats.etrecord.reader import RecordView
+from etscope.formats.program.pte import Program
 from etscope.model.events import EventBlock
 from etscope.model.report import Section
 from etscope.units import TimeScale

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from etscope.analysis.memory import MemoryPlan
+from etscope.analysis.memory.memory import MemoryPlan
 from etscope.views.page.method import ShownMethod
 from etscope.views.page.tables import Json, table_document
 

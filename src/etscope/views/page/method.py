@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.module_times import ModuleTime, module_times, row_modules
-from etscope.analysis.profile import MethodProfile, Row
-from etscope.analysis.profile_table import closing_rows, profile_table
-from etscope.analysis.scale import Scale
+from etscope.analysis.profile.module_times import ModuleTime, module_times, row_modules
+from etscope.analysis.profile.profile import MethodProfile, Row
+from etscope.analysis.profile.profile_table import closing_rows, profile_table
+from etscope.analysis.profile.scale import Scale
 from etscope.model.graph import Node
 from etscope.views.page.lines import Lines
 from etscope.views.page.tables import Json, table_document

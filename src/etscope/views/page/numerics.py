@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from etscope.analysis.graph_views import EXECUTED, ViewNode
-from etscope.analysis.numerics_rows import Numerics, NumericsRow
+from etscope.analysis.graphs.views import EXECUTED, ViewNode
+from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.views.page.graphs import ShownGraph
 from etscope.views.page.lines import Lines
 from etscope.views.page.method import ShownMethod

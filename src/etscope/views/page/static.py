@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from etscope.analysis.profile import MethodProfile
-from etscope.analysis.profile_table import DEFAULT_COLUMNS, profile_table
-from etscope.analysis.scale import Scale
-from etscope.analysis.trace import Trace
+from etscope.analysis.profile.profile import MethodProfile
+from etscope.analysis.profile.profile_table import DEFAULT_COLUMNS, profile_table
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
 from etscope.model.report import filled_columns
 from etscope.model.table import Kind, Table
-from etscope.views.people import table_texts, visible
-from etscope.views.values import is_number
+from etscope.views.tables.cell_values import is_number
+from etscope.views.tables.text_cells import table_texts, visible
 
 _ROWS = 10  # the longest operators of each method
 _LONGEST = 60  # characters of a cell

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import FormatError, reading
-from etscope.formats.exported_json import mapping, parse_json
-from etscope.formats.replacing import replacing
-from etscope.formats.source import PathLike
+from etscope.formats.bytes.atomic_write import replacing
+from etscope.formats.bytes.source import PathLike
+from etscope.formats.exported_program.exported_json import mapping, parse_json
 from etscope.views.strict_json import dumps
 
 FILE_NAME = "executorch.report.json.gz"

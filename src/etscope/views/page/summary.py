@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.etdump_info import etdump_sections
-from etscope.analysis.etrecord_info import etrecord_sections
-from etscope.analysis.memory import MemoryPlan
-from etscope.analysis.profile import LOAD_METHOD
-from etscope.analysis.program_info import program_sections
-from etscope.analysis.rollup import grouped_table
-from etscope.analysis.scale import Scale
-from etscope.analysis.trace import Trace
-from etscope.formats.etrecord import RecordFile, RecordView
-from etscope.formats.pte import Program
+from etscope.analysis.info.etdump_info import etdump_sections
+from etscope.analysis.info.etrecord_info import etrecord_sections
+from etscope.analysis.info.program_info import program_sections
+from etscope.analysis.memory.memory import MemoryPlan
+from etscope.analysis.profile.profile import LOAD_METHOD
+from etscope.analysis.profile.rollup import grouped_table
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.formats.etrecord.reader import RecordFile, RecordView
+from etscope.formats.program.pte import Program
 from etscope.model.graph import Graph
 from etscope.model.report import Section, rows
 from etscope.model.table import Column, Kind

@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from etscope.inspector._report import ReportOptions, report_inputs, runs_of_files
+from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
 from etscope.views.page import document_of
 from etscope.views.strict_json import dumps
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 
 Json = dict[str, Any]
 

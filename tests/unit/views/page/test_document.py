@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from etscope import Inspector
-from etscope.analysis.memory import memory_plan
-from etscope.analysis.profile_table import profile_table
-from etscope.analysis.scale import Scale
-from etscope.cli._open import open_trace
-from etscope.formats.pte import read_pte
+from etscope.analysis.memory.memory import memory_plan
+from etscope.analysis.profile.profile_table import profile_table
+from etscope.analysis.profile.scale import Scale
+from etscope.cli.options.files import open_trace
+from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
 from etscope.views.page import ReportInput, document_of, escaped_json
-from tests import etdump_by_hand as by_hand
-from tests.artifacts import artifacts
+from tests.support import etdump_by_hand as by_hand
+from tests.support.artifacts import artifacts
 from tests.unit.views.page.contract import DOCUMENT_TS, Contract
 from tests.unit.views.page.reports import (
     Json,

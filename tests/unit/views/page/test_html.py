@@ -13,7 +13,7 @@ from etscope import Inspector
 from etscope.errors import MissingDependencyError
 from etscope.views.page import html
 from etscope.views.page.html import MARKER, built_page, with_data
-from tests.artifacts import artifacts
+from tests.support.artifacts import artifacts
 from tests.unit.views.page.test_document import HOSTILE, hostile_dump
 
 PAGE = f"<!doctype html><html><body><div id=app></div>{MARKER}<script>go()</script></body></html>"

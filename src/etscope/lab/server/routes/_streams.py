@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 
-from etscope.lab.records import JobEvent
+from etscope.lab.jobs.records import JobEvent
 
 if TYPE_CHECKING:
     from etscope.lab.lab import Lab

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import MissingDataError
-from etscope.lab.records import Artifact
+from etscope.lab.jobs.records import Artifact
 from etscope.lab.server import uploads
 from etscope.lab.server.downloads import download
 from etscope.lab.server.errors import Refused, answers

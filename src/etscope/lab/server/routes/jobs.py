@@ -9,8 +9,10 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import StringConstraints, TypeAdapter
 
 from etscope.errors import UsageError
-from etscope.lab.api import Filter, Page
-from etscope.lab.records import Job, JobEvent
+from etscope.lab.jobs.api import Filter, Page
+from etscope.lab.jobs.records import Job, JobEvent
+from etscope.lab.jobs.spec import SHA256
+from etscope.lab.jobs.states import State
 from etscope.lab.server.errors import Refused, answers
 from etscope.lab.server.routes import _streams
 from etscope.lab.server.routes._common import (
@@ -25,8 +27,6 @@ from etscope.lab.server.routes._common import (
     lab_of,
 )
 from etscope.lab.server.submitted import SubmittedSpec
-from etscope.lab.spec import SHA256
-from etscope.lab.states import State
 
 router = APIRouter(tags=["jobs"])
 

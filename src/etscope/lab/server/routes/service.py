@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from etscope._version import __version__
-from etscope.lab.api import Filter
+from etscope.lab.jobs.api import Filter
+from etscope.lab.jobs.spec import JobSpec
 from etscope.lab.server.errors import answers
 from etscope.lab.server.routes._common import lab_of, settings_of
-from etscope.lab.spec import JobSpec
 
 router = APIRouter(tags=["the lab"])
 

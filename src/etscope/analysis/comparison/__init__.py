@@ -1,0 +1,1 @@
+"""Compare two runs, sets of times, or outputs with expected outputs."""

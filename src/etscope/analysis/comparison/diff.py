@@ -1,0 +1,419 @@
+"""What got slower between two dumps: operator by operator, and it adds up.
+
+Two numbers are told of each operator. Its *change* is what it adds to the change of the method:
+the difference of its average times over the middle runs of each dump, the three fifths whose
+totals are neither among the shortest nor the longest fifth. So the total's time is its trimmed
+mean, and the changes of the rows, `unaccounted` among them, sum to the total's. Its *verdict* is
+of its own samples, see `etscope.analysis.comparison.compare_samples`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.comparison.align import Alignment, Pair, Status, align
+from etscope.analysis.comparison.compare_samples import (
+    TRIMMED,
+    Comparison,
+    Noise,
+    Policy,
+    Verdict,
+    compare_all,
+    noise_between,
+    overall,
+)
+from etscope.analysis.comparison.method_pairing import check_comparable, paired_profiles
+from etscope.analysis.profile.profile import EXECUTE, MethodProfile, Row, Ticks
+from etscope.analysis.profile.trace import Trace
+from etscope.errors import EtscopeWarning, MissingDataError
+
+if TYPE_CHECKING:
+    from etscope.analysis.profile.scale import Scale
+    from etscope.model.table import Table
+
+Keep = Callable[[Row], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One operator, or an event inside a delegate's call (`depth` 1), or a closing row.
+
+    before, after: average ticks over the middle runs, None where it did not run. firsts: ticks of
+    the runs that were left out as the first ones. comparison: None where there is nothing to
+    compare, or where it was not selected. adds: whether its change is a part of the total's.
+    """
+
+    name: str
+    kind: str
+    status: Status
+    before: float | None
+    after: float | None
+    firsts: tuple[float | None, float | None]
+    comparison: Comparison | None = None
+    pair: Pair | None = None
+    depth: int = 0
+    adds: bool = True
+    selected: bool = True
+
+    @property
+    def change(self) -> float:
+        """Ticks that a run takes longer, over the middle runs."""
+        return (self.after or 0.0) - (self.before or 0.0)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return None if self.comparison is None else self.comparison.verdict
+
+
+@dataclass(frozen=True, slots=True)
+class MethodDiff:
+    """All changes of one method: rows in run order, events inside a call below it.
+
+    The changes of the rows with `adds`, and that of `unaccounted`, sum to that of `total`.
+    """
+
+    method: str | None
+    changes: tuple[Change, ...]
+    unaccounted: Change
+    total: Change
+    alignment: Alignment
+    policy: Policy
+    runs: tuple[int, int]
+    notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the method's time."""
+        return self.total.verdict or Verdict.CANNOT_TELL
+
+    @property
+    def operators(self) -> tuple[Change, ...]:
+        """The rows with a verdict: those on both sides that were selected."""
+        return tuple(change for change in self.changes if change.comparison is not None)
+
+    def table(
+        self, scale: Scale, *, sort: str = "change", limit: int | None = None, per_op: bool = False
+    ) -> Table:
+        """One row an operator; see `etscope.analysis.comparison.diff_table`."""
+        from etscope.analysis.comparison.diff_table import diff_table
+
+        return diff_table(self, scale, sort=sort, limit=limit, per_op=per_op)
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """The changes of every method that both dumps ran."""
+
+    methods: tuple[MethodDiff, ...]
+
+    def verdict(self, *, per_op: bool = False) -> Verdict:
+        """The verdict on all methods' times; `per_op`: and on all their operators'."""
+        found = [method.verdict for method in self.methods]
+        if per_op:
+            rows = (row for method in self.methods for row in method.operators)
+            found += [row.verdict for row in rows if row.verdict is not None]
+        return overall(found)
+
+
+def diff_traces(
+    before: Trace,
+    after: Trace,
+    policy: Policy | None = None,
+    *,
+    noise: Sequence[Trace] = (),
+    method: str | None = None,
+    keep: Keep | None = None,
+    warmup: int = 1,
+    forced: bool = False,
+) -> Diff:
+    """The changes between two dumps.
+
+    noise: further dumps of what `before` ran, on the same device: how much these differ is no
+    change. method: this one only. keep: which rows to judge. warmup: so many runs are left out at
+    the start of each dump. forced: go on though they are not comparable.
+
+    Raises `MismatchError` for dumps of different methods or backends, or without an operator in
+    common, unless `forced`; `MissingDataError` when a dump has no times, or nothing is kept. Warns
+    when intermediate values were logged in one of them only.
+    """
+    policy = policy or Policy()
+    pairs, notes = paired_profiles(before.profiles(), after.profiles(), method, forced)
+    repeats = [
+        {profile.method: profile for profile in paired_noise(trace, pairs)} for trace in noise
+    ]
+    sides = [
+        _Sides.of(a, b, [found[a.method] for found in repeats if a.method in found], warmup)
+        for a, b in pairs
+    ]
+    if not forced:
+        for one in sides:
+            check_comparable(one.before, one.after, one.alignment)
+    totals = _totals(sides, policy)
+    methods = [
+        _method_diff(one, total, policy, keep) for one, total in zip(sides, totals, strict=True)
+    ]
+    if keep is not None and not any(row.selected for one in methods for row in one.changes):
+        raise MissingDataError("nothing was selected", hint="without --select all is compared")
+    for one in sides:
+        if one.before.traced != one.after.traced:
+            warnings.warn(
+                f"intermediate values were logged in the {_logged_in(one)} dump only: "
+                "its times hold the cost of that",
+                EtscopeWarning,
+                stacklevel=2,
+            )
+    methods[0] = replace(methods[0], notes=(*methods[0].notes, *notes))
+    return Diff(tuple(methods))
+
+
+def diff_profiles(
+    before: MethodProfile, after: MethodProfile, policy: Policy | None = None, *, warmup: int = 1
+) -> MethodDiff:
+    """The changes between two profiles, taken for comparable."""
+    policy = policy or Policy()
+    sides = _Sides.of(before, after, (), warmup)
+    return _method_diff(sides, _totals([sides], policy)[0], policy, None)
+
+
+def paired_noise(
+    trace: Trace, pairs: Sequence[tuple[MethodProfile, MethodProfile]]
+) -> Iterator[MethodProfile]:
+    """The profiles of a dump of noise that are of the methods compared."""
+    profiles = {profile.method: profile for profile in trace.profiles()}
+    found = [profiles[a.method] for a, _ in pairs if a.method in profiles]
+    if not found:
+        raise MissingDataError(
+            f"{trace.dump.path or 'a dump of noise'} ran none of the methods that are compared",
+            hint="--baseline-noise takes further dumps of what the first one ran",
+        )
+    yield from found
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """Two profiles aligned, and which runs of each count."""
+
+    before: MethodProfile
+    after: MethodProfile
+    noise: Sequence[MethodProfile]
+    alignment: Alignment
+    warmup: int
+
+    @classmethod
+    def of(
+        cls,
+        before: MethodProfile,
+        after: MethodProfile,
+        noise: Sequence[MethodProfile],
+        warmup: int,
+    ) -> _Sides:
+        return cls(before, after, noise, align(before, after), warmup)
+
+    def step(self, depth: int) -> float:
+        """The step of the clock, in ticks: what all times of a depth are multiples of. XNNPACK
+        counts microseconds inside a call that the runtime measures in nanoseconds."""
+        rows = [
+            row.ticks
+            for side in (self.before, self.after)
+            for row in side.rows
+            if row.depth == depth and row.kind != "unaccounted"
+        ]
+        return float(np.gcd.reduce([np.gcd.reduce(ticks) for ticks in rows] or [1]))
+
+    def samples(self, ticks: Ticks, ran: npt.NDArray[np.bool_] | None = None) -> Ticks:
+        """The samples after the first runs, of the runs in which it ran."""
+        return ticks[self.warmup :] if ran is None else ticks[self.warmup :][ran[self.warmup :]]
+
+
+def _totals(sides: Sequence[_Sides], policy: Policy) -> list[Comparison]:
+    """The comparisons of the methods' times, corrected for their number."""
+    return compare_all(
+        [one.samples(one.before.total) for one in sides],
+        [one.samples(one.after.total) for one in sides],
+        policy,
+        noise=[
+            _noise(one, one.before.total, [repeat.total for repeat in one.noise]) for one in sides
+        ],
+    )
+
+
+def _noise(sides: _Sides, mine: Ticks, repeats: Sequence[Ticks | None]) -> Noise | None:
+    """The noise of one row between dumps; one that a dump does not have is not known."""
+    if not repeats:
+        return None
+    if any(one is None for one in repeats):
+        return Noise(float("nan"), len(repeats) + 1)
+    dumps = [mine, *(one for one in repeats if one is not None)]
+    return noise_between([[sides.samples(one)] for one in dumps])[0]
+
+
+def _method_diff(sides: _Sides, total: Comparison, policy: Policy, keep: Keep | None) -> MethodDiff:
+    changes = list(_changes(sides, keep))
+    middle = _middle(sides.before, sides.warmup), _middle(sides.after, sides.warmup)
+    closing = [
+        _closing(name, kind, *ticks, middle)
+        for name, kind, ticks in (
+            ("unaccounted", "unaccounted", (sides.before.unaccounted, sides.after.unaccounted)),
+            (EXECUTE, "total", (sides.before.total, sides.after.total)),
+        )
+    ]
+    judged = _judged(sides, changes, policy)
+    return MethodDiff(
+        method=sides.before.method or sides.after.method,
+        changes=tuple(judged),
+        unaccounted=closing[0],
+        total=replace(closing[1], comparison=total),
+        alignment=sides.alignment,
+        policy=policy,
+        runs=(
+            len(sides.samples(sides.before.total)),
+            len(sides.samples(sides.after.total)),
+        ),
+        notes=tuple(_notes(sides)),
+    )
+
+
+def _changes(sides: _Sides, keep: Keep | None) -> Iterator[Change]:
+    middle = _middle(sides.before, sides.warmup), _middle(sides.after, sides.warmup)
+    for pair in sides.alignment.pairs:
+        whole = keep is None or _picked(pair, keep)
+        yield _change(pair, middle, 0, whole)
+        for inner in pair.inner:
+            yield _change(inner, middle, 1, whole or (keep is not None and _picked(inner, keep)))
+
+
+def _picked(pair: Pair, keep: Keep) -> bool:
+    return any(row is not None and keep(row) for row in (pair.after, pair.before))
+
+
+def _change(pair: Pair, middle: tuple[Ticks, Ticks], depth: int, selected: bool) -> Change:
+    rows = pair.before, pair.after
+    averages = [
+        None if row is None else float(row.ticks[runs].mean())
+        for row, runs in zip(rows, middle, strict=True)
+    ]
+    firsts = [None if row is None else float(row.ticks[0]) for row in rows]
+    shown = pair.shown
+    return Change(
+        name=shown.name,
+        kind=shown.kind,
+        status=pair.status,
+        before=averages[0],
+        after=averages[1],
+        firsts=(firsts[0], firsts[1]),
+        pair=pair,
+        depth=depth,
+        adds=depth == 0 and not any(row is not None and row.own_clock for row in rows),
+        selected=selected,
+    )
+
+
+def _closing(
+    name: str, kind: str, before: Ticks, after: Ticks, middle: tuple[Ticks, Ticks]
+) -> Change:
+    return Change(
+        name=name,
+        kind=kind,
+        status="same",
+        before=float(before[middle[0]].mean()),
+        after=float(after[middle[1]].mean()),
+        firsts=(float(before[0]), float(after[0])),
+    )
+
+
+def _middle(profile: MethodProfile, warmup: int) -> Ticks:
+    """The runs whose totals are left when those are trimmed; all runs if none is left."""
+    runs = np.arange(len(profile.total))[warmup:]
+    if not len(runs):
+        return np.arange(len(profile.total))
+    ordered = runs[np.argsort(profile.total[runs], kind="stable")]
+    cut = int(TRIMMED * len(runs))
+    return ordered[cut : len(runs) - cut]
+
+
+def _judged(sides: _Sides, changes: Sequence[Change], policy: Policy) -> list[Change]:
+    """The changes with the verdicts of those that are selected and on both sides."""
+    both = [
+        (index, change.pair.before, change.pair.after)
+        for index, change in enumerate(changes)
+        if change.selected
+        and change.pair is not None
+        and change.pair.before is not None
+        and change.pair.after is not None
+    ]
+    steps = sides.step(0), sides.step(1)
+    noise = _row_noise(sides, [before for _, before, _ in both])
+    comparisons = compare_all(
+        [sides.samples(before.ticks, before.ran) for _, before, _ in both],
+        [sides.samples(after.ticks, after.ran) for _, _, after in both],
+        policy,
+        noise=noise,
+        steps=[steps[before.depth] for _, before, _ in both],
+    )
+    judged = list(changes)
+    for (index, before, after), comparison in zip(both, comparisons, strict=True):
+        often = [float(sides.samples(row.calls).mean() or 0) for row in (before, after)]
+        if not (before.ran.all() and after.ran.all()) and often[0] != often[1]:
+            comparison = replace(
+                comparison,
+                verdict=Verdict.CANNOT_TELL,
+                reason=f"it ran {often[0]:.2f} times a run before, {often[1]:.2f} times after",
+            )
+        judged[index] = replace(changes[index], comparison=comparison)
+    return judged
+
+
+def _row_noise(sides: _Sides, rows: Sequence[Row]) -> list[Noise | None]:
+    partners: list[dict[int, Ticks]] = []
+    for repeat in sides.noise:
+        pairs = align(sides.before, repeat).pairs
+        partners.append(
+            {
+                id(pair.before): pair.after.ticks
+                for outer in pairs
+                for pair in (outer, *outer.inner)
+                if pair.before is not None and pair.after is not None
+            }
+        )
+    return [_noise(sides, row.ticks, [found.get(id(row)) for found in partners]) for row in rows]
+
+
+def _notes(sides: _Sides) -> Iterator[str]:
+    way = sides.alignment.way
+    if way == "name":
+        yield (
+            "The dumps ran different instructions: operators are aligned by name and order. "
+            "With an ETRecord of each they are aligned by module."
+        )
+    elif way == "instruction":
+        yield "Both dumps ran the same list of instructions: each is compared with itself."
+    else:
+        yield "Operators are aligned by module path and operator."
+    if sides.before.traced != sides.after.traced:
+        yield (
+            f"Intermediate values were logged in the {_logged_in(sides)} dump only: its times hold "
+            "the cost of that, and the difference does too."
+        )
+    elif sides.before.traced:
+        yield "Intermediate values were logged in both dumps: their times hold the cost of that."
+    if bool(sides.before.rows) != bool(sides.after.rows):
+        yield "One of the dumps has no times of operators: only the totals are compared."
+    if any(row.own_clock for side in (sides.before, sides.after) for row in side.rows):
+        yield "Events of delegates on a clock of their own are compared, but not added up."
+    if sides.noise:
+        yield (f"How much {len(sides.noise) + 1} dumps of one program differ is taken for noise.")
+    else:
+        yield (
+            "One dump a side: what differs from process to process cannot be seen in it. Further "
+            "dumps of the same program (--baseline-noise) tell how much that is."
+        )
+
+
+def _logged_in(sides: _Sides) -> str:
+    return "first" if sides.before.traced else "second"

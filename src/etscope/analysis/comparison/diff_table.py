@@ -1,0 +1,261 @@
+"""The changes of a method as a `Table`: one row an operator, and rows that make it add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from etscope.analysis.comparison.compare_samples import Comparison, Verdict
+from etscope.analysis.comparison.diff import Change, MethodDiff
+from etscope.analysis.profile.profile import Row
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.source_location import common_module, short_lines
+from etscope.errors import UsageError
+from etscope.model.table import Column, Kind, Table
+from etscope.units import format_duration
+
+SORTS = ("change", "time", "run")
+
+# What is shown when nobody asked for columns.
+DEFAULT_COLUMNS = (
+    "event", "before", "after", "change", "relative", "interval", "verdict", "status", "module",
+    "source",
+)  # fmt: skip
+
+
+def shown_columns(tables: Sequence[Table]) -> tuple[str, ...]:
+    """`DEFAULT_COLUMNS` without those in which no row of the tables says anything."""
+    empty = (None, "same", "")
+    return tuple(
+        name
+        for name in DEFAULT_COLUMNS
+        if any(value not in empty for table in tables for value in table.values[name])
+    )
+
+
+def columns(unit: str) -> tuple[Column, ...]:
+    """All columns of `diff_table`; the higher the priority the sooner a narrow terminal leaves the
+    column out."""
+    return (
+        Column("method", priority=9),
+        Column("event"),
+        Column("kind", priority=9),
+        Column("status", priority=3),
+        Column("before", Kind.DURATION, unit, priority=1),
+        Column("after", Kind.DURATION, unit),
+        Column("change", Kind.DURATION, unit),
+        Column("relative", priority=1),
+        Column("interval", priority=4),
+        Column("verdict"),
+        Column("reason", priority=9),
+        *(
+            Column(name, Kind.FLOAT, priority=9)
+            for name in ("ratio", "low", "high", "fastest", "p")
+        ),
+        Column("noise_floor", Kind.SHARE, title="noise floor", priority=9),
+        *(
+            Column(name, Kind.DURATION, unit, priority=9)
+            for name in ("first_before", "first_after")
+        ),
+        *(Column(name, Kind.COUNT, priority=9) for name in ("runs_before", "runs_after")),
+        *(Column(name, Kind.INT, priority=9) for name in ("instruction_before", "instruction")),
+        Column("op_types", Kind.LIST, title="ops", priority=8),
+        Column("module", Kind.PATH, priority=2),
+        Column("module_before", Kind.PATH, priority=8),
+        Column("source", Kind.PATH, priority=5),
+        Column("backend", priority=8),
+    )
+
+
+def diff_table(
+    diff: MethodDiff,
+    scale: Scale,
+    *,
+    sort: str = "change",
+    limit: int | None = None,
+    per_op: bool = False,
+) -> Table:
+    """One row an operator, a delegate's events below its call, then what makes it add up.
+
+    sort: "change" (largest first, in either direction), "time" (the later one's) or "run". limit:
+    at most so many operators; the others are summed in one row. per_op: whether an operator's
+    verdict is told in the title as the method's is.
+    """
+    groups = _sorted(_grouped(diff.changes), sort)
+    picked = [group for group in groups if any(change.selected for change in group)]
+    shown = [[group[0], *(change for change in group[1:] if change.selected)] for group in picked][
+        :limit
+    ]
+    heads = {id(group[0]) for group in shown}
+    hidden = [group[0] for group in groups if id(group[0]) not in heads]
+    rows = [change for group in shown for change in group]
+    tail = [*_hidden(hidden), diff.unaccounted, diff.total]
+    everything = [*rows, *tail]
+    names = columns(scale.unit)
+    cells = [_cells(change, diff, scale) for change in everything]
+    return Table(
+        columns=names,
+        values={column.name: [cell[column.name] for cell in cells] for column in names},
+        title=diff_title(diff, scale, per_op=per_op),
+        notes=(_first_note(diff, scale), *_reasons(diff), *diff.notes, _policy_note(diff)),
+        depth=[change.depth for change in everything],
+        breaks=frozenset({len(rows)}),
+    )
+
+
+def diff_title(diff: MethodDiff, scale: Scale, *, per_op: bool = False) -> str:
+    """The verdict in one line: "forward: regressed, +5.1% (+4.2% to +6.0%) · 1.20 → 1.26 ms"."""
+    total, comparison = diff.total, diff.total.comparison
+    text = f"{diff.method or 'method'}: {diff.verdict.value}"
+    if comparison is not None and comparison.relative is not None:
+        text += f", {comparison.relative:+.1%} ({interval(comparison)})"
+    times = [_time(t, scale) for t in (total.before, total.after)]
+    parts = [text, f"{times[0]} → {times[1]} {scale.unit}"]
+    parts.append(f"{diff.runs[0]} and {diff.runs[1]} runs")
+    slower = sum(change.verdict is Verdict.REGRESSED for change in diff.operators)
+    if slower or per_op:
+        parts.append(f"{slower} {'operator' if slower == 1 else 'operators'} regressed")
+    return " · ".join(parts)
+
+
+def interval(comparison: Comparison) -> str:
+    """The confidence interval: "+4.2% to +6.0%", or "" without one."""
+    if comparison.low is None or comparison.high is None:
+        return ""
+    return f"{_percent(comparison.low)} to {_percent(comparison.high)}"
+
+
+def _percent(change: float) -> str:
+    """A relative change; beyond thousands of per cent as a factor."""
+    return f"{change:+.1%}" if change < 100 else f"x{change:.3g}"
+
+
+def place(row: Row) -> tuple[str | None, str | None]:
+    """Module and line of Python of a row, None where unknown."""
+    attribution = row.attribution
+    return common_module(attribution.nodes), short_lines(attribution.lines) or None
+
+
+def _grouped(changes: Sequence[Change]) -> list[list[Change]]:
+    groups: list[list[Change]] = []
+    for change in changes:
+        if change.depth == 0:
+            groups.append([change])
+        else:
+            groups[-1].append(change)
+    return groups
+
+
+def _sorted(groups: list[list[Change]], sort: str) -> list[list[Change]]:
+    sort = sort.removeprefix("-")
+    if sort not in SORTS:
+        raise UsageError(f"cannot sort by {sort!r}", hint=f"sort by one of: {', '.join(SORTS)}")
+    if sort == "run":
+        return groups
+    measure: Callable[[Change], float] = (
+        (lambda change: abs(change.change))
+        if sort == "change"
+        else (lambda change: change.after or 0.0)
+    )
+    # The rest of a delegate call stays below what it is the rest of.
+    ordered = [
+        [head, *sorted(inner, key=lambda one: (one.kind == "unaccounted", -measure(one)))]
+        for head, *inner in groups
+    ]
+    return sorted(ordered, key=lambda group: measure(group[0]), reverse=True)
+
+
+def _hidden(hidden: Sequence[Change]) -> list[Change]:
+    if not hidden:
+        return []
+    adding = [change for change in hidden if change.adds]
+    noun = "row" if len(hidden) == 1 else "rows"
+    return [
+        Change(
+            name=f"({len(hidden)} {noun} not shown)",
+            kind="hidden",
+            status="same",
+            before=sum(change.before or 0.0 for change in adding),
+            after=sum(change.after or 0.0 for change in adding),
+            firsts=(None, None),
+        )
+    ]
+
+
+def _cells(change: Change, diff: MethodDiff, scale: Scale) -> dict[str, Any]:
+    comparison = change.comparison
+    timed = {
+        "before": change.before,
+        "after": change.after,
+        "change": change.change,
+        "first_before": change.firsts[0],
+        "first_after": change.firsts[1],
+    }
+    judged = comparison if comparison is not None and comparison.relative is not None else None
+    return {
+        "method": diff.method,
+        "event": change.name,
+        "kind": change.kind,
+        "status": change.status if change.pair is not None else None,
+        **{name: None if v is None else float(scale(v)) for name, v in timed.items()},
+        "relative": None if judged is None else _percent(judged.relative or 0.0),
+        "interval": None if judged is None else interval(judged),
+        "verdict": None if change.verdict is None else change.verdict.value,
+        "reason": None if comparison is None else comparison.reason or None,
+        "ratio": None if judged is None else 1 + (judged.relative or 0.0),
+        "low": None if judged is None else 1 + (judged.low or 0.0),
+        "high": None if judged is None else 1 + (judged.high or 0.0),
+        "fastest": None if judged is None else 1 + (judged.fastest or 0.0),
+        "p": None if judged is None else judged.p,
+        "noise_floor": (judged.noise_floor or None) if judged is not None else None,
+        "runs_before": None if comparison is None else comparison.samples[0],
+        "runs_after": None if comparison is None else comparison.samples[1],
+        **_identity(change),
+    }
+
+
+def _identity(change: Change) -> dict[str, Any]:
+    empty: dict[str, Any] = dict.fromkeys(
+        ("instruction_before", "instruction", "module", "module_before", "source", "backend")
+    )
+    if change.pair is None:
+        return {**empty, "op_types": []}
+    before, after = change.pair.before, change.pair.after
+    shown = change.pair.shown
+    module, source = place(shown)
+    return {
+        "instruction_before": None if before is None or change.depth else before.instruction_id,
+        "instruction": None if after is None or change.depth else after.instruction_id,
+        "op_types": shown.attribution.op_types,
+        "module": module,
+        "module_before": None if before is None else place(before)[0],
+        "source": source,
+        "backend": shown.attribution.backend_id,
+    }
+
+
+def _first_note(diff: MethodDiff, scale: Scale) -> str:
+    times = [_time(t, scale) for t in diff.total.firsts]
+    return (
+        f"First runs, which are left out: {times[0]} {scale.unit} before, "
+        f"{times[1]} {scale.unit} after."
+    )
+
+
+def _time(ticks: float | None, scale: Scale) -> str:
+    return format_duration(None if ticks is None else float(scale(ticks)), scale.unit)
+
+
+def _reasons(diff: MethodDiff) -> list[str]:
+    """Why the total cannot be told; why an operator cannot is in its column."""
+    reason = "" if diff.total.comparison is None else diff.total.comparison.reason
+    return [f"Cannot tell: {reason}."] if reason else []
+
+
+def _policy_note(diff: MethodDiff) -> str:
+    policy = diff.policy
+    return (
+        f"Regressed or improved: by {policy.min_effect:.1%} at least, at "
+        f"{100 * policy.confidence:g}% confidence; of {len(diff.operators)} operators together, "
+        "corrected by Holm's method. Times are averages over the middle runs, so they add up."
+    )

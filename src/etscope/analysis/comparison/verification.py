@@ -1,0 +1,380 @@
+"""Do a run's outputs equal the expected ones, within tolerances?
+
+An element passes when ``|actual - expected| <= atol + rtol * |expected|``, as in `numpy.allclose`
+and `torch.allclose`. NaN equals NaN, and an infinity the same infinity, at the same place only.
+Floats of all widths are compared in float64. Integers and booleans follow the same formula, their
+differences taken exactly: nothing wraps around, and no two int64 become equal by rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import UsageError
+from etscope.formats.program.dense_tensor import as_numpy
+from etscope.formats.program.scalar_type import scalar_type_of
+from etscope.model.table import Column, Kind, Table
+
+# What kernels that add in another order stay within, in float32 and in usual networks.
+RTOL, ATOL = 1e-3, 1e-5
+# Of types whose steps are wider: some ten of them.
+TOLERANCES = {"float16": (1e-2, 1e-3), "bfloat16": (5e-2, 1e-2)}
+
+PASSED, FAILED, NOT_COMPARABLE, NOTHING = "passed", "failed", "not comparable", "nothing to compare"
+
+Number = int | float | bool | str
+
+_CHUNK = 1 << 20  # elements at a time: float64 copies of a large output would be larger still
+_LARGEST_BELOW_2_64 = 2.0**64 - 2048  # of float64
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCheck:
+    """How far one output is from the expected one.
+
+    index: of the output. dtype, shape: of the expected output; a number's dtype is "int", "bool",
+        "float" or "str", and its shape ().
+    elements, mismatched: how many were compared, and how many are out of tolerance.
+    max_abs_error: the largest ``|actual - expected|``; infinite where only one is NaN or infinite.
+    max_rel_error: the largest ``|actual - expected| / |expected|`` where expected is not 0.
+    worst: the index of the element that is farthest out of tolerance (or nearest to it, if all are
+        within), and its two values. None when all elements are equal.
+    problem: why the two cannot be compared; the numbers are None then.
+
+    An empty tensor in the place of an empty one passes: its shape is what was compared.
+    """
+
+    index: int
+    dtype: str
+    shape: tuple[int, ...]
+    elements: int = 0
+    mismatched: int = 0
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    worst: tuple[int, ...] | None = None
+    expected: Number | None = None
+    actual: Number | None = None
+    problem: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.problem is None and self.mismatched == 0
+
+    @property
+    def status(self) -> str:
+        """ "passed", "failed" or "not comparable"."""
+        if self.problem is not None:
+            return NOT_COMPARABLE
+        return PASSED if self.passed else FAILED
+
+
+class CaseCheck(NamedTuple):
+    """The outputs of one test case of a method. `checks` is empty when none were expected."""
+
+    method: str
+    case: int
+    checks: tuple[OutputCheck, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether all outputs passed. A case without expected outputs has not."""
+        return bool(self.checks) and all(check.passed for check in self.checks)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The outcome of comparing the outputs of test cases with the expected ones."""
+
+    cases: tuple[CaseCheck, ...]
+    rtol: float | None = None
+    atol: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether all outputs of all cases passed. To compare nothing is not to pass."""
+        return self.status == PASSED
+
+    @property
+    def status(self) -> str:
+        """ "passed", "failed", or "nothing to compare" when no case has expected outputs.
+
+        Cases without expected outputs beside others with some are left out of account.
+        """
+        compared = [case for case in self.cases if case.checks]
+        if not compared:
+            return NOTHING
+        return PASSED if all(case.passed for case in compared) else FAILED
+
+    def table(self) -> Table:
+        """One row an output, and one for each case that has none to compare with."""
+        rows = [(case, check) for case in self.cases for check in case.checks or (None,)]
+        checks = [check for _, check in rows]
+        statuses = [check.status if check else NOTHING for check in checks]
+        counts = {status: statuses.count(status) for status in dict.fromkeys(statuses)}
+        return Table(
+            columns=(
+                Column("method"),
+                Column("case", Kind.INT),
+                Column("output", Kind.INT),
+                Column("dtype", priority=2),
+                Column("shape", Kind.LIST, priority=2),
+                Column("status"),
+                Column("max_abs_error", Kind.FLOAT),
+                Column("max_rel_error", Kind.FLOAT, priority=1),
+                Column("mismatched", Kind.COUNT, priority=1),
+                Column("elements", Kind.COUNT, priority=3),
+                Column("worst", Kind.LIST, priority=3),
+                Column("expected", priority=4),
+                Column("actual", priority=4),
+                Column("problem", priority=1),
+            ),
+            values={
+                "method": [case.method for case, _ in rows],
+                "case": [case.case for case, _ in rows],
+                "output": [check.index if check else None for check in checks],
+                "dtype": [check.dtype if check else None for check in checks],
+                "shape": [check.shape if check else None for check in checks],
+                "status": statuses,
+                "max_abs_error": [check.max_abs_error if check else None for check in checks],
+                "max_rel_error": [check.max_rel_error if check else None for check in checks],
+                "mismatched": [_counted(check, "mismatched") for check in checks],
+                "elements": [_counted(check, "elements") for check in checks],
+                "worst": [check.worst if check else None for check in checks],
+                "expected": [_text(check.expected) if check else None for check in checks],
+                "actual": [_text(check.actual) if check else None for check in checks],
+                "problem": [check.problem if check else None for check in checks],
+            },
+            title="Verification",
+            notes=(
+                ", ".join(f"{count} {status}" for status, count in counts.items())
+                + f"; within {_named(self.atol, 'atol')} + {_named(self.rtol, 'rtol')} * |expected|"
+                + ("." if self.rtol is not None else ", as usual for the type."),
+            )
+            if rows
+            else ("There is nothing to compare.",),
+        )
+
+
+def _named(tolerance: float | None, name: str) -> str:
+    return name if tolerance is None else f"{tolerance:g}"
+
+
+def _counted(check: OutputCheck | None, name: str) -> int | None:
+    if check is None or check.problem is not None:
+        return None
+    count: int = getattr(check, name)
+    return count
+
+
+def _text(number: Number | None) -> str | None:
+    """With the digits that tell float32 numbers apart; more would be those of the conversion."""
+    if number is None or not isinstance(number, float):
+        return None if number is None else str(number)
+    return f"{number:.9g}"
+
+
+def compare_outputs(
+    expected: Sequence[Any],
+    actual: Sequence[Any],
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> tuple[OutputCheck, ...]:
+    """The outputs of a run against the expected ones, in order: one check for each.
+
+    Outputs are arrays, tensors of torch, numbers or texts. An output that only one side has is a
+    check that does not pass; where nothing is expected at all there is nothing to compare, and the
+    answer is empty.
+
+    rtol, atol: None takes those of `TOLERANCES` for the type of each expected output.
+
+    Raises `UsageError` for a tolerance that is negative or not finite.
+    """
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if tolerance is not None and not 0 <= tolerance < math.inf:
+            raise UsageError(f"{name} must be a number from 0 on, not {tolerance}")
+    for outputs in (expected, actual):
+        if isinstance(outputs, str) or hasattr(outputs, "__array__"):
+            raise UsageError(f"give a list of outputs, not a {type(outputs).__name__}")
+    if len(expected) == 0:
+        return ()
+    pairs = zip_longest(expected, actual, fillvalue=_ABSENT)
+    return tuple(_compare(index, *pair, rtol, atol) for index, pair in enumerate(pairs))
+
+
+def _compare(
+    index: int, expected: Any, actual: Any, rtol: float | None, atol: float | None
+) -> OutputCheck:
+    check = OutputCheck(index, "", ())
+    try:
+        wanted = _described(expected)
+        check = OutputCheck(index, wanted.dtype, wanted.shape)
+        found = _described(actual)
+    except UsageError as error:
+        return replace(check, problem=error.message)
+    problem = _difference_of_kind(wanted, found)
+    if problem is not None:
+        return replace(check, problem=problem)
+    if wanted.array is None or found.array is None:
+        same = expected == actual
+        values = {} if same else {"worst": (), "expected": expected, "actual": actual}
+        return replace(check, elements=1, mismatched=int(not same), **values)
+    usual = TOLERANCES.get(wanted.dtype, (RTOL, ATOL))
+    return _measured(
+        check,
+        wanted.array,
+        found.array,
+        usual[0] if rtol is None else rtol,
+        usual[1] if atol is None else atol,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """An output: what it is, its type, and its values unless it is a text or nothing."""
+
+    kind: str
+    dtype: str
+    shape: tuple[int, ...] = ()
+    array: npt.NDArray[Any] | None = None
+
+
+def _described(value: Any) -> _Described:
+    if value is _ABSENT:
+        return _Described("absent", "none")
+    if value is None:
+        return _Described("none", "none")
+    if isinstance(value, str):
+        return _Described("text", "str")
+    if isinstance(value, (bool, np.bool_)):
+        return _Described("number", "bool", array=np.array(value))
+    if isinstance(value, (int, np.integer)):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise UsageError(f"{value} does not fit in 64 bits")
+        return _Described("number", "int", array=np.array(value, np.int64))
+    if isinstance(value, (float, np.floating)):
+        return _Described("number", "float", array=np.array(value, np.float64))
+    if not hasattr(value, "__array__"):
+        raise UsageError(f"a value of type {type(value).__name__} cannot be compared")
+    array = as_numpy(value)
+    return _Described("tensor", scalar_type_of(array.dtype).torch_name, array.shape, array)
+
+
+def _difference_of_kind(expected: _Described, actual: _Described) -> str | None:
+    """Why the values cannot be compared, as a sentence; None if they can be."""
+    if actual.kind == "absent":
+        return "the run has no such output"
+    if expected.kind == "absent":
+        return "no such output is expected"
+    if expected.kind == "none" or actual.kind == "none":
+        side = "expected output" if expected.kind == "none" else "run's output"
+        return f"the {side} is None"
+    if expected.kind != actual.kind:
+        return f"expected a {expected.kind}, the run has a {actual.kind}"
+    if expected.dtype != actual.dtype:
+        return f"expected {expected.dtype}, the run has {actual.dtype}"
+    if expected.shape != actual.shape:
+        return f"expected shape {list(expected.shape)}, the run has {list(actual.shape)}"
+    return None
+
+
+def _measured(
+    check: OutputCheck,
+    expected: npt.NDArray[Any],
+    actual: npt.NDArray[Any],
+    rtol: float,
+    atol: float,
+) -> OutputCheck:
+    """The check with its numbers."""
+    errors = _integer_errors if expected.dtype.kind in "biu" else _float_errors
+    flat_expected, flat_actual = expected.reshape(-1), actual.reshape(-1)
+    mismatched, largest, relative = 0, 0.0, 0.0
+    any_relative, worst, worst_excess = False, -1, -math.inf
+    for start in range(0, flat_expected.size, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        error, size, close, excess = errors(flat_expected[part], flat_actual[part], rtol, atol)
+        mismatched += int(np.count_nonzero(~close))
+        largest = max(largest, float(error.max()))
+        nonzero = size > 0
+        if nonzero.any():
+            any_relative = True
+            relative = max(relative, _largest_ratio(error[nonzero], size[nonzero]))
+        # Elements that are equal are never the worst.
+        excess = np.where(error > 0, excess, -np.inf)
+        place = int(np.argmax(excess))
+        if float(excess[place]) > worst_excess:
+            worst, worst_excess = start + place, float(excess[place])
+    values: dict[str, Any] = {}
+    if worst >= 0:
+        values = {
+            "worst": tuple(map(int, np.unravel_index(worst, expected.shape))),
+            "expected": _number(flat_expected[worst]),
+            "actual": _number(flat_actual[worst]),
+        }
+    return replace(
+        check,
+        elements=int(flat_expected.size),
+        mismatched=mismatched,
+        max_abs_error=largest if flat_expected.size else None,
+        max_rel_error=relative if any_relative else None,
+        **values,
+    )
+
+
+_Errors = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[Any]]
+
+
+def _float_errors(
+    expected: npt.NDArray[Any], actual: npt.NDArray[Any], rtol: float, atol: float
+) -> _Errors:
+    """Of each element: its error, |expected|, whether it passes, and how far it is out."""
+    e, a = expected.astype(np.float64), actual.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        same = (e == a) | (np.isnan(e) & np.isnan(a))
+        comparable = np.isfinite(e) & np.isfinite(a)
+        error = np.where(same, 0.0, np.where(comparable, np.abs(a - e), np.inf))
+        size = np.where(np.isfinite(e), np.abs(e), 0.0)
+        tolerance = atol + rtol * size
+        close = same | (comparable & (error <= tolerance))
+        excess = np.where(np.isfinite(error), error - tolerance, np.inf)
+    return error, size, close, excess
+
+
+def _integer_errors(
+    expected: npt.NDArray[Any], actual: npt.NDArray[Any], rtol: float, atol: float
+) -> _Errors:
+    """As `_float_errors`, in uint64, which holds the difference of any two 64-bit integers."""
+    e, a = _wide(expected), _wide(actual)
+    larger, smaller = np.maximum(e, a), np.minimum(e, a)
+    error = larger.astype(np.uint64) - smaller.astype(np.uint64)  # modulo 2**64, so exact
+    negative = e < 0
+    size = np.where(negative, np.uint64(0) - e.astype(np.uint64), e.astype(np.uint64))
+    tolerance = atol + rtol * size.astype(np.float64)
+    # Whole numbers are within a tolerance when they are within its whole part.
+    whole = np.floor(np.minimum(tolerance, _LARGEST_BELOW_2_64)).astype(np.uint64)
+    close = (error <= whole) | (tolerance > _LARGEST_BELOW_2_64)
+    return error, size, close, error.astype(np.float64) - tolerance
+
+
+def _wide(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return array.astype(np.int64 if array.dtype.kind in "bi" else np.uint64)
+
+
+def _largest_ratio(error: npt.NDArray[Any], size: npt.NDArray[Any]) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.max(error.astype(np.float64) / size.astype(np.float64)))
+
+
+def _number(value: Any) -> Number:
+    if value.dtype.kind in "biu":
+        number: Number = value.item()
+        return number
+    return float(value)

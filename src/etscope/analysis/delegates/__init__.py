@@ -1,0 +1,1 @@
+"""Decode the events inside delegate calls, one module per backend."""

@@ -1,0 +1,230 @@
+"""Which operator of XNNPACK an event is of, and so which nodes of the graph.
+
+XNNPACK logs what it ran by names of its own, numbered from 1 in each run: "Convolution (NHWC, F32)
+IGEMM #2". The record has no map of these. But the delegate's data in the .pte lists the operators
+handed to XNNPACK, each with a debug handle, and XNNPACK runs them in that order, with one event for
+each. It may drop some of them (a transpose becomes the order in which a product reads its input, a
+pad a convolution's own padding), run a clamp apart from the operator that it belongs to, and pack a
+matrix for a product.
+
+So events and operators are laid side by side in order, kind by kind. An event has an operator only
+if it is the same one in every way to do so; where two ways differ, or none fits, it has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from etscope.analysis.profile.source_location import lines_of
+from etscope.formats.program.xnnpack import XnnNode
+from etscope.model.graph import Node
+
+BACKEND = "XnnpackBackend"
+
+Users = Callable[[Node], Iterable[Node]]
+
+# What XNNPACK calls the operators that it makes of a node, by kind; the name up to the bracket.
+# A convolution of single points is a product of matrices.
+_CONVOLUTION = ("Convolution", "Fully Connected")
+_COPY = ("Copy",)
+_NAMES: dict[str, tuple[str, ...]] = {
+    "ArgMaxPooling2d": ("ArgMax Pooling",),
+    "AvgPooling2d": ("Average Pooling",),
+    "BatchMatrixMultiply": ("Batch Matrix Multiply",),
+    "Concatenate2": _COPY,
+    "Concatenate3": _COPY,
+    "Concatenate4": _COPY,
+    "Concatenate5": _COPY,
+    "Conv2d": _CONVOLUTION,
+    "ConvTranspose2d": ("Deconvolution",),
+    "Convert": ("Convert",),
+    "Copy": _COPY,
+    "DepthwiseConv2d": _CONVOLUTION,
+    "FullyConnected": ("Fully Connected", "Dynamic Fully Connected"),
+    "GlobalAvgPooling2d": ("Mean", "Global Average Pooling"),
+    "MaxPooling2d": ("Max Pooling",),
+    "Softmax": ("Softmax",),
+    "StaticConstantPad": ("Constant Pad",),
+    "StaticReshape": ("Static Reshape",),
+    "StaticResizeBilinear2D": ("Resize Bilinear",),
+    "StaticSlice": ("Slice",),
+    "StaticTranspose": ("Transpose",),
+}
+# Those of one element in, and of two. On 8 bits the first are a look-up table, of no name.
+_UNARY: dict[str, tuple[str, ...]] = {
+    "Abs": ("Abs",),
+    "Ceiling": ("Ceiling",),
+    "Clamp": ("Clamp",),
+    "Cos": ("Cosine",),
+    "ELU": ("ELU",),
+    "Exp": ("Exp",),
+    "Floor": ("Floor",),
+    "Gelu": ("GELU", "ApproxGELU"),
+    "Hardswish": ("HardSwish",),
+    "LeakyReLU": ("LeakyReLU",),
+    "Log": ("Log",),
+    "Negate": ("Negate",),
+    "ReciprocalSquareRoot": ("Reciprocal Square Root",),
+    "Sigmoid": ("Sigmoid",),
+    "Sin": ("Sine",),
+    "Square": ("Square",),
+    "SquareRoot": ("Square Root",),
+    "Tanh": ("TanH",),
+}
+_BINARY: dict[str, tuple[str, ...]] = {
+    "Add": ("Add",),
+    "Div": ("Divide",),
+    "Maximum": ("Maximum",),
+    "Minimum": ("Minimum",),
+    "Multiply": ("Multiply", "Square"),  # of a value with itself
+    "PReLU": ("PReLU",),
+    "Subtract": ("Subtract",),
+}
+_EVENTS = {
+    **_NAMES,
+    **{kind: (*names, "Invalid Unary Op", "Unary Elementwise") for kind, names in _UNARY.items()},
+    **{kind: (*names, "Binary Elementwise") for kind, names in _BINARY.items()},
+}
+# What XNNPACK may leave out: it becomes a part of another operator.
+_MAY_VANISH = frozenset(
+    {"Clamp", "Convert", "Copy", "StaticConstantPad", "StaticReshape", "StaticTranspose"}
+)
+# What XNNPACK adds for an operator: a matrix put in the order that its kernel wants.
+_ADDED = frozenset({"Pack LH"})
+
+# The edge operators (of aten, without overload) that an operator of XNNPACK computes, where a debug
+# handle has several nodes: all that one line of Python was decomposed into.
+_OPS: dict[str, tuple[str, ...]] = {
+    "Abs": ("abs",),
+    "Add": ("add",),
+    "AvgPooling2d": ("avg_pool2d",),
+    "BatchMatrixMultiply": ("bmm",),
+    "Ceiling": ("ceil",),
+    "Clamp": ("clamp", "hardtanh", "relu"),
+    "Concatenate2": ("cat",),
+    "Concatenate3": ("cat",),
+    "Concatenate4": ("cat",),
+    "Concatenate5": ("cat",),
+    "Conv2d": ("convolution",),
+    "ConvTranspose2d": ("convolution",),
+    "Cos": ("cos",),
+    "DepthwiseConv2d": ("convolution",),
+    "Div": ("div",),
+    "ELU": ("elu",),
+    "Exp": ("exp",),
+    "Floor": ("floor",),
+    "FullyConnected": ("linear", "addmm", "mm"),
+    "Gelu": ("gelu",),
+    "GlobalAvgPooling2d": ("mean",),
+    "Hardswish": ("hardswish",),
+    "LeakyReLU": ("leaky_relu",),
+    "Log": ("log",),
+    "MaxPooling2d": ("max_pool2d",),
+    "Maximum": ("maximum",),
+    "Minimum": ("minimum",),
+    "Multiply": ("mul",),
+    "Negate": ("neg",),
+    "PReLU": ("prelu",),
+    "ReciprocalSquareRoot": ("rsqrt",),
+    "Sigmoid": ("sigmoid",),
+    "Sin": ("sin",),
+    "Softmax": ("_softmax",),
+    "Square": ("pow",),
+    "SquareRoot": ("sqrt",),
+    "StaticConstantPad": ("constant_pad_nd",),
+    "StaticReshape": ("view_copy", "squeeze_copy", "unsqueeze_copy"),
+    "StaticResizeBilinear2D": ("upsample_bilinear2d",),
+    "StaticSlice": ("slice_copy",),
+    "StaticTranspose": ("permute_copy",),
+    "Subtract": ("sub",),
+    "Tanh": ("tanh",),
+}
+_QUANTIZATION = "quantized_decomposed."
+# What the backend fuses into the operator before it, which then clamps its output.
+_ACTIVATIONS = frozenset({"aten.relu.default", "aten.hardtanh.default", "aten.clamp.default"})
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """The operator that an event is of. `activation`: the event is the clamp that was fused into
+    it, and ran apart from it."""
+
+    node: XnnNode
+    activation: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What may be logged for an operator: an event of one of `names`; nothing, if `optional`."""
+
+    of: Pairing
+    names: tuple[str, ...]
+    optional: bool
+
+
+def pair(events: Sequence[str], nodes: Sequence[XnnNode]) -> list[Pairing | None]:
+    """For each event of one call, in the order they were logged, the operator that it is of."""
+    steps = [step for node in nodes for step in _steps(node)]
+    kinds = [event.partition(" (")[0].partition(" #")[0] for event in events]
+    before = _fits(kinds, steps)
+    after = _fits(kinds[::-1], steps[::-1])[::-1]
+    found: list[Pairing | None] = []
+    for row, kind in enumerate(kinds):
+        ways = {
+            step.of
+            for column, step in enumerate(steps)
+            if kind in step.names and before[row][column] and after[row + 1][-column - 2]
+        }
+        found.append(ways.pop() if len(ways) == 1 else None)
+    return found
+
+
+def computed(pairing: Pairing, nodes: Sequence[Node], users: Users) -> tuple[Node, ...]:
+    """The nodes that the event computes, of those with its operator's debug handle.
+
+    None where they are of several lines and nothing tells which of them it is.
+
+    users: the nodes that take a node's value.
+    """
+    node = pairing.node
+    plain = [one for one in nodes if not one.op.startswith(_QUANTIZATION)]
+    ops = _OPS.get(node.kind or "", ())
+    those = [one for one in plain if one.op.split(".")[:2][-1] in ops] or plain
+    if node.kind == "Convert":
+        start = _QUANTIZATION + ("quantize_" if node.quantizes else "dequantize_")
+        those = [one for one in nodes if one.op.startswith(start)] or plain
+    if pairing.activation:
+        behind = {id(user): user for one in those for user in users(one)}
+        those = [one for one in behind.values() if one.op in _ACTIVATIONS]
+        those = those if len(behind) == 1 else []
+    return tuple(those) if len({lines_of([one]) for one in those}) <= 1 else ()
+
+
+def _steps(node: XnnNode) -> Iterator[_Step]:
+    """The events of an operator. One of an unknown kind fits nothing, which leaves all events of
+    its call without operators."""
+    yield _Step(Pairing(node), _EVENTS.get(node.kind or "", ()), node.kind in _MAY_VANISH)
+    if node.clamped and node.kind != "Clamp":
+        yield _Step(Pairing(node, activation=True), ("Clamp",), optional=True)
+
+
+def _fits(kinds: Sequence[str], steps: Sequence[_Step]) -> list[list[bool]]:
+    """Whether the first `row` events can be those of the first `column` steps.
+
+    So many steps are left out, and so many events added, as the numbers of both demand: no other
+    places need be looked at.
+    """
+    added = sum(kind in _ADDED for kind in kinds)
+    left_out = len(steps) - (len(kinds) - added)
+    table = [[False] * (len(steps) + 1) for _ in range(len(kinds) + 1)]
+    for row, line in enumerate(table):
+        kind = kinds[row - 1] if row else ""
+        for column in range(max(0, row - added), min(len(steps), row + left_out) + 1):
+            line[column] = row == column == 0 or (kind in _ADDED and table[row - 1][column])
+            if column:
+                step = steps[column - 1]
+                line[column] |= (step.optional and line[column - 1]) or (
+                    row > 0 and kind in step.names and table[row - 1][column - 1]
+                )
+    return table

@@ -1,0 +1,259 @@
+"""A graph of a record, joined to the instructions that the runtime runs for its nodes.
+
+Debug handles lead from instructions to nodes of the edge graph. An operator that was decomposed
+gives its handle to all its parts, of which each is an instruction: of these the operator's name
+tells. Where it has several of one name, the program tells, by shapes and the flow of values; and
+where it does not, or there is none, their order, which is that of the instructions unless lowering
+to a backend has sorted them anew.
+
+Nodes of the exported program are found behind those of the edge graph by their `from_node` chains,
+nodes of other graphs by their own handles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from etscope.analysis.matching.graph import LoggedSpec, Paths, difference
+from etscope.analysis.matching.matching import Matching
+from etscope.analysis.matching.program import program_matching
+from etscope.analysis.profile.correlate import MethodSymbols
+from etscope.analysis.profile.symbols import method_symbols, record_methods
+from etscope.analysis.program.branches import branch_nodes
+from etscope.analysis.program.compatibility import stem
+from etscope.analysis.program.program import InstructionRecord, instructions
+from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
+from etscope.formats.program.pte import Program
+from etscope.model.exported_graph import graph_from_record
+from etscope.model.graph import Graph, Node, Origin
+
+Nodes = tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class LinkedGraph:
+    """A graph, its method, and the edge program's symbols of that method (None where the record
+    has none). `labels` are the method's instructions, where they are known: "aten::add.out" or
+    "add.out". `program`: that ran, where it is known."""
+
+    name: str
+    graph: Graph
+    method: str | None
+    symbols: MethodSymbols | None
+    labels: Sequence[str] = ()
+    program: Program | None = None
+
+    def behind(self, edge_nodes: Iterable[Node]) -> Nodes:
+        """The nodes of this graph that nodes of the edge graph are or come from, each once."""
+        found = {id(node): node for edge in edge_nodes for node in self._counterparts(edge)}
+        return tuple(found.values())
+
+    @cached_property
+    def instructions(self) -> Mapping[int, tuple[int, ...]]:
+        """The instructions that run a node, by `id` of the node; of a delegate call those of the
+        nodes inside."""
+        table: dict[int, set[int]] = {}
+        for instruction in self._edge_nodes:
+            for node in self.ran(instruction):
+                table.setdefault(id(node), set()).add(instruction)
+        for call, inner in self._delegated:
+            ran = {number for node in inner for number in table.get(id(node), ())}
+            if ran:
+                table[id(call)] = ran
+        return {key: tuple(sorted(numbers)) for key, numbers in table.items()}
+
+    @cached_property
+    def backends(self) -> Mapping[int, str]:
+        """The backend that a node is delegated to, by `id` of the node."""
+        table: dict[int, str] = {}
+        for call, inner in self._delegated:
+            for node in (call, *inner):
+                if call.delegate is not None:
+                    table[id(node)] = call.delegate.backend_id
+        delegates = {} if self.symbols is None else self.symbols.delegates
+        for instruction, entry in delegates.items():
+            for node in self.ran(instruction):
+                table.setdefault(id(node), entry.backend_id)
+        return table
+
+    @cached_property
+    def calls(self) -> Mapping[int, Node]:
+        """The outermost delegate call that a node is inside of, by `id` of the node."""
+        table: dict[int, Node] = {}
+        for call, inner in self._delegated:
+            for node in inner:
+                table.setdefault(id(node), call)
+        return table
+
+    @cached_property
+    def _delegated(self) -> list[tuple[Node, Nodes]]:
+        """The delegate calls with all nodes of their sub-graphs, outer calls first."""
+        return [
+            (node, () if node.delegate.graph is None else tuple(node.delegate.graph.walk()))
+            for node in self.graph.walk()
+            if node.delegate is not None
+        ]
+
+    def ran(self, instruction: int) -> Nodes:
+        """The nodes of this graph that an instruction runs; several when it runs them together,
+        or when nothing tells which of them it runs."""
+        return self.behind(self._edge_nodes.get(instruction, ()))
+
+    @cached_property
+    def _edge_nodes(self) -> Mapping[int, Nodes]:
+        """The edge program's nodes behind each instruction."""
+        if self.symbols is None:
+            return {}
+        table: dict[int, Nodes] = {}
+        alike: dict[tuple[int, ...], list[int]] = {}  # by `id` of the nodes
+        for instruction, handles in sorted(self.symbols.handles.items()):
+            nodes = self.symbols.nodes_of(handles)
+            label = self.labels[instruction] if 0 <= instruction < len(self.labels) else ""
+            named = tuple(node for node in nodes if label and stem(node.op) == stem(label))
+            table[instruction] = named or nodes
+            if len(named) > 1:
+                alike.setdefault(tuple(map(id, named)), []).append(instruction)
+        for numbers in alike.values():
+            table.update(self._told_apart(numbers, table[numbers[0]]))
+        for instruction, node in branch_nodes(self.labels, self.symbols).items():
+            table[instruction] = (node,)
+        return _without_kernels(table, self.symbols)
+
+    def _told_apart(self, numbers: Sequence[int], nodes: Nodes) -> Mapping[int, Nodes]:
+        """Which of the nodes each of these instructions runs, as far as it is known."""
+        sorted_anew = self.symbols is not None and self.symbols.delegates
+        known: dict[int, Node] = {}
+        if sorted_anew or len(numbers) != len(nodes):
+            candidates = set(map(id, nodes))
+            of_program = {i: self._of_program[i] for i in numbers if i in self._of_program}
+            known = {i: node for i, node in of_program.items() if id(node) in candidates}
+        left = [i for i in numbers if i not in known]
+        taken = {id(node) for node in known.values()}
+        free = [node for node in nodes if id(node) not in taken]
+        if len(left) == len(free):
+            for number in left:
+                node = next((node for node in free if self._can_run(number, node)), None)
+                if node is not None:
+                    known[number] = node
+                    free.remove(node)
+        return {i: (node,) for i, node in known.items()}
+
+    @cached_property
+    def matching(self) -> Matching | None:
+        """Which values of the program are values of which nodes of the edge program, as far as the
+        program tells without a run; None without a program of the method."""
+        graph = None if self.symbols is None else self.symbols.graph
+        if self.program is None or self.symbols is None or graph is None or not self._records:
+            return None
+        method = self.program.method(self.symbols.method)
+        return program_matching(graph, self.symbols, method, self._records)
+
+    @cached_property
+    def _of_program(self) -> Mapping[int, Node]:
+        """The edge program's nodes of kernels, as far as the program tells."""
+        if self.matching is None or self.symbols is None or self.symbols.graph is None:
+            return {}
+        nodes = Paths(self.symbols.graph).nodes
+        return {
+            pair.instruction: nodes[pair.node]
+            for pair in self.matching.pairs
+            if self._records[pair.instruction].kind == "kernel" and not pair.is_view
+        }
+
+    def _can_run(self, instruction: int, node: Node) -> bool:
+        """Whether the tensors that an instruction writes may be a node's, as far as it is known."""
+        if not 0 <= instruction < len(self._records):
+            return True
+        written = self._records[instruction].written
+        logged = [LoggedSpec(value.scalar_type.torch_name, value.sizes) for value in written]
+        wanted = [value.tensor for value in node.outputs if value.tensor is not None]
+        return len(logged) != len(wanted) or not any(map(difference, logged, wanted))
+
+    @cached_property
+    def _records(self) -> Sequence[InstructionRecord]:
+        """The program's instructions; empty without a program of the method."""
+        if self.program is None or self.symbols is None:
+            return ()
+        name, counts = self.symbols.method, self.symbols.num_outputs
+        if name not in (method.name for method in self.program.methods):
+            return ()
+        return instructions(self.program, name, delegate_outputs=counts).records
+
+    @cached_property
+    def _counterparts(self) -> Callable[[Node], Nodes]:
+        if self.symbols is None:
+            return lambda _: ()
+        if self.symbols.graph is self.graph:
+            return lambda node: (node,)
+        if self.name.partition("/")[0] == EXPORTED:
+            return self._origins_of
+        own = MethodSymbols(self.method or "", self.graph)
+        return lambda node: () if node.debug_handle is None else own.nodes_of([node.debug_handle])
+
+    def _origins_of(self, edge_node: Node) -> Nodes:
+        """The nodes of this (exported) graph in the `from_node` chain of an edge node."""
+        by_name, graph_id = self.graph.by_name, self.graph.graph_id
+        return tuple(
+            by_name[origin.name]
+            for origin in _chain(edge_node.origins)
+            if graph_id is not None and origin.graph_id == graph_id and origin.name in by_name
+        )
+
+
+def linked_graph(
+    record: RecordView,
+    name: str,
+    symbols: Callable[[str], MethodSymbols] | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
+    program: Program | None = None,
+) -> LinkedGraph:
+    """The graph `name` of a record. `symbols` and `labels` give those of a method, when they are
+    at hand already: `Trace.symbols`, `Trace.labels`. program: that of the record, or that ran."""
+    method = method_of_graph(record, name)
+    found = None
+    if method is not None and f"{EDGE}/{method}" in record.graph_names:
+        found = method_symbols(record, method) if symbols is None else symbols(method)
+    if labels is None:
+        known = record.fingerprints
+        labels = {} if known is None else {m: f.instructions for m, f in known.methods.items()}
+    graph = found.graph if found is not None and name == f"{EDGE}/{method}" else None
+    return LinkedGraph(
+        name=name,
+        graph=graph or graph_from_record(record, name),
+        method=method,
+        symbols=found,
+        labels=labels.get(method or "", ()),
+        program=program,
+    )
+
+
+def method_of_graph(record: RecordView, name: str) -> str | None:
+    """The method that a graph is of; None when its name does not tell."""
+    methods = record_methods(record)
+    last = name.rpartition("/")[2]
+    if last in methods:
+        return last
+    if name == EXPORTED and "forward" in methods:
+        return "forward"
+    return methods[0] if len(methods) == 1 else None
+
+
+def _without_kernels(table: Mapping[int, Nodes], symbols: MethodSymbols) -> Mapping[int, Nodes]:
+    """The table with nodes that are known to be a kernel's taken from delegate calls.
+
+    A delegate has the handles of its nodes, which parts outside of it may share.
+    """
+    delegates = {i for i, handles in symbols.handles.items() if not isinstance(handles, int)}
+    kernels = {id(n[0]) for i, n in table.items() if len(n) == 1 and i not in delegates}
+    return {
+        i: tuple(node for node in nodes if i not in delegates or id(node) not in kernels) or nodes
+        for i, nodes in table.items()
+    }
+
+
+def _chain(origins: Iterable[Origin]) -> Iterator[Origin]:
+    for origin in origins:
+        yield origin
+        yield from _chain(origin.origins)

@@ -1,0 +1,323 @@
+"""All that is known of one node of a graph: the answer of `etscope graph --node`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.graphs.graph_names import short_name
+from etscope.analysis.graphs.linked_graph import LinkedGraph
+from etscope.analysis.graphs.node_table import PlacedNode, placed_nodes, short_outputs, tensor_text
+from etscope.analysis.graphs.node_times import NodeTimes
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.source_location import module_path, module_type, user_line
+from etscope.errors import MissingDataError, UsageError
+from etscope.model.graph import Delegate, Graph, Origin
+from etscope.model.report import Report, Section, facts, rows
+from etscope.model.source import source_lines
+from etscope.model.table import Column, Kind
+
+SCHEMA = "etscope.node/1"
+_LONGEST_OPTION = 80
+
+
+def find_node(linked: LinkedGraph, name: str) -> PlacedNode:
+    """The node that is called `name`, or of which a value is; in sub-graphs "lowered_module_0/add".
+
+    A name that only one sub-graph has needs no more. Raises `UsageError` if several sub-graphs
+    have it, `MissingDataError` if there is none.
+    """
+    places = list(placed_nodes(linked.graph))
+    for among in ([place for place in places if place.graph is linked.graph], places):
+        found = [place for place in among if _is_called(place, name)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UsageError(
+                f"several nodes are called {name!r}",
+                hint="name one of: " + ", ".join(map(_full_name, found)),
+            )
+    known = [place.node.name for place in places]
+    close = get_close_matches(name, known, n=1)
+    raise MissingDataError(
+        f"the graph {short_name(linked.name)} has no node {name!r}",
+        hint=f"did you mean {close[0]!r}?" if close else "without --node all nodes are shown",
+    )
+
+
+def _is_called(place: PlacedNode, name: str) -> bool:
+    graph, _, plain = name.rpartition("/")
+    names = {place.node.name, *(value.name for value in place.node.outputs)}
+    return plain in names and (not graph or f"/{place.graph.name}".endswith(f"/{graph}"))
+
+
+def _full_name(place: PlacedNode) -> str:
+    return f"{place.graph.name.rpartition('/')[2]}/{place.node.name}"
+
+
+def node_info(
+    linked: LinkedGraph,
+    place: PlacedNode,
+    times: NodeTimes | None = None,
+    scale: Scale | None = None,
+) -> Report:
+    """A report with the sections "node", "times", "arguments", "outputs", "users", "modules",
+    "stack", "metadata", "origins", "delegate", "delegated" and "subgraphs"; those without content
+    are left out."""
+    found = [
+        _facts(linked, place),
+        _times(place, times, scale),
+        _arguments(place),
+        _outputs(place),
+        _users(place),
+        _modules(place),
+        _stack(place),
+        _metadata(place),
+        _origins(place),
+        *_delegate(place.node.delegate),
+        _subgraphs(place),
+    ]
+    about = {"graph": linked.name, "node": place.node.name}
+    return Report(about, tuple(s for s in found if s is not None and len(s.table)))
+
+
+def _facts(linked: LinkedGraph, place: PlacedNode) -> Section:
+    node = place.node
+    line = user_line(node.stack_trace)
+    weight = place.graph.parameters.get(node.name)
+    return facts(
+        "node",
+        f"{node.name} · node of {short_name(place.graph.name)}",
+        (
+            (Column("op"), node.op or None),
+            (Column("kind"), node.kind),
+            (Column("target"), node.target),
+            (Column("weight"), weight),
+            (Column("source", Kind.PATH), None if line is None else str(line)),
+            (Column("code"), None if line is None else line.text or None),
+            (Column("module"), module_path(node)),
+            (Column("module_type"), module_type(node)),
+            (Column("debug_handle", Kind.INT), node.debug_handle),
+            (Column("instructions", Kind.LIST), list(linked.instructions.get(id(node), ()))),
+            (Column("backend"), place.backend or linked.backends.get(id(node))),
+        ),
+    )
+
+
+def _times(place: PlacedNode, times: NodeTimes | None, scale: Scale | None) -> Section | None:
+    time = None if times is None else times.of(place.node)
+    if times is None or time is None or scale is None:
+        return None
+    samples = scale(time.ticks[time.ran])
+    total = float(times.profile.total.mean())
+    statistics = {
+        "avg": scale(time.ticks).mean(),
+        "p50": np.percentile(samples, 50),
+        "p90": np.percentile(samples, 90),
+        "min": samples.min(),
+        "max": samples.max(),
+        "first": samples[0],
+    }
+    others = [node.name for node in time.nodes if node is not place.node]
+    return facts(
+        "times",
+        "Times",
+        (
+            (Column("runs", Kind.COUNT), len(samples)),
+            *(
+                (Column(name, Kind.DURATION, scale.unit), float(value))
+                for name, value in statistics.items()
+            ),
+            (
+                Column("share", Kind.SHARE, title="share of Method::execute"),
+                float(time.ticks.mean()) / total if total else None,
+            ),
+            (Column("together_with", Kind.LIST), others),
+        ),
+        notes=("The time is of all these nodes together: one instruction runs them.",)
+        if others
+        else (),
+    )
+
+
+def _arguments(place: PlacedNode) -> Section:
+    return rows(
+        "arguments",
+        "Arguments",
+        (
+            Column("argument"),
+            Column("value"),
+            Column("tensor"),
+            Column("given_by", title="given by", priority=1),
+            Column("weight", Kind.PATH, priority=2),
+        ),
+        [
+            (name or str(position), text, *_given(place.graph, text))
+            for position, (name, text) in enumerate(place.node.arguments)
+        ],
+    )
+
+
+def _given(graph: Graph, value: str) -> Sequence[str | None]:
+    """Of an argument that is values of nodes: the tensors, the nodes' operators, the weights."""
+    names = value.strip("[]").split(", ")
+    tensors, makers, weights = [], [], []
+    for name in names:
+        node = graph.by_name.get(name)
+        if node is None:
+            continue
+        tensors += [tensor_text(v.tensor) for v in node.outputs if v.name == name]
+        makers.append(node.op or node.kind)
+        weights += [graph.parameters[node.name]] if node.name in graph.parameters else []
+    return [", ".join(filter(None, texts)) or None for texts in (tensors, makers, weights)]
+
+
+def _outputs(place: PlacedNode) -> Section:
+    return rows(
+        "outputs",
+        "Outputs",
+        (
+            Column("output"),
+            Column("tensor"),
+            Column("strides", Kind.LIST),
+            Column("device"),
+            Column("hints", Kind.LIST, title="sizes at export"),
+        ),
+        [
+            (
+                value.name,
+                tensor_text(value.tensor) or None,
+                [] if value.tensor is None else list(value.tensor.strides),
+                None if value.tensor is None else value.tensor.device,
+                [] if value.tensor is None else list(value.tensor.hints),
+            )
+            for value in place.node.outputs
+        ],
+    )
+
+
+def _users(place: PlacedNode) -> Section:
+    users = [place.graph.by_name[name] for name in place.graph.users[place.node.name]]
+    return rows(
+        "users",
+        "Used by",
+        (Column("node"), Column("op"), Column("module", Kind.PATH)),
+        [(user.name, user.op or user.kind, module_path(user)) for user in users],
+    )
+
+
+def _modules(place: PlacedNode) -> Section:
+    return rows(
+        "modules",
+        "Modules, outermost first",
+        (Column("module"), Column("type", Kind.PATH), Column("key", priority=1)),
+        [(frame.path or "(root)", frame.type, frame.key) for frame in place.node.modules],
+    )
+
+
+def _stack(place: PlacedNode) -> Section:
+    return rows(
+        "stack",
+        "Stack, innermost last",
+        (
+            Column("file", Kind.PATH),
+            Column("line", Kind.INT),
+            Column("function"),
+            Column("text", title="code"),
+        ),
+        [
+            (line.file, line.line, line.function or None, line.text or None)
+            for line in source_lines(place.node.stack_trace)
+        ],
+    )
+
+
+def _metadata(place: PlacedNode) -> Section:
+    return rows(
+        "metadata", "Metadata", (Column("key"), Column("value")), place.node.metadata.items()
+    )
+
+
+def _origins(place: PlacedNode) -> Section:
+    links = list(_walk(place.node.origins, 0))
+    return rows(
+        "origins",
+        "Comes from",
+        (
+            Column("node"),
+            Column("target"),
+            Column("pass", title="pass"),
+            Column("actions", Kind.LIST),
+            Column("graph_id", Kind.INT, priority=1),
+        ),
+        [
+            (link.name, link.target, link.pass_name or None, list(link.actions), link.graph_id)
+            for _, link in links
+        ],
+        depth=[depth for depth, _ in links],
+    )
+
+
+def _walk(origins: Iterable[Origin], depth: int) -> Iterator[tuple[int, Origin]]:
+    for origin in origins:
+        yield depth, origin
+        yield from _walk(origin.origins, depth + 1)
+
+
+def _delegate(delegate: Delegate | None) -> Iterator[Section]:
+    if delegate is None:
+        return
+    inner = None if delegate.graph is None else delegate.graph
+    yield facts(
+        "delegate",
+        "Delegate",
+        (
+            (Column("backend"), delegate.backend_id),
+            (Column("name"), delegate.name),
+            (Column("data", Kind.BYTES), delegate.processed_bytes),
+            (Column("nodes", Kind.COUNT), None if inner is None else len(inner.nodes)),
+            *(
+                (Column(f"option_{key}", title=f"option {key}"), _option(value))
+                for key, value in delegate.compile_specs.items()
+            ),
+        ),
+    )
+    if inner is not None:
+        yield rows(
+            "delegated",
+            "Calls inside",
+            (
+                Column("node"),
+                Column("op", priority=1),
+                Column("output"),
+                Column("module", Kind.PATH),
+            ),
+            [
+                (node.name, node.op, short_outputs(node), module_path(node))
+                for node in inner.nodes
+                if node.kind == "call_function"
+            ],
+        )
+
+
+def _option(value: bytes) -> str:
+    """The value of a compile spec as text where it is text, else in hexadecimal, both cut."""
+    text = value.decode("utf-8", errors="replace")
+    shown = text if text.isprintable() and "\ufffd" not in text else value.hex(" ")
+    return shown if len(shown) <= _LONGEST_OPTION else f"{shown[:_LONGEST_OPTION]}…"
+
+
+def _subgraphs(place: PlacedNode) -> Section:
+    def row(graph: Graph) -> Sequence[Any]:
+        calls = [node for node in graph.walk() if node.kind == "call_function"]
+        return (graph.name.rpartition("/")[2], len(graph.nodes), [node.op for node in calls])
+
+    return rows(
+        "subgraphs",
+        "Sub-graphs",
+        (Column("graph"), Column("nodes", Kind.COUNT), Column("ops", Kind.LIST)),
+        map(row, place.node.subgraphs),
+    )

@@ -1,0 +1,493 @@
+"""All graphs of a record and its program, each with what was measured of its nodes.
+
+This is what the views of graphs are made of (TensorBoard, the HTML report, DOT, JSON, Model
+Explorer): the same nodes under the same keys, with the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import takewhile
+
+import numpy as np
+
+from etscope.analysis.graphs.executed import EXECUTED, executed_graph
+from etscope.analysis.graphs.graph_names import short_name
+from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
+from etscope.analysis.graphs.node_bytes import given_bytes
+from etscope.analysis.graphs.node_times import NodeTime, NodeTimes, kernel_labels, node_times
+from etscope.analysis.memory.memory import memory_plan
+from etscope.analysis.profile.profile import MethodProfile, Ticks
+from etscope.analysis.profile.source_location import common_module, module_path
+from etscope.analysis.profile.symbols import method_symbols, record_methods
+from etscope.analysis.profile.trace import Trace
+from etscope.errors import MissingDataError, UsageError
+from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
+from etscope.formats.program.pte import Program, read_pte
+from etscope.model.graph import Graph, Node
+
+__all__ = [
+    "EXECUTED",
+    "STATISTICS",
+    "GraphView",
+    "NodeError",
+    "NodeMeasure",
+    "ViewNode",
+    "graph_views",
+    "view_keys",
+    "view_of",
+]
+
+STATISTICS = ("avg", "p50", "p90", "min", "max", "first")
+_PERCENTILES = {"p50": 50, "p90": 90, "min": 0, "max": 100}
+
+
+@dataclass(frozen=True, slots=True)
+class ViewNode:
+    """A node of a view.
+
+    key: unique in the view, and the same in every run of etscope: the node's name, in sub-graphs
+        behind the sub-graph's ("lowered_module_0/aten_add_tensor").
+    graph: that the node stands in. call: key of the node that calls that graph, None in the first.
+    scope: the boxes around it, outermost first: modules, and for nodes in branches and delegates
+        the box of the call. A call that opens stands in its own box.
+    backend: that it is delegated to. instructions: of the program, that run it.
+    opens: whether the node is a call with a sub-graph in the view.
+    """
+
+    key: str
+    node: Node
+    graph: Graph
+    call: str | None
+    scope: tuple[str, ...]
+    depth: int = 0
+    backend: str | None = None
+    instructions: tuple[int, ...] = ()
+    opens: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMeasure:
+    """The time that stands at a node.
+
+    ticks: int64, of each run of the method; 0 where it did not run. ran: bool, where it did.
+    keys: all nodes that the time is of, in the order of the view; it stands at the first, except
+        that no two times stand at one node. inside: it is a part of a delegate call's time that
+        stands at another node.
+    """
+
+    ticks: Ticks
+    ran: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+    keys: tuple[str, ...]
+    inside: bool = False
+
+    @property
+    def avg(self) -> float:
+        """Mean of all runs, in ticks, so that the means of the nodes add up."""
+        return float(self.ticks.mean())
+
+    def statistic(self, name: str) -> float:
+        """One of `STATISTICS`, in ticks: `avg` over all runs, the others over those in which the
+        node ran, as in the table of events. NaN if it never ran."""
+        if name == "avg":
+            return self.avg
+        samples = self.ticks[self.ran]
+        if not len(samples):
+            return math.nan
+        if name == "first":
+            return float(samples[0])
+        return float(np.percentile(samples, _PERCENTILES[name]))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeError:
+    """The numeric error of a node's value on the device.
+
+    metric: its name. total: the error to the reference; local: to what PyTorch makes of the
+    device's own values that went in, None where that is not known. verdict: "fine", "wrong" or
+    "inherited", None without a diagnosis.
+    """
+
+    metric: str
+    total: float | None
+    local: float | None = None
+    verdict: str | None = None
+
+
+@dataclass(frozen=True)
+class GraphView:
+    """A graph with what is known of its nodes.
+
+    key: "exported/forward", "edge/forward", "executed/forward" or "<name in the record>", short
+        and stable. title: for people. dialect: as in the file ("ATEN", "EDGE"), "EXECUTORCH" for
+        the executed program.
+    profile: the runs that `times` are of; None without a dump, or if the method did not run.
+    times: by key of the node that a time stands at (see `NodeMeasure`); each run's times that are
+        not `inside` add up to `accounted`.
+    memory: bytes of the tensors that a node gives, by key; bounds for dynamic shapes.
+    live: planned bytes alive while a node's instruction runs, by key; empty without a program.
+    errors: by key; empty until `with_errors`.
+    """
+
+    key: str
+    title: str
+    dialect: str
+    method: str | None
+    linked: LinkedGraph
+    nodes: tuple[ViewNode, ...]
+    profile: MethodProfile | None = None
+    times: Mapping[str, NodeMeasure] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
+    live: Mapping[str, int] = field(default_factory=dict)
+    errors: Mapping[str, NodeError] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> Graph:
+        return self.linked.graph
+
+    @cached_property
+    def by_key(self) -> Mapping[str, ViewNode]:
+        return {node.key: node for node in self.nodes}
+
+    @cached_property
+    def keys(self) -> Mapping[tuple[str | None, int, str], str]:
+        """Keys by (key of the call, None in the first graph; `id` of the graph; node's name)."""
+        return {(node.call, id(node.graph), node.node.name): node.key for node in self.nodes}
+
+    @cached_property
+    def below(self) -> Mapping[str, tuple[ViewNode, ...]]:
+        """The nodes of the graphs that a call opens, by the call's key."""
+        table: dict[str, list[ViewNode]] = {}
+        for node in self.nodes:
+            if node.call is not None:
+                table.setdefault(node.call, []).append(node)
+        return {key: tuple(nodes) for key, nodes in table.items()}
+
+    @cached_property
+    def shared(self) -> Mapping[str, str]:
+        """Of nodes without a time of their own that another node's time is of too: that node."""
+        return {
+            key: place
+            for place, time in self.times.items()
+            for key in time.keys
+            if key not in self.times
+        }
+
+    @property
+    def accounted(self) -> Ticks | None:
+        """What instructions with nodes in this graph took in each run, in ticks."""
+        if self.profile is None:
+            return None
+        outer = [time.ticks for time in self.times.values() if not time.inside]
+        total: Ticks = sum(outer, np.zeros_like(self.profile.total))
+        return total
+
+    def rest(self, call: str) -> Ticks | None:
+        """What a delegate call took beyond the times inside that stand at nodes, in each run, in
+        ticks, so that a box adds up to its call; None when nothing inside has a time, or they
+        hold one another."""
+        whole = self.times.get(call)
+        inside = [
+            time.ticks
+            for node in self._within(call)
+            if (time := self.times.get(node.key)) is not None and time.inside
+        ]
+        if whole is None or not inside:
+            return None
+        rest: Ticks = whole.ticks - np.sum(inside, axis=0)
+        return None if (rest < 0).any() else rest
+
+    def _within(self, call: str) -> Iterator[ViewNode]:
+        for node in self.below.get(call, ()):
+            yield node
+            yield from self._within(node.key)
+
+
+def graph_views(
+    record: RecordView | None = None,
+    trace: Trace | None = None,
+    program: Program | None = None,
+    *,
+    only: Collection[str] | None = None,
+) -> tuple[GraphView, ...]:
+    """The graphs of the record (exported programs first, then the edge dialect, then the others),
+    and the executed program of each method.
+
+    record, program: by default those of `trace`; a program that the record stores is used, too.
+    trace: gives the times. only: keys of the views to make; None for all.
+
+    Raises `UsageError` without a record and a program, or for an unknown key in `only`, and
+    `MissingDataError` when they have no graph.
+    """
+    record = record if record is not None or trace is None else trace.record
+    program = _program(record, trace, program)
+    if record is None and program is None:
+        raise UsageError(
+            "graphs are in an ETRecord or a program: neither was given",
+            hint="pass the .etrecord of the export, or the .pte",
+        )
+    maker = _Views(record, trace, program)
+    known = maker.names
+    unknown = [key for key in only or () if key not in known]
+    if unknown:
+        raise UsageError(f"no graph {unknown[0]!r}", hint="graphs are: " + ", ".join(known))
+    if not known:
+        raise MissingDataError(
+            "the record has no graphs and no program",
+            hint="export again with an ETRecord of the edge program",
+        )
+    return tuple(maker.view(key) for key in known if only is None or key in only)
+
+
+def view_keys(
+    record: RecordView | None = None, trace: Trace | None = None, program: Program | None = None
+) -> tuple[str, ...]:
+    """The keys of the views that `graph_views` makes of the same arguments."""
+    record = record if record is not None or trace is None else trace.record
+    return tuple(_keys(record, _program(record, trace, program)))
+
+
+def _keys(record: RecordView | None, program: Program | None) -> Mapping[str, str]:
+    """Key -> the graph's name in the record, or "executed/<method>"."""
+    names = [] if record is None else list(record.graph_names)
+    order = {EXPORTED: 0, EDGE: 1}
+    names.sort(key=lambda name: order.get(name.partition("/")[0], 2))
+    found: dict[str, str] = {}
+    for name in names:
+        key = _key(record, name)
+        found[name if key in found else key] = name
+    methods = [] if program is None else [method.name for method in program.methods]
+    found.update((f"{EXECUTED}/{method}", f"{EXECUTED}/{method}") for method in methods)
+    return found
+
+
+def _program(
+    record: RecordView | None, trace: Trace | None, program: Program | None
+) -> Program | None:
+    if program is not None:
+        return program
+    if trace is not None:
+        return trace.recorded_program
+    stored = None if record is None else record.program_view()
+    return None if stored is None else read_pte(stored)
+
+
+class _Views:
+    """Makes the views; what several of them need is made once."""
+
+    def __init__(
+        self, record: RecordView | None, trace: Trace | None, program: Program | None
+    ) -> None:
+        self._record, self._trace, self._program = record, trace, program
+        self._profiles = [] if trace is None else trace.profiles()
+        self._labels = None if trace is None else kernel_labels(trace, self._profiles)
+        self._edges: dict[str, LinkedGraph | None] = {}
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        return _keys(self._record, self._program)
+
+    def view(self, key: str) -> GraphView:
+        name = self.names[key]
+        head, _, method = name.partition("/")
+        if head == EXECUTED and self._program is not None:
+            linked: LinkedGraph = self._executed(method)
+        else:
+            linked = self._linked(name)
+        profile = next((p for p in self._profiles if p.method == linked.method), None)
+        if profile is None and self._record is None and len(self._profiles) == 1:
+            profile = self._profiles[0] if len(self.names) == 1 else None
+        return view_of(linked, key, profile, self._program)
+
+    def _linked(self, name: str) -> LinkedGraph:
+        if self._record is None:
+            raise UsageError(f"the graph {name!r} is of a record, and none was given")
+        symbols = None if self._trace is None else self._trace.symbols
+        return linked_graph(self._record, name, symbols, self._labels, self._program)
+
+    def _edge(self, method: str) -> LinkedGraph | None:
+        """The edge graph of a method, None if the record has none."""
+        if method not in self._edges:
+            name = f"{EDGE}/{method}"
+            known = self._record is not None and name in self._record.graph_names
+            self._edges[method] = self._linked(name) if known else None
+        return self._edges[method]
+
+    def _executed(self, method: str) -> LinkedGraph:
+        edge = self._edge(method)
+        symbols = None if edge is None else edge.symbols
+        if symbols is None and self._record is not None and method in record_methods(self._record):
+            symbols = method_symbols(self._record, method)
+        if self._program is None:
+            raise UsageError("the executed graph needs a program")
+        return executed_graph(self._program, method, symbols, edge)
+
+
+def view_of(
+    linked: LinkedGraph,
+    key: str,
+    profile: MethodProfile | None = None,
+    program: Program | None = None,
+) -> GraphView:
+    """The view of one graph. `profile` is of the graph's method and gives the times, `program`
+    what is alive in planned memory."""
+    nodes = tuple(_Placing(linked).nodes(linked.graph, None, "", (), 0, None))
+    times = None if profile is None else node_times(linked, profile)
+    return GraphView(
+        key=key,
+        title=_title(key),
+        dialect=linked.graph.dialect,
+        method=linked.method,
+        linked=linked,
+        nodes=nodes,
+        profile=profile,
+        times={} if times is None else _measures(nodes, times),
+        memory={n.key: size for n in nodes if (size := given_bytes(n.node)) is not None},
+        live=_live(linked, nodes, program),
+    )
+
+
+def _live(
+    linked: LinkedGraph, nodes: tuple[ViewNode, ...], program: Program | None
+) -> Mapping[str, int]:
+    methods = () if program is None else tuple(m.name for m in program.methods)
+    if program is None or linked.method is None or linked.method not in methods:
+        return {}
+    plan = memory_plan(program, linked.method)
+    return {
+        node.key: max(plan.live_bytes[i] for i in node.instructions)
+        for node in nodes
+        if node.instructions and max(node.instructions) < len(plan.live_bytes)
+    }
+
+
+def _key(record: RecordView | None, name: str) -> str:
+    """A stable short key: what torch.export keeps of "forward" alone has no method in its name."""
+    short = short_name(name)
+    if "/" in short or record is None:
+        return short
+    methods = record_methods(record)
+    method = "forward" if "forward" in methods else methods[0] if len(methods) == 1 else None
+    return short if method is None or name != EXPORTED else f"{short}/{method}"
+
+
+def _title(key: str) -> str:
+    head, _, method = key.partition("/")
+    what = {"exported": "exported program", "edge": "edge program", EXECUTED: "executed program"}
+    if head not in what:
+        return key
+    return f"{what[head]} · {method}" if method else what[head]
+
+
+def _measures(nodes: tuple[ViewNode, ...], times: NodeTimes) -> dict[str, NodeMeasure]:
+    keys: dict[int, list[str]] = {}
+    for node in nodes:
+        keys.setdefault(id(node.node), []).append(node.key)
+    position = {node.key: i for i, node in enumerate(nodes)}
+
+    def measure(time: NodeTime) -> NodeMeasure:
+        found = {key for node in time.nodes for key in keys.get(id(node), ())}
+        return NodeMeasure(
+            time.ticks, time.ran, tuple(sorted(found, key=position.__getitem__)), time.inside
+        )
+
+    return {keys[place][0]: measure(time) for place, time in times.at.items() if place in keys}
+
+
+# -- nodes and their boxes
+
+
+class _Placing:
+    """Gives each node its key and its boxes."""
+
+    def __init__(self, linked: LinkedGraph) -> None:
+        self._linked = linked
+        self._taken: set[str] = set()
+
+    def nodes(
+        self,
+        graph: Graph,
+        call: str | None,
+        prefix: str,
+        box: tuple[str, ...],
+        depth: int,
+        backend: str | None,
+    ) -> Iterator[ViewNode]:
+        for node in graph.nodes:
+            below = _opened(node)
+            scope = _around(node, graph, box)
+            if below:
+                scope = (*scope, node.name)
+            key = self._free(f"{prefix}{node.name}")
+            yield ViewNode(
+                key=key,
+                node=node,
+                graph=graph,
+                call=call,
+                scope=scope,
+                depth=depth,
+                backend=backend or self._linked.backends.get(id(node)),
+                instructions=self._linked.instructions.get(id(node), ()),
+                opens=bool(below),
+            )
+            for inside in below:
+                name = inside.name.rpartition("/")[2]
+                inner_box = scope if node.delegate is not None else (*scope, name)
+                yield from self.nodes(
+                    inside,
+                    key,
+                    f"{prefix}{name}/",
+                    inner_box,
+                    depth + 1,
+                    backend or (node.delegate.backend_id if node.delegate is not None else None),
+                )
+
+    def _free(self, key: str) -> str:
+        """The key, numbered when a lowered module or branch is called more than once."""
+        free, number = key, 1
+        while free in self._taken:
+            number += 1
+            free = f"{key}#{number}"
+        self._taken.add(free)
+        return free
+
+
+def _around(node: Node, graph: Graph, box: tuple[str, ...]) -> tuple[str, ...]:
+    """The boxes around a node of a graph that is in `box`: of its module, for a call without one
+    of the module that holds all that is inside; a weight is at its module or else its users."""
+    if node.name in graph.parameters:
+        module = graph.parameters[node.name].rpartition(".")[0]
+        users = [graph.by_name[name] for name in graph.users[node.name]]
+        if module or not users:
+            return box + _relative(module, box)
+        scopes = [_around(user, graph, box) for user in users]
+        return scopes[0][: _shared(scopes)]
+    path = module_path(node)
+    if not path and (below := _opened(node)):
+        path = common_module(inner for graph in below for inner in graph.walk())
+    return box + _relative(path, box)
+
+
+def _shared(scopes: Sequence[tuple[str, ...]]) -> int:
+    """How many boxes all have in common."""
+    shortest = min(map(len, scopes))
+    same = (len({scope[depth] for scope in scopes}) == 1 for depth in range(shortest))
+    return sum(1 for _ in takewhile(bool, same))
+
+
+def _opened(node: Node) -> list[Graph]:
+    """The sub-graphs of a node that have nodes."""
+    graphs = list(node.subgraphs)
+    if node.delegate is not None and node.delegate.graph is not None:
+        graphs.append(node.delegate.graph)
+    return [graph for graph in graphs if graph.nodes]
+
+
+def _relative(path: str | None, box: tuple[str, ...]) -> tuple[str, ...]:
+    """The modules of a path that no box around stands for already."""
+    parts = tuple(path.split(".")) if path else ()
+    shared = _shared([parts, box])
+    return parts[shared:]

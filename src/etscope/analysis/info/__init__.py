@@ -1,0 +1,1 @@
+"""Summaries of files: the answers of `etscope info`."""

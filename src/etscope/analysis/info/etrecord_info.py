@@ -1,0 +1,190 @@
+"""What is in an ETRecord: graphs, methods, delegates, and what it keeps of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from etscope.analysis.graphs.graph_names import short_name
+from etscope.analysis.profile.symbols import load_graph, record_methods
+from etscope.formats.etrecord.reader import (
+    CONSTANTS,
+    EDGE,
+    EXPORT_GRAPH_ID,
+    EXPORTED,
+    NUM_OUTPUTS,
+    OWN_PREFIX,
+    PROGRAM_BUFFER,
+    REFERENCE_OUTPUTS,
+    REPRESENTATIVE_INPUTS,
+    SLIMMED,
+    RecordFile,
+)
+from etscope.model.graph import Graph
+from etscope.model.report import Section, facts, rows
+from etscope.model.table import Column, Kind
+
+
+def etrecord_sections(
+    record: RecordFile, graphs: Mapping[str, Graph] | None = None
+) -> tuple[Section, ...]:
+    """The sections "file", "graphs", "methods", "delegates" and "members"; one without rows is
+    left out. `graphs` are the record's by name, where they are at hand already."""
+    if graphs is None:
+        graphs = {name: load_graph(record, name) for name in record.graph_names}
+    found = (
+        _facts(record),
+        _graphs(record, graphs),
+        _methods(record),
+        _delegates(record),
+        _members(record),
+    )
+    return tuple(section for section in found if len(section.table))
+
+
+def written_by(record: RecordFile) -> str:
+    """Who wrote the record (before it was slimmed), told by its layout: no version is in it."""
+    members = record.members
+    if any(name.startswith(OWN_PREFIX) and name != SLIMMED for name in members):
+        return "etscope"
+    if any(name.startswith(EDGE + "/") for name in members):
+        minor = max((_schema_version(record, name)[1] for name in record.graph_names), default=0)
+        return "ExecuTorch 1.3 or later" if minor >= 4 else "ExecuTorch 1.2"
+    if not members.keys().isdisjoint({NUM_OUTPUTS, EXPORTED, EXPORT_GRAPH_ID}):
+        return "ExecuTorch 1.0 or 1.1"
+    if REPRESENTATIVE_INPUTS in members:
+        return "ExecuTorch 0.7"
+    if any(name.endswith(CONSTANTS) for name in members):
+        return "ExecuTorch 0.4 to 0.7"
+    return "ExecuTorch 0.3 or earlier"
+
+
+def _schema_version(record: RecordFile, name: str) -> tuple[int, int]:
+    """Major and minor version of a graph's JSON; (0, 0) where none is told."""
+    version = record.program_json(name).get("schema_version")
+    if not isinstance(version, dict):
+        return (version if isinstance(version, int) else 0, 0)
+    major, minor = version.get("major"), version.get("minor")
+    return (major if isinstance(major, int) else 0, minor if isinstance(minor, int) else 0)
+
+
+def _facts(record: RecordFile) -> Section:
+    members = record.members
+    fingerprints = record.fingerprints
+    program = members.get(PROGRAM_BUFFER)
+    return facts(
+        "file",
+        f"{record.path}: ETRecord",
+        (
+            (Column("size", Kind.BYTES), len(record.archive.buffer)),
+            (Column("written_by"), written_by(record)),
+            (Column("members", Kind.COUNT), len(members)),
+            (Column("graphs", Kind.COUNT), len(record.graph_names)),
+            (Column("methods", Kind.LIST), list(record_methods(record))),
+            (Column("slimmed", Kind.BOOL, title="slimmed (no weights)"), SLIMMED in members),
+            (Column("holds_program", Kind.BOOL, title="holds the program"), program is not None),
+            (Column("program_size", Kind.BYTES), fingerprints and fingerprints.program_bytes),
+            (Column("program_sha256"), fingerprints and fingerprints.program_sha256),
+            (Column("reference_outputs", Kind.BOOL), REFERENCE_OUTPUTS in members),
+            (Column("representative_inputs", Kind.BOOL), REPRESENTATIVE_INPUTS in members),
+        ),
+    )
+
+
+def _graphs(record: RecordFile, graphs: Mapping[str, Graph]) -> Section:
+    def row(name: str, graph: Graph) -> Sequence[Any]:
+        calls = [node for node in graph.walk() if node.kind == "call_function"]
+        delegates = [node.delegate for node in calls if node.delegate is not None]
+        major, minor = _schema_version(record, name)
+        return (
+            short_name(name),
+            graph.dialect,
+            len(graph.nodes),
+            len(calls),
+            len({node.op for node in calls}),
+            len(graph.parameters),
+            len(delegates),
+            record.members[record.graph_members[name]].size,
+            f"{major}.{minor}",
+            name,
+        )
+
+    return rows(
+        "graphs",
+        "Graphs",
+        (
+            Column("graph"),
+            Column("dialect", priority=1),
+            Column("nodes", Kind.COUNT),
+            Column("calls", Kind.COUNT, priority=1),
+            Column("operators", Kind.COUNT, title="distinct operators", priority=2),
+            Column("parameters", Kind.COUNT, title="weights", priority=1),
+            Column("delegates", Kind.COUNT, title="lowered modules", priority=2),
+            Column("json_size", Kind.BYTES, title="JSON", priority=3),
+            Column("schema", priority=4),
+            Column("name", title="name in the file", priority=5),
+        ),
+        [row(name, graph) for name, graph in graphs.items()],
+    )
+
+
+def _methods(record: RecordFile) -> Section:
+    known = {} if record.fingerprints is None else record.fingerprints.methods
+    handles, delegates = record.debug_handle_map or {}, record.delegate_map or {}
+    methods = dict.fromkeys((*record_methods(record), *known))
+    return rows(
+        "methods",
+        "Methods",
+        (
+            Column("method"),
+            Column("instructions", Kind.COUNT),
+            Column("attributed", Kind.COUNT, title="instructions with debug handles"),
+            Column("delegate_calls", Kind.COUNT),
+        ),
+        [
+            (
+                method,
+                len(known[method].instructions) if method in known else None,
+                len(handles.get(method, {})),
+                len(delegates.get(method, {})),
+            )
+            for method in methods
+        ],
+        notes=() if known else ("This record does not say how many instructions a method has.",),
+    )
+
+
+def _delegates(record: RecordFile) -> Section:
+    content: dict[tuple[str, str], list[int]] = {}
+    for method, entries in (record.delegate_map or {}).items():
+        handles = (record.debug_handle_map or {}).get(method, {})
+        for instruction, entry in entries.items():
+            sums = content.setdefault((method, entry.name), [0, 0, 0])
+            sums[0] += 1
+            sums[1] += len(set(handles.get(instruction, ())))
+            sums[2] += len(entry.identifiers)
+    return rows(
+        "delegates",
+        "Delegates",
+        (
+            Column("method"),
+            Column("backend"),
+            Column("calls", Kind.COUNT),
+            Column("debug_handles", Kind.COUNT),
+            Column("identifiers", Kind.COUNT, title="own events explained"),
+        ),
+        [(*key, *sums) for key, sums in content.items()],
+    )
+
+
+def _members(record: RecordFile) -> Section:
+    return rows(
+        "members",
+        "Members of the zip",
+        (
+            Column("member", Kind.PATH),
+            Column("size", Kind.BYTES),
+            Column("stored", Kind.BYTES, title="in the file"),
+        ),
+        [(member.name, member.size, member.stored_size) for member in record.members.values()],
+    )

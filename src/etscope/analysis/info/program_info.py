@@ -1,0 +1,266 @@
+"""What is in a program (.pte) or a bundled program (.bpte)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from etscope.analysis.memory.memory import MemoryPlan, memory_plan
+from etscope.analysis.memory.memory_report import peak_section, summary_section
+from etscope.formats.bytes.flatbuffer import Span
+from etscope.formats.program.bpte import BundledFile, CaseValue
+from etscope.formats.program.pte import Program, program_fingerprint
+from etscope.formats.program.pte_schema import (
+    DelegateCall,
+    FreeCall,
+    JumpFalseCall,
+    KernelCall,
+    Method,
+    MoveCall,
+    TensorValue,
+)
+from etscope.model.report import Section, facts, rows
+from etscope.model.table import Column, Kind
+
+_KINDS = {
+    "kernels": KernelCall,
+    "delegate_calls": DelegateCall,
+    "moves": MoveCall,
+    "jumps": JumpFalseCall,
+    "frees": FreeCall,
+}
+
+
+def program_sections(
+    program: Program, plans: Mapping[str, MemoryPlan] | None = None
+) -> tuple[Section, ...]:
+    """The sections "file", "methods", "signature", "operators", "delegates", "memory",
+    "memory_peak" and "named_data"; one without rows is left out. `plans` are the methods', where
+    they are at hand already."""
+    if plans is None:
+        plans = {method.name: memory_plan(program, method.name) for method in program.methods}
+    found = (
+        _facts(program, plans),
+        _methods(program, plans),
+        _signature(program),
+        _operators(program),
+        _delegates(program),
+        summary_section(plans),
+        peak_section(plans),
+        _named_data(program),
+    )
+    return tuple(section for section in found if len(section.table))
+
+
+def bundled_sections(bundle: BundledFile) -> tuple[Section, ...]:
+    """The sections "file" and "cases" of the bundle, then those of the program in it, whose names
+    begin with "program_" ("program_methods")."""
+    program = bundle.program_span.size
+    head = facts(
+        "file",
+        f"{bundle.source.name}: bundled program",
+        (
+            (Column("size", Kind.BYTES), bundle.source.size),
+            (Column("version", Kind.INT), bundle.version),
+            (Column("methods", Kind.LIST), [suite.method for suite in bundle.suites]),
+            (Column("cases", Kind.COUNT), sum(len(suite.cases) for suite in bundle.suites)),
+            (Column("program_size", Kind.BYTES), program),
+        ),
+    )
+    sections = [head, _cases(bundle)]
+    if program:
+        sections += [
+            replace(section, name="program" if section.is_facts else f"program_{section.name}")
+            for section in program_sections(bundle.program())
+        ]
+    return tuple(section for section in sections if len(section.table))
+
+
+def _facts(program: Program, plans: Mapping[str, MemoryPlan]) -> Section:
+    traced = any(chain.traces_at for method in program.methods for chain in method.chains)
+    return facts(
+        "file",
+        f"{program.source.name}: ExecuTorch program",
+        (
+            (Column("size", Kind.BYTES), program.source.size),
+            (Column("version", Kind.INT), program.version),
+            (Column("methods", Kind.LIST), [method.name for method in program.methods]),
+            (Column("segments", Kind.COUNT), len(program.segments)),
+            (Column("weights", Kind.BYTES), _constant_bytes(program)),
+            (Column("delegate_data", Kind.BYTES), _delegate_bytes(program)),
+            (Column("named_data", Kind.BYTES), _span_bytes(e.blob for e in program.named_data)),
+            (
+                Column("largest_plan", Kind.BYTES, title="largest memory plan"),
+                max((plan.planned_bytes for plan in plans.values()), default=0),
+            ),
+            (Column("stack_traces", Kind.BOOL, title="holds stack traces"), traced),
+            (Column("sha256"), program_fingerprint(program.source.buffer)),
+        ),
+    )
+
+
+def _constant_bytes(program: Program) -> int:
+    """Bytes of the weights and initial states in the file, each piece once though methods share
+    them."""
+    tensors = {
+        (tensor.is_constant, tensor.mutable_segment, tensor.data_index): tensor.nbytes or 0
+        for method in program.methods
+        for tensor in method.values
+        if isinstance(tensor, TensorValue) and tensor.has_data
+    }
+    return sum(tensors.values())
+
+
+def _delegate_bytes(program: Program) -> int:
+    return _span_bytes(entry.blob for method in program.methods for entry in method.delegates)
+
+
+def _span_bytes(spans: Iterable[Span]) -> int:
+    return sum({span.offset: span.size for span in spans}.values())
+
+
+def _methods(program: Program, plans: Mapping[str, MemoryPlan]) -> Section:
+    def row(method: Method) -> Sequence[Any]:
+        kinds = Counter(type(instruction) for instruction in method.instructions)
+        return (
+            method.name,
+            len(method.instructions),
+            *(kinds[kind] for kind in _KINDS.values()),
+            len(method.values),
+            plans[method.name].planned_bytes,
+            plans[method.name].peak_bytes,
+        )
+
+    return rows(
+        "methods",
+        "Methods",
+        (
+            Column("method"),
+            Column("instructions", Kind.COUNT),
+            Column("kernels", Kind.COUNT),
+            Column("delegate_calls", Kind.COUNT),
+            *(Column(name, Kind.COUNT, priority=2) for name in ("moves", "jumps", "frees")),
+            Column("values", Kind.COUNT, priority=3),
+            Column("planned", Kind.BYTES, title="planned memory", priority=1),
+            Column("peak", Kind.BYTES, title="of it alive at once", priority=1),
+        ),
+        map(row, program.methods),
+    )
+
+
+def _signature(program: Program) -> Section:
+    def row(method: Method, role: str, position: int, index: int) -> Sequence[Any]:
+        value = method.values[index]
+        name = f"{role} {position}"
+        if isinstance(value, TensorValue):
+            return (method.name, name, str(value), value.nbytes)
+        return (method.name, name, value.kind.value, None)
+
+    return rows(
+        "signature",
+        "Inputs and outputs",
+        (Column("method"), Column("value"), Column("type"), Column("bytes", Kind.BYTES)),
+        [
+            row(method, role, position, index)
+            for method in program.methods
+            for role, indices in (("input", method.inputs), ("output", method.outputs))
+            for position, index in enumerate(indices)
+        ],
+    )
+
+
+def _operators(program: Program) -> Section:
+    calls = Counter(
+        (method.name, method.operators[instruction.operator].full_name)
+        for method in program.methods
+        for instruction in method.instructions
+        if isinstance(instruction, KernelCall)
+    )
+    return rows(
+        "operators",
+        "Operators that the runtime must have",
+        (Column("method"), Column("operator"), Column("calls", Kind.COUNT)),
+        [
+            (method.name, name, count)
+            for method in program.methods
+            for (owner, name), count in calls.most_common()
+            if owner == method.name
+        ],
+    )
+
+
+def _delegates(program: Program) -> Section:
+    calls = Counter(
+        (method.name, instruction.delegate)
+        for method in program.methods
+        for instruction in method.instructions
+        if isinstance(instruction, DelegateCall)
+    )
+    return rows(
+        "delegates",
+        "Delegates",
+        (
+            Column("method"),
+            Column("delegate", Kind.INT, title="#"),
+            Column("backend"),
+            Column("bytes", Kind.BYTES, title="data"),
+            Column("calls", Kind.COUNT),
+            Column("options", Kind.LIST),
+        ),
+        [
+            (
+                method.name,
+                number,
+                delegate.backend_id,
+                delegate.blob.size,
+                calls[method.name, number],
+                [spec.key for spec in delegate.compile_specs],
+            )
+            for method in program.methods
+            for number, delegate in enumerate(method.delegates)
+        ],
+    )
+
+
+def _named_data(program: Program) -> Section:
+    return rows(
+        "named_data",
+        "Named data, the largest first",
+        (Column("key"), Column("bytes", Kind.BYTES)),
+        sorted(
+            ((entry.key, entry.blob.size) for entry in program.named_data),
+            key=lambda row: -row[1],
+        ),
+    )
+
+
+def _cases(bundle: BundledFile) -> Section:
+    return rows(
+        "cases",
+        "Test cases",
+        (
+            Column("method"),
+            Column("case", Kind.INT),
+            Column("inputs", Kind.LIST),
+            Column("expected_outputs", Kind.LIST),
+        ),
+        [
+            (
+                suite.method,
+                number,
+                [_value_text(value) for value in case.inputs],
+                [_value_text(value) for value in case.expected_outputs],
+            )
+            for suite in bundle.suites
+            for number, case in enumerate(suite.cases)
+        ],
+    )
+
+
+def _value_text(value: CaseValue) -> str:
+    """ "float32[1, 8]", or a number as it is."""
+    if isinstance(value, (bool, int, float)):
+        return repr(value)
+    return f"{value.dtype.name}[{', '.join(map(str, value.shape))}]"

@@ -1,0 +1,1 @@
+"""Match the values and instructions of a program with the nodes of a graph."""

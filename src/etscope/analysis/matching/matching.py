@@ -1,0 +1,238 @@
+"""Which value that the runtime logged is which value of a reference graph, and why others are none.
+
+A pair says that two numbers should be equal but for rounding, so it is only made when that is
+known: by debug handles and operators' names, by the flow of values through the program, and never
+against shapes and dtypes. All else has a reason, in words.
+
+Names of nodes are those of `bridge.reference`: "add", and "true_graph_0/add" for a node of a
+sub-graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from etscope.analysis.matching.graph import LoggedSpec, Paths
+from etscope.analysis.matching.instructions import match_instructions
+from etscope.analysis.matching.origins import match_origins
+from etscope.analysis.matching.run import Found, Runtime
+from etscope.analysis.profile.correlate import MethodSymbols
+from etscope.analysis.program.program import InstructionRecord
+from etscope.model.graph import Graph
+from etscope.model.table import Column, Kind, Table
+
+__all__ = ["Coverage", "LoggedSpec", "Matching", "Pair", "Unpaired", "match"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A logged value and the node whose value it is.
+
+    `output` counts the instruction's outputs, tensors of lists one by one; `logged` is its place
+    among all that the instruction logged, which are a delegate's inputs, too. `element` is the
+    index into a node's tuple or list, None for a node of one value. `delegate_id` is of a value
+    that a delegate logged for one of its own operators.
+
+    `is_view`: the logged value has the elements in another shape, since memory planning made the
+    node a view of what the instruction computed.
+    """
+
+    instruction: int
+    output: int
+    node: str
+    element: int | None = None
+    logged: int = 0
+    delegate_id: int | str | None = None
+    is_view: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unpaired:
+    """A value without partner, and why. A runtime output has an instruction; a node has a name.
+
+    `kind` is the reason's class: "inside" (of an operator or delegate), "not logged", "view",
+    "not run", "ambiguous", "differs" (in shape or dtype), "empty", "unknown".
+    """
+
+    reason: str
+    kind: str = "unknown"
+    instruction: int | None = None
+    output: int | None = None
+    node: str | None = None
+    op: str = ""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of a run and of its reference could be compared."""
+
+    pairs: int
+    outputs: tuple[Unpaired, ...]
+    nodes: tuple[Unpaired, ...]
+    paired_nodes: int
+
+    @property
+    def share_of_outputs(self) -> float:
+        """Of the values that the runtime's instructions logged, those with a partner."""
+        total = self.pairs + len(self.outputs)
+        return self.pairs / total if total else 0.0
+
+    @property
+    def share_of_nodes(self) -> float:
+        """Of the nodes of the reference graph, those with a partner."""
+        total = self.paired_nodes + len(self.nodes)
+        return self.paired_nodes / total if total else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.pairs} of {self.pairs + len(self.outputs)} logged values and "
+            f"{self.paired_nodes} of {self.paired_nodes + len(self.nodes)} reference nodes compared"
+        )
+
+    def table(self) -> Table:
+        """One row for each value that was not compared."""
+        rows = (*self.outputs, *self.nodes)
+        return Table(
+            columns=(
+                Column("side"),
+                Column("instruction", Kind.INT),
+                Column("output", Kind.INT, priority=2),
+                Column("node", priority=1),
+                Column("op", priority=1),
+                Column("kind", priority=2),
+                Column("reason"),
+            ),
+            values={
+                "side": ["runtime" if row.node is None else "reference" for row in rows],
+                "instruction": [row.instruction for row in rows],
+                "output": [row.output for row in rows],
+                "node": [row.node for row in rows],
+                "op": [row.op or None for row in rows],
+                "kind": [row.kind for row in rows],
+                "reason": [row.reason for row in rows],
+            },
+            title="Values that were not compared",
+        )
+
+
+@dataclass(frozen=True)
+class Matching:
+    """The pairs of a run and a reference graph, in order of execution, and what has no partner.
+
+    `covered` has the nodes inside of each delegate call, as far as they are known, by instruction.
+    """
+
+    pairs: tuple[Pair, ...]
+    unpaired_outputs: tuple[Unpaired, ...]
+    unpaired_nodes: tuple[Unpaired, ...]
+    covered: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def by_node(self) -> Mapping[str, tuple[Pair, ...]]:
+        """The pairs of each node, by its name."""
+        table: dict[str, list[Pair]] = {}
+        for pair in self.pairs:
+            table.setdefault(pair.node, []).append(pair)
+        return {name: tuple(pairs) for name, pairs in table.items()}
+
+    @cached_property
+    def by_instruction(self) -> Mapping[int, tuple[Pair, ...]]:
+        """The pairs of each instruction."""
+        table: dict[int, list[Pair]] = {}
+        for pair in self.pairs:
+            table.setdefault(pair.instruction, []).append(pair)
+        return {number: tuple(pairs) for number, pairs in table.items()}
+
+    @property
+    def coverage(self) -> Coverage:
+        return Coverage(
+            len(self.pairs), self.unpaired_outputs, self.unpaired_nodes, len(self.by_node)
+        )
+
+
+def match(
+    graph: Graph,
+    symbols: MethodSymbols,
+    instructions: Sequence[InstructionRecord],
+    logged: Mapping[int, Sequence[LoggedSpec | None]],
+    *,
+    delegated: Mapping[tuple[int, int | str], Sequence[LoggedSpec | None]] | None = None,
+    outputs: Sequence[int] = (),
+) -> Matching:
+    """Pair the values of a run with those of `graph`.
+
+    graph: of the record: the edge program, the exported program, or a graph with debug handles.
+    symbols: of the edge program of the method that ran; `symbols.graph` leads to `graph` when that
+        has no debug handles.
+    instructions: of the method; without a program, made of what the dump names
+        (`logged_run.instructions`).
+    logged: for each instruction that ran, what its values are, lists unfolded; None for a number.
+        Of a loop's instruction, those of one pass.
+    delegated: the same of what delegates logged for their own operators, by identifier.
+    outputs: the indices of the program's outputs, where the program is known: they and the indices
+        in `instructions` tell the flow of values.
+    """
+    counts = {
+        record.instruction_id: symbols.num_outputs.get(record.instruction_id, len(record.outputs))
+        for record in instructions
+        if record.kind == "delegate"
+    }
+    runtime = Runtime(instructions, logged, delegated or {}, tuple(outputs), counts)
+    paths = Paths(graph)
+    if graph is symbols.graph or _has_handles(graph) or symbols.graph is None:
+        own = symbols if graph is symbols.graph else _with_graph(symbols, graph)
+        found = match_instructions(runtime, own, paths)
+    else:
+        edge = Paths(symbols.graph)
+        found = match_origins(match_instructions(runtime, symbols, edge), edge, paths)
+    return _matching(found, runtime, paths)
+
+
+def _has_handles(graph: Graph) -> bool:
+    return any(node.debug_handle for node in graph.nodes)
+
+
+def _with_graph(symbols: MethodSymbols, graph: Graph) -> MethodSymbols:
+    return MethodSymbols(
+        symbols.method, graph, symbols.handles, symbols.delegates, symbols.num_outputs,
+        symbols.has_maps,
+    )  # fmt: skip
+
+
+def _matching(found: Found, runtime: Runtime, paths: Paths) -> Matching:
+    pairs = [
+        Pair(
+            slot.instruction,
+            slot.output,
+            place.path,
+            place.element,
+            logged=runtime.logged_index(slot),
+            delegate_id=slot.delegate_id,
+            is_view=slot in found.views,
+        )
+        for slot, place in sorted(found.pairs.items(), key=lambda item: item[0].order)
+    ]
+    labels = {record.instruction_id: record.label for record in runtime.records}
+    unpaired = [
+        Unpaired(
+            *found.reason_of(slot),
+            instruction=slot.instruction,
+            output=slot.output,
+            op=labels.get(slot.instruction, ""),
+        )
+        for slot in runtime.slots
+        if slot not in found.pairs
+    ]
+    named = {pair.node for pair in pairs}
+    missing = tuple(_missing(found, paths, named))
+    return Matching(tuple(pairs), tuple(unpaired), missing, dict(found.covered))
+
+
+def _missing(found: Found, paths: Paths, named: Iterable[str]) -> Iterable[Unpaired]:
+    known = set(named)
+    for path, node in paths.operators.items():
+        if path not in known:
+            reason, kind = found.reason_of_node(path)
+            yield Unpaired(reason, kind, node=path, op=node.op)

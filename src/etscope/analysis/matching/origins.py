@@ -1,0 +1,245 @@
+"""Carries pairs with the edge graph over to the program that it was made of.
+
+Each node of the edge graph names, in its `from_node` chain, the node of the exported program that
+it comes from: it is a part of that. The whole's value is the one that leaves its parts; which one,
+if there are several, its shape, its dtype and those that use it tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from etscope.analysis.matching.graph import VIEWS, Paths, Place, Slot
+from etscope.analysis.matching.run import Found, Reason
+from etscope.analysis.program.compatibility import stem
+from etscope.model.graph import Graph, Node, Origin, TensorSpec
+
+
+def match_origins(edge_found: Found, edge: Paths, paths: Paths) -> Found:
+    """The pairs of the graph of `paths`, given those of the edge graph it was lowered to."""
+    return _Origins(edge_found, edge, paths).found
+
+
+class _Origins:
+    def __init__(self, edge_found: Found, edge: Paths, paths: Paths) -> None:
+        self._edge_found, self._edge, self._paths = edge_found, edge, paths
+        self.found = Found(reasons=dict(edge_found.reasons))
+        self._slots: dict[Place, list[Slot]] = {}
+        for slot, place in edge_found.pairs.items():
+            self._slots.setdefault(edge.inner(place), []).append(slot)
+        self._parts = parts_of(edge, paths)
+        self._whole = {id(part): path for path, parts in self._parts.items() for part in parts}
+        for path, node in paths.operators.items():
+            self._match(path, node)
+        self._explain_slots()
+        for number, covered in edge_found.covered.items():
+            wholes = (self._whole.get(id(edge.nodes[path])) for path in covered)
+            self.found.covered[number] = tuple(dict.fromkeys(w for w in wholes if w is not None))
+
+    def _match(self, path: str, node: Node) -> None:
+        parts = self._parts.get(path, [])
+        places = self._paths.places(node)
+        sources = self._whole_tuple(node, parts) or [
+            self._only(self._candidates(node, place, parts)) for place in places
+        ]
+        taken = False
+        for place, source in zip(places, sources, strict=True):
+            if source is not None and sources.count(source) == 1:
+                taken = self._take(source, place) or taken
+        if not taken:
+            self.found.node_reasons[path] = self._why_not(node, parts)
+
+    def _whole_tuple(self, node: Node, parts: Sequence[Node]) -> list[Place | None] | None:
+        """The values of the one part that has the same several values."""
+        if len(node.outputs) < 2:
+            return None
+        same = [
+            part
+            for part in parts
+            if len(part.outputs) == len(node.outputs)
+            and all(
+                _same_spec(one.tensor, other.tensor)
+                for one, other in zip(part.outputs, node.outputs, strict=True)
+            )
+        ]
+        return list(self._edge.places(same[0])) if len(same) == 1 else None
+
+    def _take(self, source: Place, place: Place) -> bool:
+        """Pair the logged values of a place of the edge graph, or of what that is a view of."""
+        is_view = False
+        while source not in self._slots:
+            node = self._edge.nodes[source.path]
+            inputs = self._edge.inputs(node)
+            if stem(node.op) not in VIEWS or not inputs:
+                return False
+            source, is_view = inputs[0], True
+        for slot in self._slots[source]:
+            if slot not in self.found.pairs:
+                self.found.pairs[slot] = place
+                self.found.reasons.pop(slot, None)
+                if is_view:
+                    self.found.views.add(slot)
+        return True
+
+    # -- which value of the parts is the whole's
+
+    def _only(self, candidates: Sequence[Place]) -> Place | None:
+        return candidates[0] if len(candidates) == 1 else None
+
+    def _candidates(self, node: Node, place: Place, parts: Sequence[Node]) -> list[Place]:
+        """The values of parts that may be the whole's value at `place`."""
+        spec = self._paths.spec(place)
+        fitting = [
+            candidate
+            for part in parts
+            for candidate in self._edge.places(part)
+            if _same_spec(self._edge.spec(candidate), spec)
+        ]
+        result = self._as_output(place)
+        if result is not None:
+            return [candidate for candidate in fitting if candidate == result]
+        inside = {id(part) for part in parts}
+        leaving = [
+            candidate
+            for candidate in fitting
+            if any(id(user) not in inside for user in self._edge.readers(candidate))
+        ]
+        if len(leaving) > 1 or len(node.outputs) > 1:
+            leaving = [c for c in leaving if self._is_used_as(c, place, inside)]
+        if leaving:
+            return leaving
+        named = [c for c in fitting if stem(self._edge.nodes[c.path].op) == stem(node.op)]
+        return named if len(node.outputs) == 1 else []
+
+    def _as_output(self, place: Place) -> Place | None:
+        """The output of the edge graph that has the position of the value among the outputs."""
+        graph, edge = self._paths.graph, self._edge.graph
+        if "/" in place.path:
+            return None
+        name = self._paths.nodes[place.path].outputs[place.element or 0].name
+        for back, output in enumerate(reversed(graph.outputs), 1):
+            if output == name and back <= len(edge.outputs):
+                found = self._edge.place(edge, edge.outputs[-back])
+                return None if found is None else self._edge.inner(found)
+        return None
+
+    def _is_used_as(self, candidate: Place, place: Place, inside: set[int]) -> bool:
+        """Whether those that use a value outside come from those that use the whole's."""
+        wanted = {self._paths.path_of[id(user)] for user in self._paths.users(place)}
+        used = {
+            self._whole.get(id(user))
+            for user in self._edge.readers(candidate)
+            if id(user) not in inside
+        }
+        return bool(wanted & used)
+
+    # -- reasons
+
+    def _explain_slots(self) -> None:
+        for slot, place in self._edge_found.pairs.items():
+            if slot not in self.found.pairs:
+                part = self._edge.nodes[self._edge.inner(place).path]
+                whole = self._whole.get(id(part))
+                self.found.reasons[slot] = (
+                    ("comes from no node of the reference graph", "unknown")
+                    if whole is None
+                    else (f"inside of {whole}: part of what it was decomposed into", "inside")
+                )
+
+    def _why_not(self, node: Node, parts: Sequence[Node]) -> Reason:
+        if node.subgraphs:
+            return "it runs sub-graphs, whose nodes stand for themselves", "inside"
+        if not parts:
+            return "no node of the edge graph comes from it: passes took it away", "unknown"
+        paths = [self._edge.path_of[id(part)] for part in parts]
+        known = self._edge_found.node_reasons
+        reasons = dict.fromkeys(known[path] for path in paths if path in known)
+        for reason in reasons:
+            if len(reasons) == 1 or reason[1] == "inside":
+                return reason
+        names = ", ".join(paths[-3:])
+        return f"nothing tells which value of its parts is its own ({names})", "ambiguous"
+
+
+def parts_of(edge: Paths, paths: Paths) -> Mapping[str, list[Node]]:
+    """For each node of the program, by path, the nodes of the edge graph that come from it."""
+    parts: dict[str, list[Node]] = {}
+    for part, prefix, graph_id, names in _graph_pairs(edge.graph, paths.graph, ""):
+        for node in _with_delegated(part):
+            for origin in _chain(node.origins):
+                if origin.graph_id == graph_id and origin.name in names:
+                    parts.setdefault(prefix + origin.name, []).append(node)
+                    break
+    return parts
+
+
+def _with_delegated(graph: Graph) -> Iterator[Node]:
+    """The operators of a graph, and those in its delegates."""
+    for node in graph.nodes:
+        if node.delegate is not None and node.delegate.graph is not None:
+            yield from _with_delegated(node.delegate.graph)
+        elif node.kind == "call_function" and node.op not in ("getitem", "alloc"):
+            yield node
+
+
+def _graph_pairs(
+    edge: Graph, graph: Graph, prefix: str
+) -> Iterator[tuple[Graph, str, int | None, set[str]]]:
+    """The graph and its sub-graphs with those they were made of: the graph of the edge program, the
+    prefix of the other's paths, its id, and the names of its nodes."""
+    names = {node.name for node in graph.nodes if node.kind == "call_function"}
+    graph_id = graph.graph_id if graph.graph_id is not None else _graph_id(edge, graph)
+    yield edge, prefix, graph_id, names
+    edge_below = [below for node in edge.nodes for below in node.subgraphs]
+    below = [inner for node in graph.nodes for inner in node.subgraphs]
+    if len(edge_below) == len(below):
+        for inner_edge, inner in zip(edge_below, below, strict=True):
+            name = f"{prefix}{inner.name.rpartition('/')[2]}/"
+            yield from _graph_pairs(inner_edge, inner, name)
+
+
+def _graph_id(edge: Graph, graph: Graph) -> int | None:
+    """The id of a graph of which the file has none: the one under which the edge graph's nodes
+    name nothing but nodes of the graph, by their names and operators; None unless there is one
+    such id, or all of them say the same."""
+    operators = {node.name: node.op for node in graph.nodes if node.kind == "call_function"}
+    named: dict[int, dict[int, str]] = {}  # id -> edge node -> name
+    foreign: set[int] = set()
+    for node in _with_delegated(edge):
+        for origin in _chain(node.origins):
+            if _is_operator_of(origin, operators):
+                named.setdefault(origin.graph_id, {}).setdefault(id(node), origin.name)
+            else:
+                foreign.add(origin.graph_id)
+    found = {number: names for number, names in named.items() if number not in foreign}
+    widest = max(found, key=lambda number: len(found[number]), default=None)
+    if widest is None or any(
+        not names.items() <= found[widest].items() for names in found.values()
+    ):
+        return None
+    return widest
+
+
+def _is_operator_of(origin: Origin, operators: Mapping[str, str]) -> bool:
+    op = operators.get(origin.name)
+    target = origin.target.removeprefix("aten.")
+    return op is not None and (op == target or op.partition(".")[0] == target.rpartition(".")[2])
+
+
+def _same_spec(one: TensorSpec | None, other: TensorSpec | None) -> bool:
+    if one is None or other is None:
+        return one is None and other is None
+    return (
+        one.dtype == other.dtype
+        and len(one.shape) == len(other.shape)
+        and all(
+            a == b or isinstance(a, str) or isinstance(b, str)
+            for a, b in zip(one.shape, other.shape, strict=True)
+        )
+    )
+
+
+def _chain(origins: Iterable[Origin]) -> Iterator[Origin]:
+    for origin in origins:
+        yield origin
+        yield from _chain(origin.origins)

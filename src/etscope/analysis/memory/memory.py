@@ -1,0 +1,267 @@
+"""The memory that a method plans and how much of it is alive when; weights and delegates' data
+beside it.
+
+The bytes are the plan's: for dynamic shapes the upper bounds. Values that share place and time, as
+views do, count once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from etscope.analysis.memory.lifetimes import PlannedValue, planned_values
+from etscope.analysis.program.program import instructions, is_prim, unfolded
+from etscope.formats.bytes.flatbuffer import Span
+from etscope.formats.program.pte import Program
+from etscope.formats.program.pte_schema import (
+    Allocation,
+    DelegateCall,
+    Instruction,
+    KernelCall,
+    Method,
+    TensorValue,
+)
+from etscope.model.table import Column, Kind, Table
+
+_DEBUG_ALIGNMENT = 64  # of each tensor in a debug buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """A planned buffer: its size, and the most of it that is alive at one time."""
+
+    memory_id: int
+    device: str
+    size: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """The memory of a method.
+
+    `live_bytes[i]` are the planned bytes that are alive at instruction i (a method without
+    instructions has one entry), `labels[i]` its name for people. `constant_bytes` are
+    the weights of the method in this file and `external_bytes` those beside it, `state_bytes` the
+    initial content of state, `delegate_bytes` the data of its delegates, each piece counted once;
+    `named_bytes` what backends can ask for by name, of the whole program.
+    """
+
+    method: str
+    arenas: tuple[Arena, ...]
+    values: tuple[PlannedValue, ...]
+    live_bytes: tuple[int, ...]
+    labels: tuple[str, ...]
+    constant_bytes: int
+    external_bytes: int
+    state_bytes: int
+    delegate_bytes: int
+    named_bytes: int
+
+    @property
+    def planned_bytes(self) -> int:
+        """What the runtime allocates for the method's tensors."""
+        return sum(arena.size for arena in self.arenas)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most planned bytes that are alive at one instruction."""
+        return max(self.live_bytes, default=0)
+
+    @property
+    def peak_instructions(self) -> tuple[int, ...]:
+        """The instructions at which the peak is reached."""
+        peak = self.peak_bytes
+        labelled = zip(self.live_bytes, self.labels, strict=False)
+        return tuple(index for index, (size, _) in enumerate(labelled) if size == peak)
+
+    def live_at(self, instruction: int) -> tuple[PlannedValue, ...]:
+        """The values alive at an instruction, the largest first."""
+        alive = [value for value in self.values if value.first <= instruction <= value.last]
+        return tuple(sorted(alive, key=lambda value: -value.nbytes))
+
+    def table(self) -> Table:
+        """One row a planned value, in order of first use."""
+        peak = self.peak_instructions[:1]
+        values = sorted(self.values, key=lambda value: (value.first, value.value))
+        return Table(
+            columns=(
+                Column("value", Kind.INT),
+                Column("tensor"),
+                Column("role", priority=1),
+                Column("op"),
+                Column("memory", Kind.INT, priority=3),
+                Column("offset", Kind.INT, priority=2),
+                Column("size", Kind.BYTES),
+                Column("first", Kind.INT, priority=1),
+                Column("last", Kind.INT, priority=1),
+                Column("at_peak", Kind.BOOL, priority=2),
+            ),
+            values={
+                "value": [value.value for value in values],
+                "tensor": [str(value.tensor) for value in values],
+                "role": [value.role for value in values],
+                "op": [value.op for value in values],
+                "memory": [value.place.memory_id for value in values],
+                "offset": [value.place.offset for value in values],
+                "size": [value.nbytes for value in values],
+                "first": [value.first for value in values],
+                "last": [value.last for value in values],
+                "at_peak": [any(value.first <= i <= value.last for i in peak) for value in values],
+            },
+            title=f"Planned memory of {self.method}",
+            notes=tuple(
+                f"The peak is reached at instruction {i} ({self.labels[i]})." for i in peak
+            ),
+        )
+
+    def summary(self) -> Table:
+        """One row for each kind of memory that the method takes."""
+        rows = [
+            (f"planned memory {arena.memory_id} ({arena.device})", arena.size, arena.peak_bytes)
+            for arena in self.arenas
+        ] + [
+            (name, size, None)
+            for name, size in (
+                ("weights", self.constant_bytes),
+                ("weights in a .ptd file", self.external_bytes),
+                ("initial state", self.state_bytes),
+                ("delegates' data", self.delegate_bytes),
+                ("named data of the program", self.named_bytes),
+            )
+            if size
+        ]
+        return Table(
+            columns=(
+                Column("memory"),
+                Column("size", Kind.BYTES),
+                Column("peak", Kind.BYTES, title="alive at peak"),
+            ),
+            values={
+                "memory": [name for name, _, _ in rows],
+                "size": [size for _, size, _ in rows],
+                "peak": [peak for _, _, peak in rows],
+            },
+            title=f"Memory of {self.method}",
+        )
+
+
+def memory_plan(program: Program, method: str) -> MemoryPlan:
+    """Where the tensors of a method are planned to be, when they are alive, and what else the
+    method needs. Raises `MissingDataError` if there is no such method."""
+    found = program.method(method)
+    listing = instructions(program, method)
+    values = planned_values(found, listing)
+    changes: dict[int, dict[int, int]] = {}
+    for tenants in _by_place(values):
+        arena = changes.setdefault(tenants[0].place.memory_id, {})
+        for instruction, size in _changes(tenants):
+            arena[instruction] = arena.get(instruction, 0) + size
+    live = [0] * (max(len(listing.records), 1) + 1)
+    for arena in changes.values():
+        for instruction, size in arena.items():
+            live[instruction] += size
+    devices = dict(found.buffer_devices)
+    tensors = [value for value in found.values if isinstance(value, TensorValue)]
+    return MemoryPlan(
+        method=method,
+        arenas=tuple(
+            Arena(
+                memory_id=number,
+                device=devices.get(number, "cpu"),
+                size=size,
+                peak_bytes=_peak(changes.get(number, {})),
+            )
+            for number, size in enumerate(found.buffer_sizes)
+            if number or number in changes  # memory 0 is not a buffer
+        ),
+        values=values,
+        live_bytes=tuple(accumulate(live[:-1])),
+        labels=tuple(record.label for record in listing.records),
+        constant_bytes=_data_bytes(t for t in tensors if t.is_constant and t.has_data),
+        external_bytes=sum(t.nbytes or 0 for t in tensors if t.external),
+        state_bytes=_data_bytes(t for t in tensors if not t.is_constant and t.has_data),
+        delegate_bytes=_span_bytes(delegate.blob for delegate in found.delegates),
+        named_bytes=_span_bytes(entry.blob for entry in program.named_data),
+    )
+
+
+def debug_buffer_bytes(program: Program, method: str) -> int:
+    """How large a debug buffer one run needs when all intermediate outputs are recorded.
+
+    The runtime then stores the results of each kernel, all arguments of each delegate call and
+    the method's outputs, each tensor aligned to 64 bytes; the first may need 63 bytes more. An
+    instruction counts once: runs through a loop need more, and branches less.
+    """
+    values = program.method(method).values
+    sizes = (
+        tensor.nbytes or 0
+        for _, index in recorded_by_a_run(program, method)
+        for tensor in [values[index]]
+        if isinstance(tensor, TensorValue)
+    )
+    return sum(-(-size // _DEBUG_ALIGNMENT) * _DEBUG_ALIGNMENT for size in sizes)
+
+
+def recorded_by_a_run(program: Program, method: str) -> Iterator[tuple[str, int]]:
+    """(by what, index of the value) of all that one run logs when all intermediate outputs are
+    recorded; the first is an instruction ("3 aten::add.out") or "the method's outputs"."""
+    found = program.method(method)
+    records = instructions(program, method).records
+    for number, (instruction, record) in enumerate(zip(found.instructions, records, strict=True)):
+        for index in _logged(found, instruction, record.outputs):
+            yield f"{number} {record.label}", index
+    for index in found.outputs:
+        yield "the method's outputs", index
+
+
+def _logged(method: Method, instruction: Instruction, outputs: tuple[int, ...]) -> Iterable[int]:
+    match instruction:
+        case KernelCall(operator) if not is_prim(method.operators[operator]):
+            return unfolded(method.values, outputs)
+        case DelegateCall(_, args):
+            return args
+    return ()
+
+
+def _by_place(values: Iterable[PlannedValue]) -> Iterable[list[PlannedValue]]:
+    """The values that are ever alive, those of one place together, by their first use."""
+    by_place: dict[Allocation, list[PlannedValue]] = {}
+    for value in sorted(values, key=lambda value: value.first):
+        if value.last >= value.first:
+            by_place.setdefault(value.place, []).append(value)
+    return by_place.values()
+
+
+def _changes(tenants: Sequence[PlannedValue]) -> Iterable[tuple[int, int]]:
+    """(instruction, bytes that begin or cease to be alive there) of the values of one place. What
+    is there at one time counts once."""
+    first, last, size = tenants[0].first, tenants[0].last, tenants[0].nbytes
+    for value in tenants[1:]:
+        if value.first > last:
+            yield first, size
+            yield last + 1, -size
+            first, last, size = value.first, value.last, value.nbytes
+        else:
+            last, size = max(last, value.last), max(size, value.nbytes)
+    yield first, size
+    yield last + 1, -size
+
+
+def _peak(changes: Mapping[int, int]) -> int:
+    return max(accumulate(size for _, size in sorted(changes.items())), default=0)
+
+
+def _data_bytes(tensors: Iterable[TensorValue]) -> int:
+    """Bytes of the tensors in the file; those that share their data count once."""
+    sizes: dict[tuple[int, int], int] = {}
+    for tensor in tensors:
+        key = tensor.mutable_segment, tensor.data_index
+        sizes[key] = max(sizes.get(key, 0), tensor.nbytes or 0)
+    return sum(sizes.values())
+
+
+def _span_bytes(spans: Iterable[Span]) -> int:
+    return sum(span.size for span in set(spans))

@@ -1,0 +1,1 @@
+"""Where the numbers of a run depart from the reference."""

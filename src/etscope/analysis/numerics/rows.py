@@ -1,0 +1,290 @@
+"""What `analysis.numerics` finds: a row for each value, and a verdict on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from etscope.analysis.matching.matching import Coverage, Pair
+from etscope.analysis.metrics import Metric
+from etscope.analysis.profile.source_location import short_lines
+from etscope.errors import UsageError
+from etscope.model.graph import SourceLine
+from etscope.model.table import Column, Kind, Table
+
+FINE, WRONG, INHERITED = "fine", "wrong", "inherited"
+SORTS = ("run", "error")
+
+
+# What a narrow terminal leaves out of the measures, the highest first.
+_PRIORITIES = {"noise": 2, "limit": 2, "inherited": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class OddNumbers:
+    """How many NaN and infinities a device's value has, and how many the reference's.
+
+    new_nan: NaN at places where the reference has numbers.
+    """
+
+    nan: int
+    infinite: int
+    expected_nan: int
+    expected_infinite: int
+    new_nan: int
+
+    @property
+    def is_unexpected(self) -> bool:
+        """Whether there are NaN where the reference has none, or more infinities: a mask may be
+        infinite."""
+        return self.new_nan > 0 or self.infinite > self.expected_infinite
+
+    def __str__(self) -> str:
+        parts = [(self.nan, "NaN"), (self.infinite, "Inf")]
+        return ", ".join(f"{count} {name}" for count, name in parts if count)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumericsRow:
+    """A value of the device, and where its error comes from.
+
+    event, label: of the instruction. op: of the node. nodes: what computes the value since the
+    last recorded ones, the node last; a delegate's call as a whole. reads: the nodes that those are
+    of. inputs: the graph's inputs that go in directly. lines: of Python, the node's own first.
+
+    total, local, inherited: the error to the reference; to what PyTorch makes of the device's own
+    values; and of that to the reference. noise: of rounding in PyTorch. limit: what is allowed. All
+    in the metric; None where there is nothing to compare with. excess: the local error over what is
+    allowed, in root mean squares. share: of the elements that are clearly off.
+
+    verdict: "wrong", when the local error is more than is allowed; "inherited", when it is not, but
+    an operator before is wrong, and that shows; or "fine". odd: None for a value without NaN and
+    infinities.
+    """
+
+    pair: Pair
+    loop_pass: int
+    event: str
+    label: str
+    is_delegate: bool
+    op: str
+    nodes: tuple[str, ...]
+    reads: tuple[str, ...]
+    inputs: tuple[str, ...]
+    lines: tuple[SourceLine, ...]
+    module: str | None
+    shape: tuple[int, ...]
+    dtype: str
+    total: float | None = None
+    local: float | None = None
+    inherited: float | None = None
+    noise: float | None = None
+    limit: float | None = None
+    excess: float = 0.0
+    share: float = 0.0
+    verdict: str = FINE
+    odd: OddNumbers | None = None
+
+    @property
+    def order(self) -> tuple[int, int, bool, int]:
+        """For sorting: the order of execution. The passes of a loop come one after the other."""
+        pair = self.pair
+        return self.loop_pass, pair.instruction, pair.delegate_id is None, pair.output
+
+    @property
+    def node(self) -> str:
+        """The node, and which of its values."""
+        element = self.pair.element
+        return self.pair.node if element is None else f"{self.pair.node}[{element}]"
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """The rows of a run in order of execution, and what they say.
+
+    `run` is the dump's run. `doubts` say why the reference may have had other inputs than the
+    device.
+    """
+
+    method: str
+    reference: str
+    run: int
+    metric: Metric
+    rows: tuple[NumericsRow, ...]
+    coverage: Coverage
+    doubts: tuple[str, ...] = ()
+
+    @cached_property
+    def wrong(self) -> tuple[NumericsRow, ...]:
+        """The operators whose own error is more than is allowed, in order of execution."""
+        return tuple(row for row in self.rows if row.verdict == WRONG)
+
+    @property
+    def first(self) -> NumericsRow | None:
+        """Where the run leaves the right path: the first of `wrong`."""
+        return self.wrong[0] if self.wrong else None
+
+    @cached_property
+    def suspects(self) -> tuple[NumericsRow, ...]:
+        """All of `wrong`, those first that exceed most what is allowed."""
+        return tuple(sorted(self.wrong, key=lambda row: row.excess, reverse=True))
+
+    @cached_property
+    def odd_origin(self) -> NumericsRow | None:
+        """The first value with NaN or infinities that was made of values without: with more of
+        them than the reference has, or else with NaN that the reference has, too."""
+        odd = [row for row in self.rows if row.odd is not None]
+        unexpected = [row for row in odd if row.odd is not None and row.odd.is_unexpected]
+        nan = [row for row in odd if row.odd is not None and row.odd.nan]
+        return _first_of_flow(unexpected) or _first_of_flow(nan)
+
+    @cached_property
+    def stray_nan(self) -> NumericsRow | None:
+        """The first value with NaN that neither the reference has nor the values that it was made
+        of: a finding even where PyTorch makes NaN of the device's numbers, too."""
+        return _first_of_flow([row for row in self.rows if row.odd and row.odd.new_nan])
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether no operator is wrong, and no NaN is there that the reference has not."""
+        return not self.wrong and self.stray_nan is None
+
+    # -- for people
+
+    @property
+    def verdict(self) -> str:
+        """In words: which operator goes wrong first, and where that is in Python."""
+        first, stray = self.first, self.stray_nan
+        if first is None and stray is not None and stray.odd is not None:
+            return (
+                f"{described(stray)} has {stray.odd.new_nan} NaN where the reference has numbers, "
+                "and PyTorch makes NaN of the device's own numbers, too: these were off before"
+            )
+        if first is None:
+            return (
+                f"no operator goes wrong: {len(self.rows)} values are what PyTorch makes of the "
+                f"same inputs{self._worst_total()}"
+            )
+        return (
+            f"{described(first)} is the first that goes wrong: computed from its own inputs, its "
+            f"{self.metric.title} is {self._value(first.local)}, and {self._value(first.limit)} is "
+            f"allowed{self._noise(first)}"
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The verdict, and what else there is to say."""
+        notes = [self.verdict]
+        others = [row for row in self.suspects if row is not self.first]
+        if others:
+            listed = "; ".join(described(row) for row in others[:3])
+            more = f"; and {len(others) - 3} more" if len(others) > 3 else ""
+            notes.append(f"wrong by themselves, too: {listed}{more}")
+        inherited = sum(row.verdict == INHERITED for row in self.rows)
+        if inherited:
+            notes.append(f"{inherited} values are wrong only because of what went in")
+        origin = self.odd_origin
+        if origin is not None and origin.odd is not None:
+            expected = "" if origin.odd.is_unexpected else ", as in the reference"
+            notes.append(f"{origin.odd} come from {described(origin)}{expected}")
+        notes += self.doubts
+        notes.append(str(self.coverage))
+        return tuple(notes)
+
+    def table(self, sort: str = "run") -> Table:
+        """One row for each value; sort: "run", order of execution, or "error", the worst first."""
+        if sort not in SORTS:
+            raise UsageError(f"numerics are sorted by {' or '.join(SORTS)}, not {sort!r}")
+        rows: Sequence[NumericsRow] = self.rows
+        if sort == "error":
+            rows = sorted(rows, key=lambda row: (row.excess, row.verdict == WRONG), reverse=True)
+        unit = self.metric.unit
+
+        def column(name: str) -> Column:
+            return Column(name, Kind.FLOAT, unit=unit, priority=_PRIORITIES.get(name, 0))
+
+        values: dict[str, list[Any]] = {
+            "instruction": [row.pair.instruction for row in rows],
+            "output": [row.pair.output for row in rows],
+            "pass": [row.loop_pass for row in rows],
+            "event": [row.event for row in rows],
+            "op": [row.label or row.op for row in rows],
+            "node": [row.node for row in rows],
+            "total": [row.total for row in rows],
+            "local": [row.local for row in rows],
+            "inherited": [row.inherited for row in rows],
+            "noise": [row.noise for row in rows],
+            "limit": [row.limit for row in rows],
+            "excess": [row.excess for row in rows],
+            "verdict": [row.verdict for row in rows],
+            "odd": [None if row.odd is None else str(row.odd) for row in rows],
+            "dtype": [row.dtype for row in rows],
+            "shape": [list(row.shape) for row in rows],
+            "nodes": [list(row.nodes) for row in rows],
+            "module": [row.module for row in rows],
+            "source": [short_lines(row.lines) or None for row in rows],
+            "sources": [[str(line) for line in row.lines] for row in rows],
+        }
+        columns = (
+            Column("instruction", Kind.INT),
+            Column("output", Kind.INT, priority=5),
+            Column("pass", Kind.INT, priority=5),
+            Column("event", priority=5),
+            Column("op"),
+            Column("node", priority=2),
+            *(column(name) for name in ("total", "local", "inherited", "noise", "limit")),
+            Column("excess", Kind.FLOAT, priority=5),
+            Column("verdict"),
+            Column("odd", priority=3),
+            Column("dtype", priority=5),
+            Column("shape", Kind.LIST, priority=5),
+            Column("nodes", Kind.LIST, priority=5),
+            Column("module", Kind.PATH, priority=3),
+            Column("source", Kind.PATH),
+            Column("sources", Kind.LIST, title="source lines", priority=8),
+        )
+        title = f"{self.metric.title} of {self.method} to {self.reference}"
+        return Table(columns=columns, values=values, title=title, notes=self.notes)
+
+    def _value(self, number: float | None) -> str:
+        if number is None:
+            return "not known"
+        return f"{number:.4g} {self.metric.unit}".rstrip()
+
+    def _noise(self, row: NumericsRow) -> str:
+        return "" if row.noise is None else f" (noise floor {self._value(row.noise)})"
+
+    def _worst_total(self) -> str:
+        totals = [row for row in self.rows if row.total is not None]
+        if not totals:
+            return ""
+        worst = max(totals, key=lambda row: self.metric.badness(row.total))
+        return (
+            f"; the worst {self.metric.title} to the reference is {self._value(worst.total)}, in "
+            f"instruction {worst.pair.instruction}"
+        )
+
+
+def _first_of_flow(rows: Sequence[NumericsRow]) -> NumericsRow | None:
+    """The first that reads a value of none of them."""
+    nodes = {row.pair.node for row in rows}
+    free = (row for row in rows if not any(name in nodes for name in row.reads))
+    return next(free, None)
+
+
+def described(row: NumericsRow) -> str:
+    """An operator by instruction, name, node, module and line; a delegate by all its lines."""
+    what = "the delegate call" if row.is_delegate else row.label or row.op
+    places = [f"node {row.node}"]
+    if row.module:
+        places.append(f"module {row.module}")
+    if row.lines:
+        listed = ", ".join(str(line) for line in row.lines[: 8 if row.is_delegate else 1])
+        more = f" and {len(row.lines) - 8} more" if row.is_delegate and len(row.lines) > 8 else ""
+        places.append(listed + more)
+    return f"instruction {row.pair.instruction}, {what} ({', '.join(places)})"
+
+
+__all__ = ["FINE", "INHERITED", "SORTS", "WRONG", "Numerics", "NumericsRow", "OddNumbers"]

@@ -1,0 +1,174 @@
+"""From events to graph nodes: which nodes, lines of Python and modules are behind an event.
+
+The chain is: instruction id -> debug handles (the record's `debug_handle_map`; for an event inside
+a delegate its `delegate_map`) -> nodes of a graph with one of these handles.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from etscope.analysis.profile.blocks import EventKey
+from etscope.analysis.profile.source_location import lines_of, user_lines
+from etscope.model.graph import Graph, Node, SourceLine
+
+# What upstream folds into other nodes when it makes its operator graph (debug_format/et_schema.py).
+_FOLDED_OPS = frozenset({"getitem", "alloc"})
+
+
+# As a record has them: an int for a kernel, a list for a delegate call; None where it has none.
+Handles = int | Sequence[int] | None
+
+
+def handle_list(handles: Handles) -> list[int]:
+    """The handles as a list, whichever way a record has them."""
+    if handles is None:
+        return []
+    return [handles] if isinstance(handles, int) else list(handles)
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateMap:
+    """A delegate's own map: its event identifiers, as text, to debug handles."""
+
+    backend_id: str
+    handles: Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class MethodSymbols:
+    """All that a record knows of one method: the debug symbols of its events.
+
+    `handles` has an int for a kernel's instruction, a list for a delegate's, as in the record.
+    `has_maps`: whether the record maps instructions to handles at all (very old ones do not).
+    """
+
+    method: str
+    graph: Graph | None
+    handles: Mapping[int, int | Sequence[int]] = field(default_factory=dict)
+    delegates: Mapping[int, DelegateMap] = field(default_factory=dict)
+    num_outputs: Mapping[int, int] = field(default_factory=dict)
+    has_maps: bool = False
+
+    @cached_property
+    def nodes_by_handle(self) -> Mapping[int, tuple[Node, ...]]:
+        """Nodes of the graph and of all graphs below it, delegates' included, by debug handle."""
+        table: dict[int, list[Node]] = {}
+        for node in self.graph.walk() if self.graph is not None else ():
+            if node.debug_handle is not None and is_operator(node):
+                table.setdefault(node.debug_handle, []).append(node)
+        return {handle: tuple(nodes) for handle, nodes in table.items()}
+
+    def nodes_of(self, handles: Handles) -> tuple[Node, ...]:
+        """The nodes with one of `handles`, in the order of the handles, each once."""
+        found = {
+            id(node): node
+            for handle in dict.fromkeys(handle_list(handles))
+            for node in self.nodes_by_handle.get(handle, ())
+        }
+        return tuple(found.values())
+
+    @cached_property
+    def _graph_of(self) -> Mapping[int, Graph]:
+        """The graph that a node stands in, by `id` of the node."""
+        table: dict[int, Graph] = {}
+        waiting = [] if self.graph is None else [self.graph]
+        while waiting:
+            graph = waiting.pop()
+            for node in graph.nodes:
+                table[id(node)] = graph
+                waiting.extend(node.subgraphs)
+                if node.delegate is not None and node.delegate.graph is not None:
+                    waiting.append(node.delegate.graph)
+        return table
+
+    def users_of(self, node: Node) -> tuple[Node, ...]:
+        """The nodes that take a value of `node`, in the graph that it stands in."""
+        graph = self._graph_of[id(node)]
+        return tuple(graph.by_name[user] for user in graph.users[node.name])
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """What is behind an event. `debug_handles` is as in the record: an int, a list, or None.
+
+    The fields from `operator` on are from the program, None or empty without one: the operator
+    ("aten::add.out"), the tensors written ("float32[1, 8]"), the bytes of those read and written,
+    and the stack trace stored with the instruction, innermost last.
+    """
+
+    debug_handles: Handles = None
+    nodes: tuple[Node, ...] = ()
+    backend_id: str | None = None
+    num_outputs: int = 1
+    operator: str | None = None
+    outputs: tuple[str, ...] = ()
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    stack: tuple[SourceLine, ...] = ()
+
+    @property
+    def op_types(self) -> list[str]:
+        """Ops of the nodes; the program's operator where no node is known, as in branches."""
+        if self.nodes or self.operator is None:
+            return [node.op for node in self.nodes]
+        return [self.operator]
+
+    @property
+    def lines(self) -> tuple[SourceLine, ...]:
+        """The distinct lines of Python behind the event, from the nodes or else the program."""
+        return lines_of(self.nodes) or user_lines(self.stack)
+
+
+UNATTRIBUTED = Attribution()
+
+
+def is_operator(node: Node) -> bool:
+    """Whether upstream's operator graph has an operator for the node."""
+    return node.kind == "call_function" and node.op not in _FOLDED_OPS
+
+
+def attribute(key: EventKey, symbols: MethodSymbols) -> Attribution:
+    """The attribution of an event of a run of `symbols.method`."""
+    instruction = key.instruction
+    if instruction is None:
+        return UNATTRIBUTED
+    handles = symbols.handles.get(instruction)
+    delegate = symbols.delegates.get(instruction)
+    if handles is None and delegate is None:
+        return UNATTRIBUTED
+    backend = None if delegate is None else delegate.backend_id
+    if key.delegate_id is not None:
+        handles = None if delegate is None else delegate_handles(key.delegate_id, delegate.handles)
+    elif key.name != "DELEGATE_CALL":
+        backend = None
+    return Attribution(
+        debug_handles=handles,
+        nodes=symbols.nodes_of(handles),
+        backend_id=backend,
+        num_outputs=symbols.num_outputs.get(instruction, 1),
+    )
+
+
+def delegate_handles(
+    identifier: int | str, handles: Mapping[str, Sequence[int]]
+) -> Sequence[int] | None:
+    """The handles that a delegate's map gives for an event's identifier, or None.
+
+    The identifier itself; else the longest key that stands in it as a whole word, since backends
+    log "conv_1:OpId_24 (cycles)" for what their map calls "conv_1". A key inside a word ("1" in
+    "15", "conv" in "conv_1") is another operator. Two equally long keys decide nothing.
+    """
+    text = str(identifier)
+    if text in handles:
+        return handles[text]
+    words = [key for key in handles if key and key in text and _is_word(key, text)]
+    longest = [key for key in words if len(key) == max(map(len, words))]
+    return handles[longest[0]] if len(longest) == 1 else None
+
+
+def _is_word(key: str, text: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(key)}(?!\w)", text) is not None

@@ -1,0 +1,137 @@
+"""The modules that ran as a tree, with the time of each: what an icicle draws.
+
+A time counts for the innermost module that holds all nodes behind it. A delegate call whose events
+were logged counts by these and by what is left of it; one without, or whose events are on a clock
+of their own, as a whole: it is never split by guess. What is left of a call, and those of its
+events that no node is known of, count where the call as a whole does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from etscope.analysis.profile.profile import MethodProfile, Row
+from etscope.analysis.profile.source_location import common_module
+
+NO_MODULE = "(no module)"
+_DEEPEST = 100  # levels told apart; no model has as many
+
+
+@dataclass(slots=True)
+class ModuleTime:
+    """A module, in a list of which parents stand before children.
+
+    path: "" for the root, "blocks.0.conv", or `NO_MODULE`. parent: its index in the list.
+    total, own: average ticks a run, with and without the modules below. rows: indices in the
+    profile's rows of what counts for the module itself.
+    """
+
+    path: str
+    parent: int | None
+    depth: int
+    type: str | None = None
+    total: float = 0.0
+    own: float = 0.0
+    rows: list[int] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition(".")[2]
+
+
+def module_times(profile: MethodProfile) -> list[ModuleTime]:
+    """The modules of the profile in pre-order, those side by side in order of first use. The totals
+    of those without a parent add up to what the profile's instructions took."""
+    tree = _Tree()
+    heads = _heads(profile.rows)
+    for number in _undivided(profile.rows):
+        row = profile.rows[number]
+        nodes = row.attribution.nodes or profile.rows[heads[number]].attribution.nodes
+        for node in nodes:
+            for frame in node.modules:
+                tree.types.setdefault(frame.path, frame.type.rpartition(".")[2])
+        tree.add(common_module(nodes), number, float(row.ticks.mean()))
+    return tree.ordered()
+
+
+def row_modules(profile: MethodProfile, modules: Sequence[ModuleTime]) -> list[int | None]:
+    """For each row of the profile the index of the module that holds all nodes behind it."""
+    index = {module.path: number for number, module in enumerate(modules)}
+    heads = _heads(profile.rows)
+    found = []
+    for row, head in zip(profile.rows, heads, strict=True):
+        nodes = row.attribution.nodes or profile.rows[head].attribution.nodes
+        path = common_module(nodes)
+        found.append(None if path is None else index.get(path))
+    return found
+
+
+def _undivided(rows: Sequence[Row]) -> Iterator[int]:
+    """The rows whose times add up to the instructions', and no other: the finest that do."""
+    heads = _heads(rows)
+    divided = {head for head, row in zip(heads, rows, strict=True) if _is_rest(row)}
+    for number, (head, row) in enumerate(zip(heads, rows, strict=True)):
+        if (row.depth == 0 and number not in divided) or (row.depth and head in divided):
+            yield number
+
+
+def _is_rest(row: Row) -> bool:
+    """Whether the row is what the events inside a delegate call leave of it."""
+    return row.depth == 1 and row.kind == "unaccounted"
+
+
+def _heads(rows: Sequence[Row]) -> list[int]:
+    """For each row that of the instruction that it belongs to."""
+    heads: list[int] = []
+    for number, row in enumerate(rows):
+        heads.append(number if row.depth == 0 else heads[-1])
+    return heads
+
+
+class _Tree:
+    def __init__(self) -> None:
+        self.types: dict[str, str] = {}
+        self._parents: dict[str, str | None] = {}
+        self._own: dict[str, float] = {}
+        self._rows: dict[str, list[int]] = {}
+
+    def add(self, path: str | None, row: int, ticks: float) -> None:
+        path = NO_MODULE if path is None else self._with_all_around(path)
+        self._parents.setdefault(path, None)
+        self._own[path] = self._own.get(path, 0.0) + ticks
+        self._rows.setdefault(path, []).append(row)
+
+    def ordered(self) -> list[ModuleTime]:
+        below: dict[str | None, list[str]] = {}
+        for path, parent in self._parents.items():
+            below.setdefault(parent, []).append(path)
+        modules: list[ModuleTime] = []
+        waiting: list[tuple[str, int | None]] = [(path, None) for path in below.get(None, ())]
+        waiting.reverse()
+        while waiting:
+            path, above = waiting.pop()
+            depth = 0 if above is None else modules[above].depth + 1
+            own = self._own.get(path, 0.0)
+            modules.append(
+                ModuleTime(
+                    path, above, depth, self.types.get(path), own, own, self._rows.get(path, [])
+                )
+            )
+            here = len(modules) - 1
+            waiting += [(child, here) for child in reversed(below.get(path, ()))]
+        for module in reversed(modules):
+            if module.parent is not None:
+                modules[module.parent].total += module.total
+        return modules
+
+    def _with_all_around(self, path: str) -> str:
+        """The path, cut at the deepest level told apart; it and all above it are then known."""
+        parts = path.split(".", _DEEPEST - 1) if path else []
+        around = ""
+        self._parents.setdefault("", None)
+        for part in parts:
+            inner = f"{around}.{part}" if around else part
+            self._parents.setdefault(inner, around)
+            around = inner
+        return around

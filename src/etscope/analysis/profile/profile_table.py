@@ -1,0 +1,257 @@
+"""A method's profile as a `Table`: one row an instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.profile.correlate import handle_list
+from etscope.analysis.profile.profile import EXECUTE, LOAD_METHOD, MethodProfile, Row, Ticks
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.source_location import common_module, module_type, short_lines
+from etscope.errors import UsageError
+from etscope.model.table import Column, Kind, Table
+from etscope.units import format_duration
+
+_STATISTICS = ("p10", "p50", "p90", "min", "max", "std", "first")
+
+
+def _statistics(row: Row, scale: Scale) -> dict[str, float | None]:
+    """Statistics over the runs in which the row ran, None if in none. `avg` alone is over all
+    runs, so that its column adds up to the method's."""
+    samples = scale(row.ticks[row.ran])
+    if not len(samples):
+        return dict.fromkeys(_STATISTICS)
+    p10, p50, p90 = np.percentile(samples, (10, 50, 90)).tolist()
+    values = (p10, p50, p90, samples.min(), samples.max(), samples.std(), samples[0])
+    return dict(zip(_STATISTICS, map(float, values), strict=True))
+
+
+def columns(unit: str) -> tuple[Column, ...]:
+    """All columns of `profile_table`, in their order; the higher the priority the sooner a narrow
+    terminal leaves the column out."""
+    return (
+        Column("method", priority=9),
+        Column("instruction", Kind.INT, title="#"),
+        Column("event", title="event"),
+        Column("kind", priority=9),
+        Column("calls", Kind.FLOAT, title="calls", priority=5),
+        Column("avg", Kind.DURATION, unit),
+        *(
+            Column(name, Kind.DURATION, unit, priority=priority)
+            for name, priority in (("p50", 3), ("p90", 4))
+        ),
+        *(
+            Column(name, Kind.DURATION, unit, priority=8)
+            for name in ("p10", "min", "max", "std", "first", "kernel")
+        ),
+        Column("share", Kind.SHARE, title="share"),
+        Column("cumulative", Kind.SHARE, title="cum.", priority=2),
+        Column("op_types", Kind.LIST, title="ops", priority=8),
+        Column("module", Kind.PATH, priority=1),
+        Column("module_type", title="module type", priority=7),
+        Column("source", Kind.PATH),
+        Column("sources", Kind.LIST, title="source lines", priority=8),
+        Column("operator", priority=8),
+        Column("outputs", Kind.LIST, priority=4),
+        Column("bytes_read", Kind.BYTES, title="read", priority=6),
+        Column("bytes_written", Kind.BYTES, title="written", priority=5),
+        Column("backend", title="backend", priority=7),
+        Column("delegate_debug_identifier", title="delegate id", priority=8),
+        Column("debug_handles", Kind.LIST, title="debug handles", priority=8),
+    )
+
+
+# What is shown when nobody asked for columns.
+DEFAULT_COLUMNS = (
+    "instruction", "event", "avg", "p50", "p90", "share", "cumulative", "module", "source",
+)  # fmt: skip
+
+
+def profile_table(
+    profile: MethodProfile,
+    scale: Scale,
+    *,
+    sort: str = "time",
+    keep: Callable[[Row], bool] | None = None,
+    limit: int | None = None,
+) -> Table:
+    """One row an instruction, a delegate's events below its call, then what makes it add up.
+
+    sort: "time" (longest first), "run" (execution order), or the name of a statistic, with "-" or
+    without: largest first.
+    keep: which rows to show. limit: at most so many instructions. What is not shown is summed in
+    one row, so that the shown `avg` of undivided rows always adds up to ``Method::execute``.
+    """
+    groups = _grouped(profile.rows)
+    groups = _sorted(groups, scale, sort)
+    shown = [group for group in groups if keep is None or any(keep(row) for row in group)]
+    if keep is not None:
+        shown = [_trimmed(group, keep) for group in shown]
+    shown = shown[:limit]
+    heads = {id(group[0]) for group in shown}
+    hidden = [group[0] for group in groups if id(group[0]) not in heads]
+    rows = [row for group in shown for row in group]
+    tail = closing_rows(profile, hidden)
+    return _table(profile, rows, tail, scale)
+
+
+def _grouped(rows: Sequence[Row]) -> list[list[Row]]:
+    """Each undivided row with the rows below it."""
+    groups: list[list[Row]] = []
+    for row in rows:
+        if row.depth == 0:
+            groups.append([row])
+        else:
+            groups[-1].append(row)
+    return groups
+
+
+def _trimmed(group: list[Row], keep: Callable[[Row], bool]) -> list[Row]:
+    """The group's head with the rows below that are kept; all of them if the head is."""
+    return group if keep(group[0]) else [group[0], *filter(keep, group[1:])]
+
+
+def _sorted(groups: list[list[Row]], scale: Scale, sort: str) -> list[list[Row]]:
+    sort = sort.removeprefix("-")
+    if sort == "run":
+        return groups
+    if sort not in ("time", "avg", "calls", *_STATISTICS):
+        raise UsageError(
+            f"cannot sort by {sort!r}",
+            hint="sort by one of: time, run, calls, avg, " + ", ".join(_STATISTICS),
+        )
+    if sort == "calls":
+        measure: Callable[[Row], float] = lambda row: float(row.calls.sum())  # noqa: E731
+    elif sort in _STATISTICS:
+        measure = lambda row: _statistic(sort, row, scale)  # noqa: E731
+    else:
+        measure = lambda row: float(row.ticks.mean())  # noqa: E731
+    # The rest of a delegate call stays below what it is the rest of.
+    ordered = [
+        [head, *sorted(below, key=lambda row: (row.kind == "unaccounted", -measure(row)))]
+        for head, *below in groups
+    ]
+    return sorted(ordered, key=lambda group: measure(group[0]), reverse=True)
+
+
+def _statistic(name: str, row: Row, scale: Scale) -> float:
+    value = _statistics(row, scale)[name]
+    return float("nan") if value is None else value
+
+
+def closing_rows(profile: MethodProfile, hidden: Sequence[Row]) -> list[Row]:
+    """The closing rows: what is not shown, what nothing accounts for, and the total."""
+    ones = np.ones_like(profile.total)
+    tail = []
+    if hidden:
+        ticks: Ticks = np.sum([row.ticks for row in hidden], axis=0)
+        calls: Ticks = np.sum([row.calls for row in hidden], axis=0)
+        noun = "row" if len(hidden) == 1 else "rows"
+        tail.append(Row("hidden", f"({len(hidden)} {noun} not shown)", ticks, calls))
+    tail.append(Row("unaccounted", "unaccounted", profile.unaccounted, ones))
+    tail.append(Row("total", EXECUTE, profile.total, ones))
+    return tail
+
+
+def _table(profile: MethodProfile, rows: list[Row], tail: list[Row], scale: Scale) -> Table:
+    total = float(profile.total.mean())
+    everything = rows + tail
+    values: dict[str, list[Any]] = {column.name: [] for column in columns(scale.unit)}
+    cumulative = 0.0
+    for row in everything:
+        mean = float(row.ticks.mean())
+        share = None if row.own_clock or not total else mean / total
+        if row.depth == 0 and row.kind != "total" and share is not None:
+            cumulative += share
+        adds = row.depth == 0 and share is not None
+        cells = {
+            "method": profile.method,
+            **_measures(row, scale),
+            **_identity(row),
+            "share": share,
+            "cumulative": (1.0 if row.kind == "total" else cumulative) if adds else None,
+        }
+        for name, column in values.items():
+            column.append(cells[name])
+    return Table(
+        columns=columns(scale.unit),
+        values=values,
+        title=profile_title(profile, scale),
+        notes=_notes(profile, rows),
+        depth=[row.depth for row in everything],
+        breaks=frozenset({len(rows)}),
+    )
+
+
+def _measures(row: Row, scale: Scale) -> dict[str, Any]:
+    kernel = None if row.kernel_ticks is None else float(scale(row.kernel_ticks).mean())
+    return {
+        "calls": float(row.calls.mean()),
+        "avg": float(scale(row.ticks).mean()),
+        "kernel": kernel,
+        **_statistics(row, scale),
+    }
+
+
+def _identity(row: Row) -> dict[str, Any]:
+    attribution = row.attribution
+    nodes = attribution.nodes
+    lines = attribution.lines
+    types = dict.fromkeys(kind for node in nodes if (kind := module_type(node)))
+    return {
+        "instruction": row.instruction_id if row.depth == 0 else None,
+        "event": row.name,
+        "kind": row.kind,
+        "op_types": attribution.op_types,
+        "module": common_module(nodes),
+        "module_type": next(iter(types)) if len(types) == 1 else None,
+        "source": short_lines(lines) or None,
+        "sources": [str(line) for line in lines],
+        "operator": attribution.operator,
+        "outputs": list(attribution.outputs),
+        "bytes_read": attribution.bytes_read,
+        "bytes_written": attribution.bytes_written,
+        "backend": attribution.backend_id,
+        "delegate_debug_identifier": row.delegate_id,
+        "debug_handles": handle_list(attribution.debug_handles),
+    }
+
+
+def profile_title(profile: MethodProfile, scale: Scale) -> str:
+    """The method, how often it ran, and how long a run took: the first, and those in between."""
+    runs = len(profile.runs)
+    name = " or ".join((profile.method or "method", *profile.alternatives))
+    parts = [name, f"{runs} {'run' if runs == 1 else 'runs'}"]
+    samples = scale(profile.total)
+    if LOAD_METHOD in profile.load:
+        parts.append(f"load {_time(float(scale(profile.load[LOAD_METHOD]).mean()), scale)}")
+    parts.append(f"first run {_time(float(samples[0]), scale)}")
+    if runs > 1:
+        parts.append(f"p50 {_time(float(np.percentile(samples, 50)), scale)}")
+    return " · ".join(parts)
+
+
+def _time(value: float, scale: Scale) -> str:
+    return f"{format_duration(value, scale.unit)} {scale.unit}"
+
+
+def _notes(profile: MethodProfile, rows: Sequence[Row]) -> tuple[str, ...]:
+    notes = []
+    if any(row.own_clock for row in rows):
+        notes.append(
+            "Some delegates log times on a clock of their own (cycles, or another start): these "
+            "are shown in the dump's ticks as they are, without a share, and not added up."
+        )
+    if profile.alternatives:
+        notes.append(
+            f"Nothing in the dump tells runs of {profile.method} from those of "
+            f"{' or '.join(profile.alternatives)}: modules and lines are those of {profile.method}."
+        )
+    if profile.traced:
+        notes.append(
+            "Intermediate values were logged in these runs: their times hold the cost of that."
+        )
+    return tuple(notes)

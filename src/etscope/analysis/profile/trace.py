@@ -1,0 +1,391 @@
+"""A dump with all that explains it: the one thing that the Inspector, the commands and every view
+are built on.
+
+A `Trace` opens lazily: blocks are found when it is made, graphs are parsed when an event's
+attribution is asked for, tensors are read when their values are.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.delegates.inner_events import InnerEvents, inner_events
+from etscope.analysis.profile.attribution import attribution_of
+from etscope.analysis.profile.blocks import Block, EventKey, find_blocks
+from etscope.analysis.profile.correlate import UNATTRIBUTED, Attribution, MethodSymbols
+from etscope.analysis.profile.profile import MethodProfile, executes, load_ticks, method_profile
+from etscope.analysis.profile.symbols import (
+    EDGE_GRAPH,
+    graphs_after_passes,
+    method_symbols,
+    record_methods,
+)
+from etscope.analysis.program.compatibility import (
+    Observed,
+    differs_from_labels,
+    differs_from_symbols,
+    doubt,
+    instruction_labels,
+)
+from etscope.analysis.program.program import InstructionRecord, instructions
+from etscope.errors import EtscopeWarning, FormatError, MismatchError
+from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.logged_values import logged_values
+from etscope.formats.etdump.reader import DebugValue, ETDump, TensorRef
+from etscope.formats.etrecord.reader import RecordView
+from etscope.formats.program.pte import Program, read_pte
+
+
+class _Unavailable:
+    """Stands for a logged tensor whose debug buffer was not given."""
+
+    def __repr__(self) -> str:
+        return "<no debug buffer>"
+
+
+UNAVAILABLE = _Unavailable()
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A dump, and with it as much as was given of: debug buffer, record, program.
+
+    `forced`: take the runs for the record's though they contradict it, as a person insists.
+    """
+
+    dump: ETDump
+    record: RecordView | None = None
+    debug_buffer: DebugBuffer | None = None
+    program: Program | None = None
+    reference_graph: str = EDGE_GRAPH
+    forced: bool = False
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        return find_blocks(self.dump)
+
+    @cached_property
+    def recorded_program(self) -> Program | None:
+        """The program: the one that was given, or that the record stores."""
+        if self.program is not None or self.record is None:
+            return self.program
+        view = self.record.program_view()
+        return None if view is None else read_pte(view)
+
+    # -- which method a block ran
+
+    @cached_property
+    def labels(self) -> Mapping[str, tuple[str, ...]]:
+        """The instructions of each method, from the program or the record; empty when neither
+        has them."""
+        if self.program is not None:
+            return {m.name: instruction_labels(m) for m in self.program.methods}
+        fingerprints = None if self.record is None else self.record.fingerprints
+        if fingerprints is None:
+            return {}
+        return {name: method.instructions for name, method in fingerprints.methods.items()}
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """All methods that the record or the program has."""
+        names = dict.fromkeys(self.labels)
+        if self.record is not None:
+            names.update(dict.fromkeys(record_methods(self.record)))
+        return tuple(names)
+
+    @cached_property
+    def _observed(self) -> Mapping[int, Observed]:
+        """What each block logged of its instructions, by `id` of the block."""
+        return {id(block): Observed.of(block) for block in self.blocks}
+
+    @cached_property
+    def _fitting(self) -> Mapping[int, tuple[str, ...]]:
+        """For each block, by its `id`, the methods that it fits, the chosen one first: one that no
+        block of other events was taken for.
+
+        Blocks of the same events (of several bundled inputs) are of one method: nothing tells them
+        apart.
+        """
+        likely: dict[tuple[EventKey, ...], list[str]] = {}
+        for block in self.blocks:
+            if block.keys not in likely:
+                methods = self.methods if executes(block) else ()
+                agreeing = [m for m in methods if self.disagreement(block, m) is None]
+                if self.forced:
+                    agreeing = agreeing or list(methods)
+                without = [m for m in agreeing if self.doubt(block, m) is None]
+                likely[block.keys] = without or agreeing
+        fitting: dict[tuple[EventKey, ...], tuple[str, ...]] = {}
+        taken: set[str] = set()
+        for keys in sorted(likely, key=lambda keys: len(likely[keys])):  # those with a choice last
+            fitting[keys] = tuple(sorted(likely[keys], key=taken.__contains__))
+            taken.update(fitting[keys][:1])
+        return {id(block): fitting[block.keys] for block in self.blocks}
+
+    def method_of(self, block: Block) -> str | None:
+        """The method whose runs the block holds; None for loading, or when nothing tells."""
+        return next(iter(self._fitting[id(block)]), None)
+
+    def also_fitting(self, block: Block) -> tuple[str, ...]:
+        """Other methods that the block may be of as well: nothing in the dump tells them apart."""
+        return self._fitting[id(block)][1:]
+
+    def disagreement(self, block: Block, method: str) -> str | None:
+        """What in the block shows that it did not run `method`; None when nothing does."""
+        observed = self._observed[id(block)]
+        if method in self.labels:
+            difference = differs_from_labels(observed, self.labels[method])
+            if difference is not None or self.record is None:
+                return difference
+            if self.record.fingerprints is not None:
+                recorded = self.record.fingerprints.methods.get(method)
+                if recorded is None:
+                    return f"the record has no method {method!r}"
+                return differs_from_labels(observed, recorded.instructions)
+        return differs_from_record(observed, self.symbols(method), self.record, method)
+
+    def doubt(self, block: Block, method: str) -> str | None:
+        """What makes it unlikely that the block ran `method`; None when nothing does."""
+        if self.record is None or self.record.fingerprints is not None:
+            return None
+        return doubt(self._observed[id(block)], self.symbols(method))
+
+    def verify(self) -> None:
+        """Raise `MismatchError` if a run of the dump was of no method of the record or program;
+        warn where that is likely, but nothing proves it."""
+        if self.record is None and self.program is None:
+            return
+        for block in self.blocks:
+            method = self.method_of(block)
+            if method is not None:
+                _warn_of(self.doubt(block, method))
+            if method is not None or not executes(block):
+                continue
+            reasons = [f"{m}: {self.disagreement(block, m)}" for m in self.methods]
+            other = "ETRecord" if self.record is not None else "program"
+            raise MismatchError(
+                f"this ETDump and this {other} do not belong together\n  "
+                + ("\n  ".join(reasons) or f"the {other} has no methods"),
+                hint="take the files of one export; verify=False (--force) goes on regardless",
+            )
+
+    # -- what is behind an event
+
+    @cached_property
+    def _symbols(self) -> dict[str, MethodSymbols]:
+        return {}
+
+    def symbols(self, method: str) -> MethodSymbols:
+        """The record's symbols of a method; empty ones without a record."""
+        if method not in self._symbols:
+            if self.record is None:
+                self._symbols[method] = MethodSymbols(method, None)
+            else:
+                self._symbols[method] = method_symbols(self.record, method, self.reference_graph)
+        return self._symbols[method]
+
+    def attribution(
+        self, block: Block, method: str | None = None
+    ) -> Callable[[EventKey], Attribution]:
+        """What tells the attribution of the block's events. method: that ran, if it is known."""
+        method = self.method_of(block) if method is None else method
+        if method is None:
+            return lambda _: UNATTRIBUTED
+        return attribution_of(
+            self.symbols(method),
+            self.instructions(method),
+            self.labels.get(method, ()),
+            self.inner_events(method),
+        )
+
+    @cached_property
+    def _inner(self) -> dict[str, InnerEvents]:
+        return {}
+
+    def inner_events(self, method: str) -> InnerEvents:
+        """The operators behind events inside delegates of which the record has no map."""
+        program = self.recorded_program
+        if program is None or self.record is None:
+            return {}
+        if method not in self._inner:
+            blocks = [block for block in self.blocks if self.method_of(block) == method]
+            self._inner[method] = inner_events(
+                blocks, program, self.symbols(method), self.instructions(method)
+            )
+        return self._inner[method]
+
+    def instructions(self, method: str) -> Sequence[InstructionRecord]:
+        """The method's instructions in the program, empty without one."""
+        program = self.recorded_program
+        if program is None or method not in (m.name for m in program.methods):
+            return ()
+        delegate_outputs = self.symbols(method).num_outputs
+        return instructions(program, method, delegate_outputs=delegate_outputs).records
+
+    def profiles(self) -> list[MethodProfile]:
+        """The profile of each method that ran, in order of first appearance.
+
+        Runs of an unknown method are taken for one method's as long as no instruction ran
+        different things in them.
+        """
+        named: dict[str | None, list[Block]] = {}
+        for block in self.blocks:
+            if executes(block):
+                named.setdefault(self.method_of(block), []).append(block)
+        groups = [
+            (method, part)
+            for method, blocks in named.items()
+            for part in ([blocks] if method is not None else _without_contradiction(blocks))
+        ]
+        # Loading is logged without the method's name: of one method it is that one's.
+        load = load_ticks(self.blocks) if len(groups) == 1 else {}
+        return [
+            method_profile(
+                blocks,
+                self.attribution(blocks[0]),
+                method,
+                load,
+                self.also_fitting(blocks[0]),
+            )
+            for method, blocks in groups
+        ]
+
+    # -- values
+
+    def values(self, block: Block, run: int, positions: Sequence[int]) -> list[Any]:
+        """What the debug events at `positions` logged in the block's run `run`.
+
+        Tensors are read-only numpy views of the debug buffer, a tensor list is a list of them;
+        without a debug buffer each is `UNAVAILABLE`.
+        """
+        return [self._inflate(self.dump.value(block.row(run, p))) for p in positions]
+
+    def _inflate(self, value: DebugValue) -> Any:
+        if isinstance(value, TensorRef):
+            if self.debug_buffer is None:
+                return UNAVAILABLE
+            return self.debug_buffer.tensor(value)
+        if isinstance(value, tuple):
+            return [self._inflate(item) for item in value]
+        return value
+
+    def check_debug_buffer(self) -> None:
+        """Raise `FormatError` if the dump refers to bytes that its debug buffer does not have."""
+        if self.debug_buffer is None:
+            return
+        needed = logged_values(self.dump).buffer_size
+        if self.debug_buffer.size < needed:
+            raise FormatError(
+                f"this debug buffer has {self.debug_buffer.size} bytes, but the ETDump refers to "
+                f"{needed}: it is of another run, or cut off",
+                path=self.debug_buffer.path,
+            )
+
+    @property
+    def refers_to_tensors(self) -> bool:
+        """Whether a value of the dump is in a debug buffer, as all but scalars are."""
+        events = np.flatnonzero(self.dump.debug_value_offset >= 0)
+        values = (self.dump.value(int(event)) for event in events)
+        return any(isinstance(value, (TensorRef, tuple)) for value in values)
+
+    def metadata(self, block: Block, position: int) -> list[Any]:
+        """A delegate's metadata of each run, b"" as "" like upstream; [] when none has any."""
+        rows = block.column(position)
+        if not (self.dump.metadata_length[rows] > 0).any():
+            return []
+        return [self.dump.metadata(row) or "" for row in rows.tolist()]
+
+    # -- allocations
+
+    def allocations(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+        """(run name, allocator) -> (number of allocations, bytes in all), over all runs."""
+        from etscope.formats.etdump.reader import EventKind
+
+        dump = self.dump
+        rows = np.flatnonzero(dump.kind == EventKind.ALLOCATION)
+        rows = rows[np.lexsort((dump.allocator_id[rows], dump.run[rows]))]
+        changes = np.diff(dump.run[rows], prepend=-1) | np.diff(dump.allocator_id[rows], prepend=0)
+        first = np.flatnonzero(changes)
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        for mine in np.split(rows, first[1:]) if len(rows) else ():
+            run, identifier = int(dump.run[mine[0]]), int(dump.allocator_id[mine[0]])
+            allocators = dump.run_allocators[run]
+            if not 1 <= identifier <= len(allocators):
+                raise FormatError(
+                    f"an allocation of run {run} names allocator {identifier}, "
+                    f"but the run has {len(allocators)}",
+                    path=dump.path,
+                )
+            key = (dump.run_name_of(run), allocators[identifier - 1])
+            count, total = found.get(key, (0, 0))
+            found[key] = (count + len(mine), total + int(dump.allocation_size[mine].sum()))
+        return found
+
+
+def differs_from_record(
+    observed: Observed, symbols: MethodSymbols, record: RecordView | None, method: str
+) -> str | None:
+    """What contradicts the record's maps and graphs of a method; None when nothing does."""
+    difference = differs_from_symbols(observed, symbols)
+    if difference is None or record is None:
+        return difference
+    # Passes before lowering may have replaced operators: a record has the graph after them.
+    for name in graphs_after_passes(record, method):
+        if differs_from_symbols(observed, method_symbols(record, method, name)) is None:
+            return None
+    return difference
+
+
+def _without_contradiction(blocks: Iterable[Block]) -> list[list[Block]]:
+    """The blocks in groups in which each instruction is the same."""
+    groups: list[list[Block]] = []
+    observed: list[Observed] = []
+    for block in blocks:
+        mine = Observed.of(block)
+        for index, other in enumerate(observed):
+            together = other.joined(mine)
+            if together is not None:
+                groups[index].append(block)
+                observed[index] = together
+                break
+        else:
+            groups.append([block])
+            observed.append(mine)
+    return groups
+
+
+def _warn_of(doubt: str | None) -> None:
+    if doubt is not None:
+        warnings.warn(
+            f"this ETDump and this ETRecord may not belong together: {doubt}",
+            EtscopeWarning,
+            stacklevel=4,
+        )
+
+
+def warn_no_debug_buffer() -> None:
+    """Tell once that logged tensors are there, but cannot be read."""
+    warnings.warn(
+        "this ETDump refers to tensors, but no debug buffer was given: they are absent "
+        "(pass debug_buffer_path)",
+        EtscopeWarning,
+        stacklevel=3,
+    )
+
+
+def warn_own_clock(instructions: Iterable[int]) -> None:
+    """Tell that events of delegates cannot be compared with the others."""
+    listed = ", ".join(map(str, sorted(instructions)))
+    warnings.warn(
+        f"inside the delegate calls of instructions {listed}, times are not on the runtime's clock:"
+        " they are in ticks of the delegate's own, scaled like the others"
+        " (pass delegate_time_scale_converter)",
+        EtscopeWarning,
+        stacklevel=2,
+    )

@@ -1,0 +1,1 @@
+"""The instructions of a program, and whether files belong together."""

@@ -1,0 +1,236 @@
+"""Do a dump, a record and a program belong together? And which method did a run execute?
+
+A dump names what each instruction ran ("native_call_add.out", "DELEGATE_CALL"). A program, and a
+record that etscope wrote, list their instructions: the two must agree at every instruction that
+ran. A record of ExecuTorch has no such list; its maps and graphs are held against the dump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from etscope.analysis.profile.blocks import Block
+from etscope.analysis.profile.correlate import MethodSymbols
+from etscope.analysis.profile.profile import KERNEL_PREFIX
+from etscope.analysis.program.program import InstructionRecord
+from etscope.formats.program import pte_schema as pte
+
+# What the runtime logs around an instruction of each kind, but kernels.
+_CALL_EVENTS = {"delegate": "DELEGATE_CALL", "move": "MOVE_CALL", "jump_false": "JF_CALL",
+                "free": "FREE_CALL"}  # fmt: skip
+_KERNEL_CALL = "OPERATOR_CALL"
+
+# The share of kernels that may be strange to a record. On dumps with their own records it is 0 but
+# for what passes of a backend rename; on foreign ones it was above a half wherever it was not 0.
+_TOLERATED = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a block's runs logged for each instruction: instruction id -> names of its events.
+
+    An event inside a delegate has the name "" there; `delegated` has the identifiers. `ended`:
+    nothing tells that the runs ended before the method did, as those do that logged what
+    instructions gave, and not what the program gave. Operators of the runtime itself log neither
+    their names nor what they gave: where nothing else ran, more may have been to come.
+    """
+
+    events: Mapping[int, frozenset[str]]
+    delegated: Mapping[int, frozenset[int | str]]
+    has_jumps: bool
+    ended: bool = True
+
+    @classmethod
+    def of(cls, block: Block) -> Observed:
+        events: dict[int, set[str]] = {}
+        delegated: dict[int, set[int | str]] = {}
+        for key in block.keys:
+            if key.instruction is not None and key.profile is not None:
+                name = "" if key.delegate_id is not None else key.name
+                events.setdefault(key.instruction, set()).add(name)
+                if key.delegate_id is not None:
+                    delegated.setdefault(key.instruction, set()).add(key.delegate_id)
+        return cls(
+            events={i: frozenset(names) for i, names in sorted(events.items())},
+            delegated={i: frozenset(ids) for i, ids in delegated.items()},
+            has_jumps=any("JF_CALL" in names for names in events.values()),
+            ended=bool(block.outputs)
+            or not (
+                any(key.debug and key.instruction is not None for key in block.keys)
+                or all(names == {_KERNEL_CALL} for names in events.values())
+            ),
+        )
+
+    @classmethod
+    def foreseen(cls, records: Sequence[InstructionRecord]) -> Observed:
+        """What a run of a program's instructions logs, if it takes all branches."""
+        events = {r.instruction_id: frozenset({r.event, r.call}) for r in records}
+        return cls(events, {}, any(record.kind == "jump" for record in records))
+
+    def missing(self, instructions: Iterable[int]) -> list[int]:
+        """Those that did not run, though the runs went so far."""
+        last = max(self.events, default=-1)
+        return [i for i in instructions if i not in self.events and (self.ended or i < last)]
+
+    def kernel(self, instruction: int) -> str | None:
+        """The kernel that ran for the instruction ("add.out"), None when none was logged."""
+        for name in self.events[instruction]:
+            if name.startswith(KERNEL_PREFIX):
+                return name[len(KERNEL_PREFIX) :]
+        return None
+
+    def joined(self, other: Observed) -> Observed | None:
+        """What both logged; None if an instruction ran different things, as in two methods."""
+        events = dict(self.events)
+        for instruction, names in other.events.items():
+            known = events.get(instruction, names)
+            if not (known - {""} <= names or names - {""} <= known):
+                return None
+            events[instruction] = known | names
+        return replace(self, events=events)
+
+
+def instruction_labels(method: pte.Method) -> tuple[str, ...]:
+    """The instructions of a program's method as labels: "aten::add.out", "delegate:<backend>",
+    "move", "jump_false" or "free"."""
+    return tuple(_label(method, instruction) for instruction in method.instructions)
+
+
+def _label(method: pte.Method, instruction: pte.Instruction) -> str:
+    if isinstance(instruction, pte.KernelCall):
+        return method.operators[instruction.operator].full_name
+    if isinstance(instruction, pte.DelegateCall):
+        return f"delegate:{method.delegates[instruction.delegate].backend_id}"
+    if isinstance(instruction, pte.MoveCall):
+        return "move"
+    return "jump_false" if isinstance(instruction, pte.JumpFalseCall) else "free"
+
+
+def differs_from_labels(observed: Observed, labels: Sequence[str]) -> str | None:
+    """The first instruction of the dump that is another one in the program, as a sentence."""
+    for instruction, names in observed.events.items():
+        if not 0 <= instruction < len(labels):
+            return f"instruction {instruction} ran, but the method has only {len(labels)}"
+        label = labels[instruction]
+        expected = None if "::" in label else _CALL_EVENTS.get(label.partition(":")[0])
+        ran = _ran(names)
+        if expected is not None and names.isdisjoint({expected, ""}):
+            return f"instruction {instruction} ran {ran}, but is a {label} in the method"
+        if expected is None and not names.isdisjoint(_CALL_EVENTS.values()):
+            return f"instruction {instruction} ran {ran}, but is {label} in the method"
+        kernel = observed.kernel(instruction)
+        namespace, _, operator = label.rpartition("::")
+        if kernel is not None and namespace in _NAMED_KERNELS and operator != kernel:
+            return f"instruction {instruction} ran {ran}, but is {label} in the method"
+    if not observed.has_jumps and not any(label == "jump_false" for label in labels):
+        missing = observed.missing(range(len(labels)))
+        if missing and observed.events:
+            return f"instruction {missing[0]} ({labels[missing[0]]}) never ran"
+    return None
+
+
+# Namespaces whose kernels are logged by the operator's name. A custom operator's kernel may be
+# logged by that of any function.
+_NAMED_KERNELS = frozenset({"aten", "dim_order_ops", "quantized_decomposed"})
+
+# Kernels that passes insert without a node of their own, by `stem`: the write-back of a buffer,
+# casts, changes of layout.
+_INSERTED = frozenset({"copy", "clone", "to", "to_dim_order", "clone_dim_order"})
+
+
+def differs_from_symbols(observed: Observed, symbols: MethodSymbols) -> str | None:
+    """The first instruction that contradicts a record's maps and graph, as a sentence.
+
+    One kernel that is another operator than its nodes contradicts nothing, since passes rename
+    operators, nor does one that has no handle, since passes insert operators; more than
+    `_TOLERATED` do. Branches of control flow have no handles at all, and what is always inserted
+    (`_INSERTED`) does not count. A record without maps contradicts nothing.
+    """
+    if not symbols.has_maps:
+        return None
+    recorded = sorted({*symbols.handles, *symbols.delegates})
+    for instruction in observed.events:
+        difference = _delegate_differs(observed, symbols, instruction)
+        if difference is not None:
+            return difference
+    kernels = [i for i in observed.events if stem(observed.kernel(i) or "") not in ("", *_INSERTED)]
+    unknown = [i for i in kernels if i not in symbols.handles]
+    if not observed.has_jumps and len(unknown) > _TOLERATED * len(kernels):
+        kernel = observed.kernel(unknown[0])
+        return f"instruction {unknown[0]} ran {kernel}, which the record has no handle for"
+    verdicts = {i: _kernel_differs(observed, symbols, i) for i in kernels if i in symbols.handles}
+    strangers = [difference for difference in verdicts.values() if difference is not None]
+    if len(strangers) > _TOLERATED * len(verdicts):
+        return strangers[0]
+    missing = observed.missing(recorded)
+    if missing and observed.events and not observed.has_jumps:
+        return f"instruction {missing[0]} is in the record, but never ran"
+    if observed.events and recorded and len(missing) == len(recorded):
+        return "none of the record's instructions ran"
+    return None
+
+
+def _delegate_differs(observed: Observed, symbols: MethodSymbols, instruction: int) -> str | None:
+    names = observed.events[instruction]
+    delegated = not names.isdisjoint({"DELEGATE_CALL", ""})
+    delegate = symbols.delegates.get(instruction)
+    known = delegate is not None or isinstance(symbols.handles.get(instruction), Sequence)
+    if delegated:
+        # One in a branch has no handles, like all that is in there.
+        if known or (observed.has_jumps and instruction not in symbols.handles):
+            return None
+        return f"instruction {instruction} ran a delegate, which the record does not have there"
+    if known:
+        backend = "a" if delegate is None else f"a {delegate.backend_id}"
+        return (
+            f"instruction {instruction} ran {_ran(names)}, but is {backend} delegate in the record"
+        )
+    return None
+
+
+def doubt(observed: Observed, symbols: MethodSymbols) -> str | None:
+    """What makes it unlikely that these runs are of that method, as a sentence; not a proof.
+
+    All that a dump tells of a program of one XNNPACK delegate is how often it logged
+    "Convolution (…) #k". Each convolution of the record should be there, maybe as "Deconvolution"
+    or as "Fully Connected" (a pointwise one).
+    """
+    for instruction, names in observed.delegated.items():
+        delegate = symbols.delegates.get(instruction)
+        handles = symbols.handles.get(instruction)
+        nodes = symbols.nodes_of(handles) if isinstance(handles, Sequence) else ()
+        if delegate is None or not delegate.backend_id.startswith("Xnnpack") or not nodes:
+            continue
+        logged = [str(name) for name in names]
+        ran = sum(name.startswith(("Convolution", "Deconvolution")) for name in logged)
+        connected = sum(name.startswith("Fully Connected") for name in logged)
+        known = sum(stem(node.op).startswith("conv") for node in nodes)
+        if not ran <= known <= ran + connected:
+            return (
+                f"instruction {instruction}: its {delegate.backend_id} delegate ran {ran} "
+                f"convolutions, but has {known} in the record"
+            )
+    return None
+
+
+def _kernel_differs(observed: Observed, symbols: MethodSymbols, instruction: int) -> str | None:
+    kernel = observed.kernel(instruction)
+    handles = symbols.handles[instruction]
+    nodes = symbols.nodes_of(handles)
+    if kernel is None or not nodes or stem(kernel) in {stem(node.op) for node in nodes}:
+        return None
+    shown = ", ".join(dict.fromkeys(node.op for node in nodes))
+    return f"instruction {instruction} ran {kernel}, but is {shown} in the record"
+
+
+def _ran(names: frozenset[str]) -> str:
+    kernels = sorted(name[len(KERNEL_PREFIX) :] for name in names if name.startswith(KERNEL_PREFIX))
+    return ", ".join(kernels) or ", ".join(sorted(name for name in names if name)) or "a delegate"
+
+
+def stem(op: str) -> str:
+    """An operator's name without namespace, overload and the marks of its variants."""
+    parts = op.rpartition("::")[2].split(".")
+    name = parts[1] if len(parts) > 2 else parts[0]
+    return name.strip("_").removesuffix("_copy")

@@ -1,0 +1,369 @@
+"""What the instructions of a program do: names, arguments, shapes and bytes, without a record.
+
+An ETDump names what ran by the index of its instruction, so these tables give a dump operator
+names and sizes with nothing but the .pte at hand.
+
+Which arguments are results. A .pte has no schemas, but ExecuTorch's emitter has habits, which hold
+for all operators and are relied on here:
+
+- The last argument of a kernel call is its result. An out-variant with one result has the same
+  value just before it, as its `out` argument: ``[self, other, alpha, out, out]``.
+- With several results the last argument is a TensorList of them, and the results stand before it
+  as out arguments: ``[..., out0, out1, [out0, out1]]``. An operator that fills a list has the list
+  before it: ``[..., [a, b], [a, b]]``.
+- An in-place operator (``add_``) returns its first argument, which it reads; ``copy_`` does not
+  read it.
+- ``et_copy_index`` has no result and fills its first argument.
+- A delegate call has its inputs, then its outputs. The outputs are emitted together, so their
+  indices are consecutive, and nothing has written them: they are no inputs, weights or state. A
+  view that costs no instruction is a value that nothing writes, too. When it stands just before
+  the outputs in both orders, it is told from them by holding what was written to the same memory
+  and not read since; if it was read, it is taken for an output. Where a record gives the number of
+  outputs, that decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from etscope.formats.program.pte import Program
+from etscope.formats.program.pte_schema import (
+    Allocation,
+    DelegateCall,
+    Frame,
+    FreeCall,
+    Instruction,
+    JumpFalseCall,
+    KernelCall,
+    ListValue,
+    Method,
+    MoveCall,
+    Operator,
+    TensorValue,
+    Value,
+    ValueKind,
+)
+from etscope.model.graph import SourceLine
+from etscope.model.table import Column, Kind, Table
+
+_Place = tuple[Allocation, int | None]  # where a tensor is, and its bytes
+
+# What the runtime calls the events that it logs for an instruction.
+_NATIVE_CALL = "native_call_"
+_CALLS = {
+    "kernel": "OPERATOR_CALL",
+    "delegate": "DELEGATE_CALL",
+    "move": "MOVE_CALL",
+    "jump": "JF_CALL",
+    "free": "FREE_CALL",
+}
+_TENSOR_LISTS = (ValueKind.TENSOR_LIST, ValueKind.OPTIONAL_TENSOR_LIST)
+
+# Operators of the runtime itself (`register_prim_ops.cpp`): these log no `native_call_` event.
+_PRIM_NAMESPACES = ("executorch_prim", "et_prim")
+_PRIM_OPERATORS = frozenset({"aten::sym_size", "aten::sym_numel", "aten::_local_scalar_dense"})
+
+# Of these, those that look at a tensor's shape or place, and not at its elements.
+_SHAPE_OPERATORS = frozenset({"aten::sym_size", "aten::sym_numel", "executorch_prim::et_view"})
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionRecord:
+    """One instruction of a method.
+
+    `kind` is "kernel", "delegate", "move", "jump" or "free". `event` is the most telling event that
+    the runtime logs for it: "native_call_add.out", "DELEGATE_CALL". `label` is for people: "add",
+    "XnnpackBackend". `inputs` and `outputs` are indices of the method's values; `read` and
+    `written` the tensors among them, lists unfolded.
+
+    Bytes are the sizes of those tensors, each counted once: what the instruction may touch, not
+    what it was measured to touch. They are bounds for dynamic shapes, None without a bound.
+    """
+
+    instruction_id: int
+    kind: str
+    event: str
+    label: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    read: tuple[TensorValue, ...] = ()
+    written: tuple[TensorValue, ...] = ()
+    bytes_read: int | None = 0
+    bytes_written: int | None = 0
+    operator: str | None = None
+    delegate: int | None = None
+    backend_id: str | None = None
+    destination: int | None = None
+    stack: tuple[SourceLine, ...] = ()
+
+    @property
+    def call(self) -> str:
+        """The event that spans the instruction: "OPERATOR_CALL", "DELEGATE_CALL", ..."""
+        return _CALLS[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodInstructions:
+    """The instructions of a method, in order."""
+
+    method: str
+    records: tuple[InstructionRecord, ...]
+
+    def table(self) -> Table:
+        """One row an instruction."""
+        records = self.records
+        return Table(
+            columns=(
+                Column("instruction", Kind.INT),
+                Column("kind", priority=3),
+                Column("op"),
+                Column("operator", priority=4),
+                Column("inputs", Kind.LIST, priority=2),
+                Column("outputs", Kind.LIST, priority=1),
+                Column("bytes_read", Kind.BYTES, title="read", priority=2),
+                Column("bytes_written", Kind.BYTES, title="written", priority=2),
+                Column("source", priority=1),
+            ),
+            values={
+                "instruction": [record.instruction_id for record in records],
+                "kind": [record.kind for record in records],
+                "op": [record.label for record in records],
+                "operator": [record.operator for record in records],
+                "inputs": [[str(tensor) for tensor in record.read] for record in records],
+                "outputs": [[str(tensor) for tensor in record.written] for record in records],
+                "bytes_read": [record.bytes_read for record in records],
+                "bytes_written": [record.bytes_written for record in records],
+                "source": [str(record.stack[-1]) if record.stack else None for record in records],
+            },
+            title=f"Instructions of {self.method}",
+        )
+
+
+def instructions(
+    program: Program, method: str, *, delegate_outputs: Mapping[int, int] | None = None
+) -> MethodInstructions:
+    """The instructions of a method.
+
+    `delegate_outputs` gives, where it is known, how many of the last arguments of a delegate call
+    are outputs, by instruction; an ETRecord's `instruction_id_to_num_outs` is such a map.
+    """
+    found = program.method(method)
+    known = delegate_outputs or {}
+    stacks = _stacks(program.stack_traces(method))
+    flow = _Flow(found)
+    records = []
+    for index, instruction in enumerate(found.instructions):
+        inputs, outputs = flow.split(instruction, known.get(index))
+        stack = stacks[index] if index < len(stacks) else ()
+        records.append(_record(found, index, instruction, inputs, outputs, stack))
+        flow.run(inputs, outputs)
+    return MethodInstructions(method, tuple(records))
+
+
+def is_prim(operator: Operator) -> bool:
+    """Whether the runtime has this operator built in, and so logs no `native_call_` for it."""
+    return operator.name.partition("::")[0] in _PRIM_NAMESPACES or operator.name in _PRIM_OPERATORS
+
+
+def unfolded(values: Sequence[Value], indices: Iterable[int]) -> tuple[int, ...]:
+    """The indices of the tensors among `indices` and in their lists, each once, in order."""
+    found: dict[int, None] = {}
+    for index in indices:
+        value = values[index]
+        if isinstance(value, TensorValue):
+            found[index] = None
+        elif isinstance(value, ListValue) and value.kind in _TENSOR_LISTS:
+            for item in value.items:
+                if item >= 0 and isinstance(values[int(item)], TensorValue):
+                    found[int(item)] = None
+    return tuple(found)
+
+
+class _Flow:
+    """What values hold data so far: walked along the instructions to part inputs and outputs."""
+
+    def __init__(self, method: Method) -> None:
+        self._values = method.values
+        self._operators = method.operators
+        self._written = {
+            index
+            for index, value in enumerate(method.values)
+            if isinstance(value, TensorValue) and (value.has_data or value.is_constant)
+        }
+        self._written.update(method.inputs)
+        # Memory that was written and not read since, by place and size.
+        self._unread: set[_Place | None] = set()
+
+    def split(
+        self, instruction: Instruction, delegate_outputs: int | None
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Inputs and outputs of the next instruction."""
+        match instruction:
+            case KernelCall(operator, args):
+                return _split_kernel(self._operators[operator], args, self._values)
+            case DelegateCall(_, args):
+                count = self._count_outputs(args) if delegate_outputs is None else delegate_outputs
+                first = max(len(args) - count, 0)
+                return args[:first], args[first:]
+            case MoveCall(source, destination):
+                return (source,), (destination,)
+            case JumpFalseCall(condition, _):
+                return (condition,), ()
+            case FreeCall(value):
+                return (value,), ()
+
+    def run(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+        """Take note of what the instruction read and wrote."""
+        for index in unfolded(self._values, inputs):
+            self._unread.discard(place(self._values[index]))
+        self._written.update(outputs)
+        for index in unfolded(self._values, outputs):
+            self._written.add(index)
+            self._unread.add(place(self._values[index]))
+
+    def _count_outputs(self, args: tuple[int, ...]) -> int:
+        count = 0
+        for index in reversed(args):
+            emitted_together = count == 0 or index + 1 == args[-count]
+            if not emitted_together or self._holds_data(index):
+                break
+            count += 1
+        return count
+
+    def _holds_data(self, index: int) -> bool:
+        where = place(self._values[index])
+        return index in self._written or (where is not None and where in self._unread)
+
+
+def place(value: Value) -> _Place | None:
+    """The planned memory of a tensor, None for what has none."""
+    if not isinstance(value, TensorValue) or value.allocation is None:
+        return None
+    return value.allocation, value.nbytes
+
+
+def _split_kernel(
+    operator: Operator, args: tuple[int, ...], values: Sequence[Value]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Inputs and outputs of a kernel call, by the rules at the top of this module."""
+    if operator.name == "executorch_prim::et_copy_index":
+        return args[1:], args[:1]
+    if operator.name == "aten::copy_":
+        return args[1:-1], args[-1:]
+    if len(args) < 2 or operator.name.endswith("_"):
+        return args[:-1], args[-1:]
+    result = values[args[-1]]
+    if isinstance(result, ListValue) and result.kind in _TENSOR_LISTS:
+        first = len(args) - 1 - len(result.items)
+        if first >= 0 and args[first:-1] == result.items:
+            return args[:first], args[first:-1]
+        if values[args[-2]] == result:
+            return args[:-2], args[-2:-1]
+    if args[-2] == args[-1]:
+        return args[:-2], args[-2:-1]
+    return args[:-1], args[-1:]
+
+
+def _record(
+    method: Method,
+    index: int,
+    instruction: Instruction,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    stack: tuple[SourceLine, ...],
+) -> InstructionRecord:
+    read = tuple(_tensors(method.values, inputs))
+    written = tuple(_tensors(method.values, outputs))
+    delegate = instruction.delegate if isinstance(instruction, DelegateCall) else None
+    kind = _kind(instruction)
+    touches = _touches_elements(method, instruction)
+    return InstructionRecord(
+        instruction_id=index,
+        kind=kind,
+        event=_event(method, instruction),
+        label=_label(method, instruction),
+        inputs=inputs,
+        outputs=outputs,
+        read=read,
+        written=written,
+        bytes_read=_total(read) if touches else 0,
+        bytes_written=_total(written) if touches else 0,
+        operator=(
+            method.operators[instruction.operator].full_name
+            if isinstance(instruction, KernelCall)
+            else None
+        ),
+        delegate=delegate,
+        backend_id=None if delegate is None else method.delegates[delegate].backend_id,
+        destination=instruction.destination if isinstance(instruction, JumpFalseCall) else None,
+        stack=stack,
+    )
+
+
+def _stacks(traces: Sequence[tuple[Frame, ...]]) -> list[tuple[SourceLine, ...]]:
+    """The traces as source lines; what instructions share stays shared."""
+    made: dict[int, tuple[SourceLine, ...]] = {}
+    for trace in traces:
+        if id(trace) not in made:
+            made[id(trace)] = tuple(
+                SourceLine(frame.filename, frame.lineno, frame.name, frame.context)
+                for frame in trace
+            )
+    return [made[id(trace)] for trace in traces]
+
+
+def _touches_elements(method: Method, instruction: Instruction) -> bool:
+    if isinstance(instruction, KernelCall):
+        return method.operators[instruction.operator].name not in _SHAPE_OPERATORS
+    return isinstance(instruction, DelegateCall)
+
+
+def _tensors(values: Sequence[Value], indices: Iterable[int]) -> Iterable[TensorValue]:
+    for index in unfolded(values, indices):
+        value = values[index]
+        if isinstance(value, TensorValue):
+            yield value
+
+
+def _total(tensors: Iterable[TensorValue]) -> int | None:
+    total = 0
+    for tensor in tensors:
+        if tensor.nbytes is None:
+            return None
+        total += tensor.nbytes
+    return total
+
+
+def _kind(instruction: Instruction) -> str:
+    match instruction:
+        case KernelCall():
+            return "kernel"
+        case DelegateCall():
+            return "delegate"
+        case MoveCall():
+            return "move"
+        case JumpFalseCall():
+            return "jump"
+        case FreeCall():
+            return "free"
+
+
+def _event(method: Method, instruction: Instruction) -> str:
+    if isinstance(instruction, KernelCall):
+        operator = method.operators[instruction.operator]
+        if not is_prim(operator):
+            return _NATIVE_CALL + operator.full_name.rpartition("::")[2]
+    return _CALLS[_kind(instruction)]
+
+
+def _label(method: Method, instruction: Instruction) -> str:
+    match instruction:
+        case KernelCall(operator):
+            namespace, _, name = method.operators[operator].name.rpartition("::")
+            return name if namespace in ("aten", "") else f"{namespace}.{name}"
+        case DelegateCall(delegate):
+            return method.delegates[delegate].backend_id
+        case JumpFalseCall(_, destination):
+            return f"jump to {destination} if false"
+    return _kind(instruction)

@@ -1,0 +1,1 @@
+"""Lower PyTorch models to ExecuTorch programs."""

@@ -1,0 +1,357 @@
+"""From a model in PyTorch to an ExecuTorch program, its record, and what it should answer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from executorch.exir import ExecutorchProgramManager
+from torch.export import ExportedProgram
+from torch.export._tree_utils import reorder_kwargs
+from torch.utils import _pytree as pytree
+
+from etscope.bridge.failures import innermost, own_frame
+from etscope.bridge.lowering.backends import BACKENDS, QUANTIZERS, recording, with_initial_state
+from etscope.bridge.lowering.inputs import NO_INPUTS_HINT, Inputs, inputs_of
+from etscope.bridge.taps.taps import tapped_programs, with_handles
+from etscope.errors import EtscopeWarning, ExportFailure, UsageError
+from etscope.formats.etrecord.taps import MethodTaps
+from etscope.model.selector import Selector
+
+Flat = dict[str, tuple[Any, ...]]
+
+
+class Parts(NamedTuple):
+    """What an export gives. Inputs and outputs are flat, by method."""
+
+    program: ExecutorchProgramManager
+    record: Any
+    example_inputs: Flat
+    reference_outputs: Flat
+
+
+class Method(NamedTuple):
+    """A method on its way: the exported program, what to feed it, what it answers in PyTorch, and
+    the program before it was quantised."""
+
+    program: ExportedProgram
+    inputs: Inputs
+    outputs: tuple[Any, ...]
+    unquantized: ExportedProgram | None = None
+
+
+def export_model(
+    model: Any,
+    inputs: Any,
+    *,
+    backend: str,
+    quantize: bool,
+    dynamic_shapes: Any,
+    strict: bool | None,
+    calibration: Sequence[Any] | None,
+    keep_float: str | Sequence[str] = (),
+    taps: str | Sequence[str] = (),
+    new_record: Callable[[], Any],
+) -> Parts:
+    """See `etscope.export.export`; `new_record` makes an empty `ETRecord`."""
+    methods = methods_of(
+        model,
+        inputs,
+        backend=backend,
+        quantize=quantize,
+        dynamic_shapes=dynamic_shapes,
+        strict=strict,
+        calibration=calibration,
+        keep_float=keep_float,
+    )
+    methods, made_taps = with_taps(methods, taps)
+    programs = {name: method.program for name, method in methods.items()}
+    program = lowered(programs, backend, new_record)
+    record = program.get_etrecord()
+    record.taps = with_handles(made_taps, record.edge_programs)
+    example_inputs = {name: flat_inputs(one.program, one.inputs) for name, one in methods.items()}
+    outputs = {name: method.outputs for name, method in methods.items()}
+    main = "forward" if "forward" in methods else next(iter(methods))
+    if main == "forward" or len(methods) == 1:
+        record.update_representative_inputs(list(example_inputs[main]))
+    record.update_reference_outputs({name: [list(values)] for name, values in outputs.items()})
+    floats = {name: m.unquantized for name, m in methods.items() if m.unquantized is not None}
+    for name, unquantized in floats.items():
+        label = "before_quantization"
+        record.add_extra_export_modules(
+            {label if name == "forward" else f"{label}/{name}": unquantized}
+        )
+    return Parts(program, record, example_inputs, outputs)
+
+
+def methods_of(
+    model: Any,
+    inputs: Any,
+    *,
+    backend: str,
+    quantize: bool = False,
+    dynamic_shapes: Any = None,
+    strict: bool | None = None,
+    calibration: Sequence[Any] | None = None,
+    keep_float: str | Sequence[str] = (),
+) -> dict[str, Method]:
+    """The methods of a model, exported and quantised: as they are before they are lowered."""
+    check_options(backend, quantize, calibration, keep_float)
+    given = [keep_float] if isinstance(keep_float, str) else keep_float
+    selectors = [Selector(text) for text in dict.fromkeys(given)]
+    methods = _methods(model, inputs, dynamic_shapes, strict)
+    if not quantize:
+        return methods
+    rounds = None if calibration is None else [inputs_of(one) for one in calibration]
+    quantizer = QUANTIZERS[backend]()
+    if selectors:
+        from etscope.bridge.lowering.keep_float import KeepFloat
+
+        quantizer = KeepFloat(quantizer, selectors)
+    found = {
+        name: quantized(method, quantizer, rounds, dynamic_shapes)
+        for name, method in methods.items()
+    }
+    if selectors:
+        quantizer.check()
+    return found
+
+
+def with_taps(
+    methods: Mapping[str, Method], selectors: str | Sequence[str]
+) -> tuple[dict[str, Method], dict[str, MethodTaps]]:
+    """The methods with the selected values as further outputs, after the model's own."""
+    given = [selectors] if isinstance(selectors, str) else list(dict.fromkeys(selectors))
+    if not given:
+        return dict(methods), {}
+    programs, taps = tapped_programs({name: one.program for name, one in methods.items()}, given)
+    tapped = dict(methods)
+    for name, added in taps.items():
+        method = methods[name]
+        values = _eager(_module_of(programs[name]), method.inputs)
+        outputs = (*method.outputs, *values[added.own_outputs :])
+        tapped[name] = method._replace(program=programs[name], outputs=outputs)
+    return tapped, taps
+
+
+def check_options(
+    backend: str, quantize: bool, calibration: object, keep_float: str | Sequence[str] = ()
+) -> None:
+    if backend not in BACKENDS:
+        raise UsageError(
+            f"unknown backend {backend!r}", hint=f"backends are: {', '.join(BACKENDS)}"
+        )
+    if quantize and backend not in QUANTIZERS:
+        raise UsageError(
+            f"the backend {backend!r} has no quantizer: its kernels compute in floating point, so "
+            "a quantised program would only be slower there",
+            hint=f"backends with one: {', '.join(QUANTIZERS)}",
+        )
+    if calibration is not None and not quantize:
+        raise UsageError("calibration inputs are for quantization only", hint="give quantize too")
+    if keep_float and not quantize:
+        raise UsageError(
+            "what is kept in float is said of a quantised model; this one is float throughout",
+            hint="give quantize too",
+        )
+
+
+# -- methods
+
+
+def _methods(
+    model: Any, inputs: Any, dynamic_shapes: Any, strict: bool | None
+) -> dict[str, Method]:
+    if isinstance(model, torch.nn.Module):
+        given = inputs_of(inputs)
+        if given is None:
+            raise UsageError("no example inputs for the model", hint=NO_INPUTS_HINT)
+        return {"forward": _from_module(model, given, dynamic_shapes, strict)}
+    if dynamic_shapes is not None:
+        raise UsageError("dynamic_shapes are for a torch.nn.Module; this model is exported already")
+    if isinstance(model, ExportedProgram):
+        return {"forward": _from_program("forward", model, inputs_of(inputs))}
+    if isinstance(model, Mapping) and model and _are_programs(model):
+        return {
+            name: _from_program(name, program, inputs_of(_of_method(name, inputs, model)))
+            for name, program in model.items()
+        }
+    raise UsageError(
+        f"cannot export a {type(model).__name__}",
+        hint="give a torch.nn.Module, an ExportedProgram, or a dict of ExportedPrograms by method",
+    )
+
+
+def _are_programs(programs: Mapping[Any, Any]) -> bool:
+    return all(isinstance(program, ExportedProgram) for program in programs.values())
+
+
+def _of_method(name: str, inputs: Any, programs: Mapping[str, Any]) -> Any:
+    """The inputs of one of several methods, which come in a dict by method."""
+    if inputs is None:
+        return None
+    if not isinstance(inputs, Mapping) or not inputs.keys() <= programs.keys():
+        raise UsageError(
+            "a model of several methods takes its example inputs by method",
+            hint=f"give a dict with the keys {', '.join(programs)}",
+        )
+    return inputs.get(name)
+
+
+def _from_module(
+    model: torch.nn.Module, inputs: Inputs, dynamic_shapes: Any, strict: bool | None
+) -> Method:
+    with _evaluating(model):
+        outputs = _eager(model, inputs)
+        return Method(_exported(model, inputs, dynamic_shapes, strict), inputs, outputs)
+
+
+def _from_program(name: str, program: ExportedProgram, inputs: Inputs | None) -> Method:
+    if inputs is None:
+        if program.example_inputs is None:
+            raise UsageError(f"the method {name!r} has no example inputs", hint=NO_INPUTS_HINT)
+        inputs = Inputs(*program.example_inputs)
+    return Method(program, inputs, _eager(_module_of(program), inputs))
+
+
+def _module_of(program: ExportedProgram) -> torch.nn.Module:
+    module: torch.nn.Module = program.module()
+    return module
+
+
+@contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode for the time being: dropout and batch norm as they are on a device."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _eager(model: torch.nn.Module, inputs: Inputs) -> tuple[Any, ...]:
+    """What PyTorch answers, flat. Inputs and state stay as they are: the device starts from them
+    too."""
+    copies = pytree.tree_map(_copied, (inputs.args, inputs.kwargs))
+    try:
+        with torch.no_grad(), _state_kept(model):
+            outputs = model(*copies[0], **copies[1])
+            return tuple(_copied(value) for value in pytree.tree_leaves(outputs))
+    except Exception as error:
+        raise ExportFailure(
+            f"the model fails in PyTorch, on its example inputs: {innermost(error)}"
+            f"{own_frame(error)}"
+        ) from error
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+@contextmanager
+def _state_kept(model: torch.nn.Module) -> Iterator[None]:
+    """What the model remembers from call to call is as before afterwards."""
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    try:
+        yield
+    finally:
+        for module, name, buffer, value in buffers:
+            buffer.copy_(value)
+            if name in module._buffers:
+                module._buffers[name] = buffer
+
+
+# -- export, quantisation, lowering
+
+
+def _exported(
+    model: torch.nn.Module, inputs: Inputs, dynamic_shapes: Any, strict: bool | None
+) -> ExportedProgram:
+    """Strict export follows the model's own lines only, so that is tried first."""
+    if strict is not None:
+        return _exported_as(model, inputs, dynamic_shapes, strict)
+    try:
+        return _exported_as(model, inputs, dynamic_shapes, True)
+    except ExportFailure as failure:
+        program = _exported_as(model, inputs, dynamic_shapes, False)
+        warnings.warn(
+            f"exported non-strictly, as strict export fails ({innermost(failure, 200)}); "
+            "operators may be attributed to lines inside of libraries",
+            EtscopeWarning,
+            stacklevel=2,
+        )
+        return program
+
+
+def _exported_as(
+    model: torch.nn.Module, inputs: Inputs, dynamic_shapes: Any, strict: bool
+) -> ExportedProgram:
+    try:
+        return torch.export.export(
+            model, inputs.args, inputs.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
+        )
+    except Exception as error:
+        raise ExportFailure(
+            f"torch.export cannot export this model: {innermost(error)}{own_frame(error)}",
+            hint="see https://docs.pytorch.org/docs/stable/export.html"
+            + (" or try without strict" if strict else ""),
+        ) from error
+
+
+def quantized(
+    method: Method, quantizer: Any, calibration: Sequence[Inputs | None] | None, dynamic: Any
+) -> Method:
+    """The method with int8 weights and activations; its outputs are those of the quantised graph
+    in PyTorch."""
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    if dynamic is None and method.program.range_constraints:
+        raise UsageError(
+            "cannot quantise an exported program with dynamic shapes: it is exported again, and "
+            "does not tell them",
+            hint="give the torch.nn.Module with dynamic_shapes",
+        )
+    try:
+        module = _module_of(method.program)
+        with torch.no_grad(), _state_kept(module):
+            prepared = prepare_pt2e(module, quantizer)
+            for given in [method.inputs] if calibration is None else calibration:
+                if given is not None:
+                    prepared(*given.args, **given.kwargs)
+        converted = convert_pt2e(prepared)
+    except Exception as error:
+        raise ExportFailure(f"the model cannot be quantised: {innermost(error)}") from error
+    outputs = _eager(converted, method.inputs)
+    program = _exported(converted, method.inputs, dynamic, strict=False)
+    return Method(program, method.inputs, outputs, method.program)
+
+
+def lowered(
+    programs: Mapping[str, ExportedProgram], backend: str, new_record: Callable[[], Any]
+) -> ExecutorchProgramManager:
+    try:
+        with recording(new_record):
+            edge = BACKENDS[backend](programs)
+            return edge.to_executorch(with_initial_state(edge))
+    except Exception as error:
+        raise ExportFailure(
+            f"ExecuTorch cannot lower this model to {backend}: {innermost(error)}"
+        ) from error
+
+
+def flat_inputs(program: ExportedProgram, inputs: Inputs) -> tuple[Any, ...]:
+    """In the order of the program's own list of inputs."""
+    kwargs = inputs.kwargs
+    if kwargs:
+        kwargs = reorder_kwargs(kwargs, program.call_spec.in_spec)
+    return tuple(pytree.tree_leaves((inputs.args, kwargs)))

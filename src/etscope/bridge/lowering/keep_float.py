@@ -1,0 +1,216 @@
+"""Some nodes kept in float while the rest of a model is quantised.
+
+torch's quantisation in two steps (`prepare_pt2e`, `convert_pt2e`) asks a quantizer for annotations:
+which inputs and outputs of a node become int8. Nodes to keep in float are marked as annotated, with
+nothing to quantise, before the quantizer looks at the graph. So no pattern takes them (of a fused
+pair, as convolution and relu, neither is taken), nobody shares observers with them, and what is
+handed on from node to node (the scale of a convolution, to the pooling after it) ends there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from torch.fx import GraphModule, Node
+from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, SharedQuantizationSpec
+from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
+
+from etscope.analysis.selector_fields import fields_of_node
+from etscope.errors import UsageError
+from etscope.model import graph as model
+from etscope.model.selector import Fields, Selector
+
+# They hand on the scale, but their results lie between the values that they are given.
+_AVERAGES = ("mean", "adaptive_avg_pool2d")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Nodes that are quantised together, or not at all: a convolution and the relu after it.
+
+    nodes: those, in execution order; the first names the unit. moves: it hands on the int8 values
+    that it is given, with their scale (a view, a relu, a maximum): nothing is lost there. sources:
+    the names of the units whose int8 values it takes, those that move them left out.
+    """
+
+    nodes: tuple[model.Node, ...]
+    moves: bool = False
+    sources: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(node.name for node in self.nodes)
+
+
+@dataclass(slots=True)
+class KeepFloat:
+    """A quantizer as `prepare_pt2e` takes it: another one, which is kept from some nodes.
+
+    selectors: of the nodes to keep in float. names: more of them, by name. units: what would have
+    been quantised, and matched: how many units each selector picks, in all graphs so far.
+    """
+
+    quantizer: Any
+    selectors: Sequence[Selector] = ()
+    names: frozenset[str] = frozenset()
+    units: list[Unit] = field(default_factory=list)
+    matched: dict[str, int] = field(default_factory=dict)
+
+    def transform_for_annotation(self, module: GraphModule) -> Any:
+        return self.quantizer.transform_for_annotation(module)
+
+    def annotate(self, module: GraphModule) -> GraphModule:
+        units = _units(module, self.quantizer) if self.selectors else []
+        self.units += units
+        kept = set(self.names)
+        for selector in self.selectors:
+            picked = [
+                unit
+                for unit in units
+                if any(selector.matches(fields_of_node(node)) for node in unit.nodes)
+            ]
+            self.matched[selector.text] = self.matched.get(selector.text, 0) + len(picked)
+            kept.update(name for unit in picked for name in unit.names)
+        for node in module.graph.nodes:
+            if node.name in kept:
+                node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(_annotated=True)
+        self.quantizer.annotate(module)
+        return module
+
+    def validate(self, module: GraphModule) -> None:
+        self.quantizer.validate(module)
+
+    def prepare_obs_or_fq_callback(self, module: Any, observers: Any) -> None:
+        self.quantizer.prepare_obs_or_fq_callback(module, observers)
+
+    def check(self) -> None:
+        """Raise `UsageError` for a selector that picked nothing of what would be quantised."""
+        for selector in self.selectors:
+            if not self.matched.get(selector.text):
+                raise UsageError(
+                    f"nothing that would be quantised is picked by {selector.text!r}",
+                    hint=_hint(selector, self.units),
+                )
+
+
+def quantizable(module: GraphModule, quantizer: Any) -> list[Unit]:
+    """What the quantizer would quantise in a module that `torch.export` made: it is changed as
+    `prepare_pt2e` changes it before it asks (batch norms are folded)."""
+    from torchao.quantization.pt2e.utils import _fuse_conv_bn_, _fuse_linear_bn_
+
+    _fuse_conv_bn_(module)
+    _fuse_linear_bn_(module)
+    return _units(quantizer.transform_for_annotation(module), quantizer)
+
+
+# -- what a quantizer would do
+
+
+def _units(module: GraphModule, quantizer: Any) -> list[Unit]:
+    """What would be quantised; the graph is left without annotations of this."""
+    before = {n: n.meta[Q_ANNOTATION_KEY] for n in module.graph.nodes if Q_ANNOTATION_KEY in n.meta}
+    quantizer.annotate(module)
+    annotations = {
+        node: note
+        for node in module.graph.nodes
+        if node not in before and (note := node.meta.pop(Q_ANNOTATION_KEY, None)) is not None
+    }
+    found = []
+    inside: set[Node] = set()
+    givers: dict[Node, tuple[str, ...]] = {}  # the units whose values a node gives
+    for node, note in annotations.items():
+        if node.op != "call_function" or node in inside or not _says_something(note):
+            continue
+        members = [node, *_fused(node, annotations)]
+        inside.update(members)
+        given = [name for used in node.all_input_nodes for name in givers.get(used, ())]
+        sources = tuple(dict.fromkeys(given))
+        moves = _moves(node, note)
+        givers[members[-1]] = sources if moves else (node.name,)
+        found.append(Unit(tuple(map(_as_node, members)), moves, sources))
+    return found
+
+
+def _says_something(note: Any) -> bool:
+    return bool(note.input_qspec_map) or note.output_qspec is not None
+
+
+def _fused(node: Node, annotations: Mapping[Node, Any]) -> Iterator[Node]:
+    """The node that gives the output of a fused pair, of which `node` has the inputs."""
+    if annotations[node].output_qspec is None and len(node.users) == 1:
+        user = next(iter(node.users))
+        note = annotations.get(user)
+        if note is not None and note.output_qspec is not None and not note.input_qspec_map:
+            yield user
+
+
+def _moves(node: Node, note: Any) -> bool:
+    if _short("op", str(node.target)) in _AVERAGES:
+        return False
+    specs = [note.output_qspec, *note.input_qspec_map.values()]
+    return all(isinstance(spec, SharedQuantizationSpec) for spec in specs)
+
+
+def _as_node(node: Node) -> model.Node:
+    stack = node.meta.get("nn_module_stack") or {}
+    return model.Node(
+        name=node.name,
+        kind=node.op,
+        target=str(node.target),
+        op=str(node.target),
+        stack_trace=node.meta.get("stack_trace"),
+        modules=tuple(
+            model.ModuleFrame(key, path, kind if isinstance(kind, str) else kind.__qualname__)
+            for key, (path, kind) in stack.items()
+        ),
+    )
+
+
+# -- a selector that picks nothing
+
+_WORD = re.compile(r"""(?:\b(?P<key>[a-z]+):)?(?P<pattern>[^\s()"':]+)""")
+_LISTED = 8
+
+
+def _hint(selector: Selector, units: Sequence[Unit]) -> str:
+    offered = _offered(units)
+    near: dict[str, None] = {}
+    for word in _WORD.finditer(selector.text):
+        key, pattern = word["key"] or "name", word["pattern"]
+        known = [text for one in {key, "name", "op", "module"} for text in offered.get(one, ())]
+        by_lower = {text.lower(): text for text in known}
+        for text in get_close_matches(pattern.lower(), by_lower, n=3):
+            near[by_lower[text]] = None
+    if near:
+        return f"near names: {', '.join(near)}"
+    if not units:
+        return "the quantizer finds nothing to quantise in this model"
+    modules, ops = offered["module"] or offered["name"], offered["op"]
+    more = ", …" if len(modules) > _LISTED else ""
+    return (
+        f"it quantises operators {', '.join(ops)}, in {', '.join(modules[:_LISTED])}{more}; "
+        "a batch norm is a part of the convolution before it"
+    )
+
+
+def _offered(units: Sequence[Unit]) -> dict[str, list[str]]:
+    """What the nodes could be picked by, by key."""
+    found: dict[str, dict[str, None]] = {"name": {}, "op": {}, "module": {}, "type": {}, "file": {}}
+    for unit in units:
+        for node in unit.nodes:
+            fields: Fields = fields_of_node(node)
+            for key, texts in found.items():
+                texts.update(dict.fromkeys(_short(key, text) for text in fields.get(key, ())))
+    return {key: list(texts) for key, texts in found.items()}
+
+
+def _short(key: str, text: str) -> str:
+    """An operator without namespace and overload, a file without folders."""
+    if key == "op":
+        parts = text.split(".")
+        return parts[1] if len(parts) > 1 else text
+    return text.rpartition("/")[2] if key == "file" else text

@@ -1,0 +1,155 @@
+"""One model, quantised in many ways: its programs, and what the float model answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from etscope.bridge.failures import innermost
+from etscope.bridge.lowering.backends import QUANTIZERS
+from etscope.bridge.lowering.export import (
+    Method,
+    check_options,
+    flat_inputs,
+    lowered,
+    methods_of,
+    quantized,
+)
+from etscope.bridge.lowering.inputs import Inputs, inputs_of
+from etscope.bridge.lowering.keep_float import KeepFloat, Unit, quantizable
+from etscope.bridge.programs.programs import program_buffer
+from etscope.bridge.programs.subprograms import Subject as Piece
+from etscope.bridge.programs.subprograms import fingerprint as piece_fingerprint
+from etscope.bridge.tensors import numpy_value
+from etscope.errors import ExportFailure, MissingDataError, UsageError
+from etscope.model.selector import Selector
+
+NewRecord = Callable[[], Any]
+
+
+class Subject(NamedTuple):
+    """A method in float, what sets its int8 ranges (None: its example inputs), what it is tried
+    on, and the units that would be quantised."""
+
+    name: str
+    method: Method
+    backend: str
+    calibration: tuple[Inputs, ...] | None
+    dynamic_shapes: Any
+    samples: tuple[Inputs, ...]
+    units: tuple[Unit, ...]
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the model remembers something from call to call."""
+        return bool(self.method.program.graph_signature.buffers_to_mutate)
+
+
+def subject_of(
+    model: Any,
+    inputs: Any,
+    *,
+    samples: Sequence[Any],
+    calibration: Sequence[Any],
+    backend: str,
+    dynamic_shapes: Any,
+    strict: bool | None,
+    method: str | None,
+) -> Subject:
+    """The model exported in float. Raises `MissingDataError` when there is nothing to quantise,
+    and what `etscope.export.export` raises."""
+    check_options(backend, True, None)
+    methods = methods_of(
+        model, inputs, backend=backend, dynamic_shapes=dynamic_shapes, strict=strict
+    )
+    name = method or ("forward" if "forward" in methods else next(iter(methods)))
+    if name not in methods:
+        raise MissingDataError(
+            f"the model has no method {name!r}", hint=f"methods are: {', '.join(methods)}"
+        )
+    found = methods[name]
+    module: Any = found.program.module()
+    units = tuple(quantizable(module, QUANTIZERS[backend]()))
+    if not any(not unit.moves for unit in units):
+        raise MissingDataError(f"the quantizer for {backend} finds nothing to quantise in {name!r}")
+    rounds = tuple(one for one in map(inputs_of, calibration) if one is not None)
+    tried = tuple(one for one in map(inputs_of, samples) if one is not None)
+    return Subject(
+        name, found, backend, rounds or None, dynamic_shapes, tried or (found.inputs,), units
+    )
+
+
+def flat_samples(subject: Subject) -> list[list[Any]]:
+    """The values of each sample, in the order of the program's inputs."""
+    program = subject.method.program
+    return [list(flat_inputs(program, sample)) for sample in subject.samples]
+
+
+def expected(subject: Subject) -> list[list[Any]]:
+    """What the float model answers in PyTorch to each sample, as numpy arrays.
+
+    Raises `UsageError` for a sample that it does not take.
+    """
+    found = []
+    for number, sample in enumerate(subject.samples):
+        args, kwargs = pytree.tree_map(_copied, (sample.args, sample.kwargs))
+        try:
+            with torch.no_grad():  # a new module each time: its state is as at first
+                outputs = subject.method.program.module()(*args, **kwargs)
+        except Exception as error:
+            raise UsageError(
+                f"sample {number} cannot be fed to the model: {innermost(error)}",
+                hint="samples must have the shapes and types of the example inputs",
+            ) from error
+        found.append([_array(value) for value in pytree.tree_leaves(outputs)])
+    return found
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _array(value: Any) -> Any:
+    return numpy_value(value) if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def float_program(subject: Subject, new_record: NewRecord) -> bytes:
+    """The .pte file of the float model. Raises `ExportFailure`."""
+    return _program(subject, subject.method, new_record)
+
+
+def int8_program(
+    subject: Subject,
+    new_record: NewRecord,
+    *,
+    keep: Collection[str] = (),
+    selectors: Sequence[Selector] = (),
+) -> bytes:
+    """The .pte file with what is named, and what selectors pick, in float and the rest in int8.
+
+    Raises `ExportFailure` for what cannot be quantised or lowered.
+    """
+    quantizer = KeepFloat(QUANTIZERS[subject.backend](), selectors, frozenset(keep))
+    made = quantized(subject.method, quantizer, subject.calibration, subject.dynamic_shapes)
+    quantizer.check()
+    return _program(subject, made, new_record)
+
+
+def _program(subject: Subject, method: Method, new_record: NewRecord) -> bytes:
+    try:
+        programs = {subject.name: method.program}
+        return program_buffer(lowered(programs, subject.backend, new_record))
+    except ExportFailure as error:
+        raise ExportFailure(innermost(error)) from error
+
+
+def fingerprint(subject: Subject) -> str:
+    """Another one for another graph, other weights, other samples or another calibration."""
+    program = subject.method.program
+    given = [*subject.samples, *(subject.calibration or ())]
+    flat = [tuple(flat_inputs(program, one)) for one in given]
+    return f"{len(subject.samples)}-{piece_fingerprint(Piece(program, tuple(flat)))}"

@@ -1,0 +1,1 @@
+"""Exported programs of torch, to and from the members of an ETRecord."""

@@ -1,0 +1,404 @@
+"""Pieces of an exported program: cut out as programs of their own, with the values that eager
+PyTorch has at their borders."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from etscope.analysis.profile.source_location import user_line
+from etscope.bridge.failures import innermost
+from etscope.bridge.lowering.export import flat_inputs, lowered, methods_of
+from etscope.bridge.lowering.inputs import Inputs, inputs_of
+from etscope.bridge.programs.programs import program_buffer
+from etscope.bridge.reference.reference import keeps_state, run_reference
+from etscope.bridge.tensors import numpy_value
+from etscope.errors import ExportFailure, MissingDataError, UsageError
+from etscope.model.pieces import PieceNode, Pieces
+
+
+class Subject(NamedTuple):
+    """A program to cut, without effects on its arguments and of static shapes; and samples of its
+    flat inputs, in torch's values."""
+
+    program: ExportedProgram
+    samples: tuple[tuple[Any, ...], ...]
+
+
+class Cut(NamedTuple):
+    """A piece as a program; the names of the values it takes and gives, in order."""
+
+    program: ExportedProgram
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def subject_of(
+    model: Any,
+    inputs: Any,
+    more: Sequence[Any],
+    *,
+    backend: str,
+    quantize: bool,
+    strict: bool | None,
+    method: str | None,
+) -> Subject:
+    """The program of one method of a model, ready to be cut. `more`: further samples of inputs;
+    all of them set the ranges of a quantised model."""
+    given = [inputs, *more]
+    methods = methods_of(
+        model,
+        inputs,
+        backend=backend,
+        quantize=quantize,
+        strict=strict,
+        calibration=given if quantize and more else None,
+    )
+    name = method or ("forward" if "forward" in methods else next(iter(methods)))
+    if name not in methods:
+        raise MissingDataError(
+            f"the model has no method {name!r}", hint=f"methods are: {', '.join(methods)}"
+        )
+    found = methods[name]
+    samples = [found.inputs, *(one for one in map(inputs_of, more) if one is not None)]
+    program = _plain(found.program, found.inputs)
+    flat = tuple(flat_inputs(found.program, one) for one in samples)
+    return Subject(program, flat)
+
+
+def nested(program: ExportedProgram, flat: Sequence[Any]) -> Inputs:
+    """Flat inputs as the program takes them, by position and by keyword."""
+    spec = program.call_spec.in_spec
+    if len(flat) != spec.num_leaves:
+        raise UsageError(f"the program takes {spec.num_leaves} inputs, and there are {len(flat)}")
+    return Inputs(*pytree.tree_unflatten(list(flat), spec))
+
+
+def _plain(program: ExportedProgram, inputs: Inputs) -> ExportedProgram:
+    """The program of static shapes, and in the functional form, where values are not written to."""
+    try:
+        if program.range_constraints:
+            module = program.module()
+            program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
+        if keeps_state(program) or _writes(program):
+            return program.run_decompositions({})
+    except Exception as error:
+        raise ExportFailure(f"the model cannot be made ready to cut: {innermost(error)}") from error
+    return program
+
+
+def _writes(program: ExportedProgram) -> bool:
+    return any(
+        getattr(getattr(node.target, "_schema", None), "is_mutable", False)
+        for module in program.graph_module.modules()
+        if isinstance(module, GraphModule)
+        for node in module.graph.nodes
+    )
+
+
+# -- the nodes there are
+
+
+def pieces_of(program: ExportedProgram) -> Pieces:
+    """The program's nodes, as positions to cut by."""
+    positions: dict[Node, int] = {}
+    nodes: list[PieceNode] = []
+    for node in program.graph.nodes:
+        if not _is_unit(node):
+            continue
+        positions[node] = len(nodes)
+        owners = (_owner(used) for used in node.all_input_nodes)
+        uses = {positions[owner] for owner in owners if owner in positions}
+        nodes.append(
+            PieceNode(
+                name=node.name,
+                op=str(node.target),
+                uses=tuple(sorted(uses)),
+                modules=_modules(node),
+                source=_source(node),
+            )
+        )
+    return Pieces(tuple(nodes))
+
+
+def _is_unit(node: Node) -> bool:
+    """A call that gives something: elements of tuples go with their call, assertions with none."""
+    return (
+        node.op == "call_function"
+        and node.target is not operator.getitem
+        and node.meta.get("val") is not None
+    )
+
+
+def _owner(node: Node) -> Node:
+    """The call that a value comes of."""
+    while node.op == "call_function" and node.target is operator.getitem:
+        node = node.args[0]
+    return node
+
+
+def _modules(node: Node) -> tuple[str, ...]:
+    stack = node.meta.get("nn_module_stack") or {}
+    return tuple(path for path, _ in stack.values() if path)
+
+
+def _source(node: Node) -> str | None:
+    line = user_line(node.meta.get("stack_trace"))
+    return f"{line.file}:{line.line}" if line else None
+
+
+# -- cutting
+
+
+def cut(program: ExportedProgram, names: Collection[str]) -> Cut:
+    """The nodes of these names as a program of their own. Values from outside become its inputs,
+    those used outside its outputs; parameters and buffers stay what they are.
+
+    Raises `ExportFailure` where something else than a tensor of a known shape crosses the border.
+    """
+    wanted = set(names)
+    inside = {node for node in program.graph.nodes if _owner(node).name in wanted}
+    specs = dict(zip(_placeholders(program), program.graph_signature.input_specs, strict=True))
+    lifted, outside, attributes = _needed(program, inside, specs)
+    outputs = _outputs(program, inside)
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    for node in lifted:
+        copies[node] = graph.node_copy(node)
+    for node in outside:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta["val"] = _plain_strides(_border(node))
+    for node in program.graph.nodes:
+        if node in inside or node in attributes:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(tuple(copies[node] for node in outputs))
+    module = GraphModule(program.graph_module, graph)
+    signature = ExportGraphSignature(
+        [
+            *(_renamed(specs[node], copies[node].name) for node in lifted),
+            *(
+                InputSpec(InputKind.USER_INPUT, TensorArgument(copies[node].name), None)
+                for node in outside
+            ),
+        ],
+        [
+            OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(copies[node].name), None)
+            for node in outputs
+        ],
+    )
+    targets = {specs[node].target for node in lifted}
+    piece = ExportedProgram(
+        root=module,
+        graph=module.graph,
+        graph_signature=signature,
+        state_dict={k: v for k, v in program.state_dict.items() if k in targets},
+        range_constraints={},
+        module_call_graph=[_call_of(len(outside), len(outputs))],
+        constants={k: v for k, v in program.constants.items() if k in targets},
+        verifiers=list(program.verifiers),
+    )
+    return Cut(piece, tuple(n.name for n in outside), tuple(n.name for n in outputs))
+
+
+def _placeholders(program: ExportedProgram) -> list[Node]:
+    return [node for node in program.graph.nodes if node.op == "placeholder"]
+
+
+def _needed(
+    program: ExportedProgram, inside: set[Node], specs: Mapping[Node, InputSpec]
+) -> tuple[list[Node], list[Node], set[Node]]:
+    """What the nodes inside take: parameters and the like, values of others, sub-graphs."""
+    used = {one for node in inside for one in node.all_input_nodes} - inside
+    lifted, outside, attributes = [], [], set()
+    for node in program.graph.nodes:
+        if node not in used:
+            continue
+        if node.op == "get_attr":
+            attributes.add(node)
+        elif node in specs and specs[node].kind is not InputKind.USER_INPUT:
+            lifted.append(node)
+        else:
+            outside.append(node)
+    return lifted, outside, attributes
+
+
+def _outputs(program: ExportedProgram, inside: set[Node]) -> list[Node]:
+    """The values that are used outside; where none is, those that nothing uses."""
+    order = [node for node in program.graph.nodes if node in inside]
+    found = [n for n in order if any(u not in inside and _counts(u) for u in n.users)]
+    found = found or [node for node in order if not node.users]
+    for node in found:
+        _border(node)
+    return found
+
+
+def _counts(user: Node) -> bool:
+    return user.op == "output" or _is_unit(_owner(user))
+
+
+def _border(node: Node) -> torch.Tensor:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        raise ExportFailure(f"{node.name} is no tensor, and a piece takes and gives tensors only")
+    if any(not isinstance(size, int) for size in value.shape):
+        raise ExportFailure(f"the shape of {node.name} depends on values")
+    return value
+
+
+def _plain_strides(value: torch.Tensor) -> torch.Tensor:
+    """The value as the runtime can take it: contiguous or channels-last."""
+    if value.is_contiguous():
+        return value
+    if value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last):
+        return value
+    return value.contiguous()
+
+
+def _renamed(spec: InputSpec, name: str) -> InputSpec:
+    return InputSpec(spec.kind, type(spec.arg)(name=name), spec.target, spec.persistent)
+
+
+def _call_of(inputs: int, outputs: int) -> ModuleCallEntry:
+    """How the piece is called: its inputs by position, its outputs as a tuple."""
+    return ModuleCallEntry(
+        fqn="",
+        signature=ModuleCallSignature(
+            inputs=[],  # torch leaves them out, too: passes rename values
+            outputs=[],
+            in_spec=pytree.tree_flatten(((0,) * inputs, {}))[1],
+            out_spec=pytree.tree_flatten((0,) * outputs)[1],
+        ),
+    )
+
+
+# -- values
+
+
+def capture(
+    program: ExportedProgram, sample: Sequence[Any], names: Iterable[str]
+) -> dict[str, torch.Tensor]:
+    """The values of these nodes in an eager run, of their own memory."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    found: dict[str, torch.Tensor] = {}
+    waiting: dict[str, list[Node]] = {}
+    given = _given(program, sample)
+    for name in names:
+        owner = _owner(nodes[name])
+        if owner.op == "placeholder":
+            found[name] = _copied(given[owner.name])
+        else:
+            waiting.setdefault(owner.name, []).append(nodes[name])
+    if not waiting:
+        return found
+    for name, value in run_reference(program, list(sample)):
+        for node in waiting.pop(name, ()):
+            found[node.name] = _copied(_element(node, value))
+        if not waiting:
+            break
+    return found
+
+
+def _given(program: ExportedProgram, sample: Sequence[Any]) -> dict[str, Any]:
+    specs = program.graph_signature.input_specs
+    users = [one.arg.name for one in specs if one.kind is InputKind.USER_INPUT]
+    return dict(zip(users, sample, strict=True))
+
+
+def _element(node: Node, value: Any) -> Any:
+    if node.target is not operator.getitem:
+        return value
+    return _element(node.args[0], value)[node.args[1]]
+
+
+def _copied(value: torch.Tensor) -> torch.Tensor:
+    return _plain_strides(value.detach()).clone()
+
+
+def arrays(values: Mapping[str, torch.Tensor], names: Iterable[str]) -> list[Any]:
+    """The values of these names as numpy arrays."""
+    return [numpy_value(values[name]) for name in names]
+
+
+# -- lowering, saving, telling apart
+
+
+def lower(piece: ExportedProgram, backend: str, new_record: Callable[[], Any]) -> bytes:
+    """The .pte file of a piece. `new_record` makes an empty `ETRecord`.
+
+    Raises `ExportFailure`, its message beginning with the name of ExecuTorch's own error.
+    """
+    try:
+        return program_buffer(lowered({"forward": piece}, backend, new_record))
+    except ExportFailure as error:
+        raise ExportFailure(innermost(error)) from error
+
+
+def save_piece(piece: ExportedProgram, path: Path) -> None:
+    """Write a .pt2 file. Raises `ExportFailure` for what torch cannot save."""
+    try:
+        torch.export.save(piece, path)
+    except Exception as error:
+        path.unlink(missing_ok=True)
+        raise ExportFailure(f"torch cannot save the piece: {innermost(error)}") from error
+
+
+def fingerprint(subject: Subject) -> str:
+    """Another one for another graph, other weights or other inputs."""
+    program, samples = subject
+    digest = hashlib.sha256()
+    for module in program.graph_module.modules():
+        if isinstance(module, GraphModule):
+            digest.update(str(module.graph).encode())
+    for held in (program.state_dict, program.constants):
+        for name in sorted(held):
+            digest.update(name.encode())
+            _feed(digest, held[name])
+    for sample in samples:
+        for value in sample:
+            _feed(digest, value)
+    return digest.hexdigest()
+
+
+def _feed(digest: Any, value: Any) -> None:
+    if not isinstance(value, torch.Tensor):
+        digest.update(repr(value).encode())
+        return
+    digest.update(f"{value.dtype}{list(value.shape)}".encode())
+    plain = value.detach().cpu().contiguous().reshape(-1)
+    if plain.numel():
+        digest.update(plain.view(torch.uint8).numpy().data)
+
+
+def check_samples(subject: Subject) -> None:
+    """Raise `UsageError` for samples that are not all of the first one's shapes and types."""
+    first = [_form(value) for value in subject.samples[0]]
+    for number, sample in enumerate(subject.samples[1:], start=2):
+        if [_form(value) for value in sample] != first:
+            raise UsageError(
+                f"sample {number} of the inputs has other shapes or types than the first",
+                hint="pieces have static shapes: bisect with samples of one shape",
+            )
+
+
+def _form(value: Any) -> object:
+    if isinstance(value, torch.Tensor):
+        return value.dtype, tuple(value.shape)
+    return ConstantArgument(name="", value=value) if isinstance(value, str) else type(value)

@@ -1,0 +1,1 @@
+"""Compute the reference of a run in PyTorch."""

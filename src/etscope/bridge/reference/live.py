@@ -1,0 +1,206 @@
+"""A reference run under a person's hands: it stops after any node, a value can be exchanged, and
+what was computed stays at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.fx.node import Node, map_arg
+from torch.utils import _pytree as pytree
+
+from etscope.bridge.reference.reference import run_reference, writes_in_place
+from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
+from etscope.errors import EtscopeError, MissingDataError, RuntimeFailure, UsageError
+
+_MOST_BYTES = 4 << 30  # of values that are kept
+
+
+class LiveRun:
+    """One run of a program, node by node; `names` are what its nodes are called by others.
+
+    Values that were computed are kept, so going back is looking at them again. A patch forgets what
+    came after it: that is computed anew from the patched value.
+    """
+
+    def __init__(self, program: ExportedProgram, inputs: Any, names: Mapping[str, str]) -> None:
+        self._program, self._inputs, self._names = program, inputs, names
+        # Then what was handed out may be written to by a later node.
+        self._copies = writes_in_place(program.graph_module)
+        self._values: list[tuple[str, Any]] = []
+        self._patches: dict[int, Any] = {}
+        self._bytes = 0
+        self._ended = self._broken = False
+        self._run = self._started()
+        self._next: Any = None  # what takes the place of the last value
+
+    @property
+    def computed(self) -> int:
+        """How many nodes have run."""
+        return len(self._values)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all nodes have run."""
+        return self._ended
+
+    def advance(self) -> str | None:
+        """Run the next node; its name, None at the end.
+
+        Raises `RuntimeFailure` when the operator fails, and `MissingDataError` when the values no
+        longer fit in memory.
+        """
+        if self._ended:
+            return None
+        try:
+            name, value = self._resume()
+        except StopIteration:
+            self._ended = True
+            return None
+        self._bytes += sum(
+            leaf.nbytes for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)
+        )
+        if self._bytes > _MOST_BYTES:
+            raise MissingDataError(
+                f"the values of this run take more than {_MOST_BYTES >> 30} GiB",
+                hint="give smaller inputs: target live INPUTS",
+            )
+        if self._copies:
+            value = pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, value)
+        name = self._names.get(name, name)
+        self._values.append((name, value))
+        return name
+
+    def value(self, position: int) -> Any:
+        """The value of the node that ran as number `position`: arrays, numbers, or a list."""
+        return _arrays(self._values[position][1])
+
+    def input(self, name: str) -> Any:
+        """What goes into the graph under a placeholder's name: a user's input, a weight or other
+        state as it is at the start. None for a name that is no placeholder."""
+        signature = self._program.graph_signature
+        given = dict(zip(signature.user_inputs, pytree.tree_leaves(self._inputs), strict=False))
+        if name in given:
+            return _arrays(given[name])
+        for spec in signature.input_specs:
+            if getattr(spec.arg, "name", None) == name and spec.target is not None:
+                for held in (self._program.state_dict, self._program.constants):
+                    if spec.target in held:
+                        return _arrays(held[spec.target])
+        return None
+
+    def call(self, name: str, value: Callable[[str], Any]) -> Any:
+        """What a node's operator makes of its arguments, each of which `value` gives by the name of
+        its node, or of the `getitem` that takes it from a node of several.
+
+        Raises `UsageError` for a node that runs a graph, or that is not in the program's own graph.
+        """
+        theirs = {ours: own for own, ours in self._names.items()}
+        node = next(
+            (n for n in self._program.graph.nodes if n.name == theirs.get(name, name)), None
+        )
+        if node is None or node.op != "call_function":
+            raise UsageError(
+                f"{name} is no operator of the graph itself: it cannot be called",
+                hint="gap has the local error of operators in branches and loops",
+            )
+        if any(used.op == "get_attr" for used in node.all_input_nodes):
+            raise UsageError(f"{name} runs a graph: it cannot be called")
+
+        def given(used: Node) -> Any:
+            found = value(self._names.get(used.name, used.name))
+            return pytree.tree_map_only(np.ndarray, tensor_from_numpy, found)
+
+        try:
+            with torch.no_grad():
+                return _arrays(
+                    node.target(*map_arg(node.args, given), **map_arg(node.kwargs, given))
+                )
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise RuntimeFailure(f"{name} failed: {reason}") from error
+
+    def patch(self, position: int, value: Any) -> None:
+        """Put `value`, an array or a number, in the place of a tensor; later nodes are forgotten.
+        Of a node with several values, a list of them, or the one that is not empty.
+
+        Raises `UsageError` when the node's value is no tensor or `value` does not fit its shape.
+        """
+        name, old = self._values[position]
+        new = _fitted(name, old, value)
+        self._patches = {at: v for at, v in self._patches.items() if at < position}
+        self._patches[position] = new
+        if position + 1 == len(self._values) and not self._ended:
+            self._values[position] = (name, new)
+            self._next = new
+            return
+        # Later nodes have seen the old value, so the run starts again: with the patches so far.
+        self._again(position + 1)
+
+    def _again(self, count: int) -> None:
+        """Run anew, with the patches so far, until `count` nodes have run."""
+        self._values.clear()
+        self._bytes, self._ended, self._broken = 0, False, False
+        self._run, self._next = self._started(), None
+        while len(self._values) < count:
+            self.advance()
+
+    def _started(self) -> Generator[tuple[str, Any], Any, None]:
+        return run_reference(self._program, self._inputs)
+
+    def _resume(self) -> tuple[str, Any]:
+        if self._broken:
+            self._again(len(self._values))
+        sent, self._next = self._next, None
+        try:
+            name, value = self._run.send(sent)
+        except (EtscopeError, StopIteration):
+            raise
+        except KeyboardInterrupt:
+            self._broken = True  # what was interrupted cannot go on
+            raise
+        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+            self._ended = True
+            last = self._values[-1][0] if self._values else "the inputs"
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise RuntimeFailure(f"the operator after {last} failed: {reason}") from error
+        patch = self._patches.get(len(self._values))
+        if patch is not None:
+            value = self._next = patch
+        return name, value
+
+
+def _fitted(name: str, old: Any, value: Any) -> Any:
+    """The value in the shape and type of the one that it takes the place of."""
+    if isinstance(old, (list, tuple)):
+        full = [at for at, one in enumerate(old) if isinstance(one, torch.Tensor) and one.numel()]
+        if isinstance(value, (list, tuple)) and len(value) == len(old):
+            given = {at: value[at] for at in full}
+        elif len(full) == 1:
+            given = {full[0]: value}
+        else:
+            raise UsageError(f"{name} has {len(old)} values: give a list of as many")
+        return type(old)(
+            _fitted(name, one, given[at]) if at in given else one for at, one in enumerate(old)
+        )
+    if not isinstance(old, torch.Tensor):
+        raise UsageError(f"{name} is no tensor: it cannot be set")
+    array = np.asarray(value)
+    try:
+        fitting = np.broadcast_to(array, tuple(old.shape))
+    except ValueError:
+        raise UsageError(
+            f"{name} has the shape {list(old.shape)}, and the value {list(array.shape)}"
+        ) from None
+    return tensor_from_numpy(np.ascontiguousarray(fitting)).to(old.dtype)
+
+
+def _arrays(value: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, numpy_from_tensor, value)
+
+
+__all__ = ["LiveRun"]

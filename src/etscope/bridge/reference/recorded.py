@@ -1,0 +1,306 @@
+"""A graph of a record, computed as it stands in the record's JSON.
+
+torch's deserializer makes an `ExportedProgram`: fx nodes, fake tensors for the types of all values,
+a module with source code. The values of a plain graph need none of that, which takes longer than
+the run itself. What is not plain (control flow, delegates, sizes that are not fixed, state,
+operators that write) is left to `bridge.reference`.
+
+Names in the JSON are looked up as torch does, but only as operators of a library: see
+`formats.program_safety` for what else is refused, before anything is made of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from etscope.bridge.programs.weights import StoredWeight, StoredWeights
+from etscope.bridge.reference.reference import (
+    arrays_of,
+    check_input,
+    check_number_of_inputs,
+    given_values,
+)
+from etscope.bridge.tensors import tensor_from_numpy
+from etscope.errors import FormatError
+from etscope.formats.exported_program.exported_json import (
+    DTYPES,
+    LAYOUTS,
+    MEMORY_FORMATS,
+    Json,
+    enum_name,
+    mapping,
+    sequence,
+    text,
+    union,
+)
+
+_OPERATOR = re.compile(
+    r"(?:torch\.ops|executorch\.exir\.dialects\.edge\.ops)\.(\w+)\.(\w+)\.(\w+)", re.ASCII
+)
+_WEIGHTS = {
+    "parameter": "parameter_name",
+    "buffer": "buffer_name",
+    "tensor_constant": "tensor_constant_name",
+}
+_OUTPUTS = frozenset({"user_output"})
+_NUMBERS: Mapping[str, tuple[type, ...]] = {
+    "as_int": (int,),
+    "as_float": (float, int),
+    "as_bool": (bool,),
+    "as_string": (str,),
+}
+
+
+class _NotPlain(Exception):
+    """Something that only torch's deserializer knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A value as an argument, by its name in the JSON."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A node: what computes it, what its results are called, and what no later one uses.
+
+    results: the name of the value, or of each of its elements.
+    """
+
+    function: Callable[..., Any]
+    arguments: Sequence[Any]
+    keywords: Mapping[str, Any]
+    results: str | tuple[str, ...]
+    done: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedGraph:
+    """A graph that can be run. inputs: name -> description (on torch's meta device). weights: what
+    else goes into the graph, by the name there."""
+
+    steps: tuple[_Step, ...]
+    inputs: Mapping[str, torch.Tensor]
+    weights: Mapping[str, torch.Tensor | StoredWeight]
+
+    def arrays(self, inputs: Any) -> Iterator[Any]:
+        """The value of each node in the order of the JSON, as `reference_arrays` gives them.
+
+        Raises `NumericGapError` for inputs that are absent or not what the graph takes.
+        """
+        given = given_values(inputs)
+        check_number_of_inputs(given, len(self.inputs))
+        values: dict[str, Any] = dict(self.weights)
+        for (name, expected), value in zip(self.inputs.items(), given or (), strict=True):
+            check_input(name, expected, value)
+            values[name] = value
+        with torch.inference_mode():
+            for step in self.steps:
+                value = step.function(
+                    *[_read(argument, values) for argument in step.arguments],
+                    **{key: _read(argument, values) for key, argument in step.keywords.items()},
+                )
+                yield arrays_of(value)
+                if isinstance(step.results, str):
+                    values[step.results] = value
+                else:
+                    values.update(zip(step.results, value or (), strict=True))
+                del value
+                for name in step.done:
+                    del values[name]
+
+
+def _read(argument: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(argument, _Use):
+        value = values[argument.name]
+        return value.read() if isinstance(value, StoredWeight) else value
+    if isinstance(argument, list):
+        return [_read(item, values) for item in argument]
+    return argument
+
+
+def recorded_graph(
+    program: Json, weights: Mapping[str, Any], constants: Mapping[str, Any]
+) -> RecordedGraph | None:
+    """The graph of a program's JSON that was found safe; None if it is not plain.
+
+    weights, constants: numpy arrays by qualified name.
+    """
+    try:
+        module = mapping(program["graph_module"], "graph_module")
+        graph = mapping(module["graph"], "a graph")
+        signature = mapping(module["signature"], "signature")
+        if any(union(s)[0] not in _OUTPUTS for s in sequence(signature["output_specs"], "outputs")):
+            return None
+        inputs, stored = _inputs(graph, signature, weights, constants)
+        return RecordedGraph(_steps(graph, {*inputs, *stored}), inputs, stored)
+    except (_NotPlain, FormatError, LookupError, TypeError, ValueError):
+        return None  # torch's deserializer says what is wrong, if anything is
+
+
+def _inputs(
+    graph: Json, signature: Json, weights: Mapping[str, Any], constants: Mapping[str, Any]
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor | StoredWeight]]:
+    lazily = StoredWeights(weights)
+    inputs: dict[str, torch.Tensor] = {}
+    stored: dict[str, torch.Tensor | StoredWeight] = {}
+    specs = sequence(signature["input_specs"], "input_specs")
+    for value, spec in zip(sequence(graph["inputs"], "inputs"), specs, strict=True):
+        tag, content = union(value)
+        kind, told = union(spec)
+        if tag != "as_tensor":
+            raise _NotPlain
+        name = text(content["name"], "an input's name")
+        if kind == "user_input":
+            inputs[name] = _described(graph["tensor_values"][name])
+            continue
+        target = told[_WEIGHTS[kind]]
+        held = weights.get(target, constants.get(target))
+        if not hasattr(held, "dtype"):  # there is none, or a tensor without data
+            raise _NotPlain
+        stored[name] = (
+            StoredWeight(lazily, target, shared=True)
+            if target in weights
+            else tensor_from_numpy(constants[target])
+        )
+    return inputs, stored
+
+
+def _described(meta: Any) -> torch.Tensor:
+    sizes = []
+    for size in sequence(meta["sizes"], "sizes"):
+        tag, content = union(size)
+        if tag != "as_int":
+            raise _NotPlain
+        sizes.append(content)
+    return torch.empty(sizes, dtype=_dtype(meta["dtype"]), device="meta")
+
+
+# -- nodes
+
+
+def _steps(graph: Json, known: set[str]) -> tuple[_Step, ...]:
+    """All nodes; `known` are the names that there are before them."""
+    nodes = sequence(graph["nodes"], "nodes")
+    compiled = []
+    for node in nodes:
+        function = _operator(text(node["target"], "a node's target"))
+        used: list[str] = []
+        given = {
+            text(entry["name"], "an argument's name"): _argument(*union(entry["arg"]), used)
+            for entry in sequence(node["inputs"], "a node's inputs")
+        }
+        if not known.issuperset(used):
+            raise _NotPlain
+        results = _results(node)
+        known.update((results,) if isinstance(results, str) else results)
+        compiled.append((function, *_called(function, given), results, used))
+    steps: list[_Step] = []
+    needed: set[str] = set()
+    for function, arguments, keywords, results, used in reversed(compiled):
+        own = (results,) if isinstance(results, str) else results
+        done = tuple(dict.fromkeys(name for name in (*used, *own) if name not in needed))
+        needed.update(done)
+        steps.append(_Step(function, arguments, keywords, results, done))
+    return tuple(reversed(steps))
+
+
+def _operator(target: str) -> Callable[..., Any]:
+    match = _OPERATOR.fullmatch(target)
+    operator: Any = torch.ops if match else None
+    for name in match.groups() if match else ():
+        operator = getattr(operator, name, None)
+    if (
+        not isinstance(operator, torch._ops.OpOverload)
+        or operator._schema.is_mutable
+        or not torch._C._dispatch_has_kernel(operator.name())
+    ):
+        raise _NotPlain
+    found: Callable[..., Any] = operator
+    return found
+
+
+def _called(operator: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments by position and by name, as torch's deserializer distributes them."""
+    arguments: list[Any] = []
+    keywords: dict[str, Any] = {}
+    for argument in operator._schema.arguments:
+        if not argument.kwarg_only and not argument.has_default_value():
+            arguments.append(given[argument.name])
+        elif argument.name in given:
+            keywords[argument.name] = given[argument.name]
+    return arguments, keywords
+
+
+def _results(node: Json) -> str | tuple[str, ...]:
+    """What the node's value is called, or its elements."""
+    outputs = [union(output) for output in sequence(node["outputs"], "a node's outputs")]
+    if len(outputs) == 1 and outputs[0][0] == "as_tensor":
+        return text(outputs[0][1]["name"], "an output's name")
+    elements = outputs
+    if len(outputs) == 1 and outputs[0][0] == "as_tensors":
+        elements = [("as_tensor", element) for element in outputs[0][1]]
+    if any(tag != "as_tensor" for tag, _ in elements):
+        raise _NotPlain
+    return tuple(text(content["name"], "an output's name") for _, content in elements)
+
+
+# -- arguments
+
+
+def _argument(tag: str, content: Any, used: list[str]) -> Any:
+    if tag == "as_none":
+        return None
+    if tag == "as_tensor":
+        used.append(text(content["name"], "a value's name"))
+        return _Use(used[-1])
+    if tag in _NUMBERS:
+        if type(content) not in _NUMBERS[tag]:
+            raise _NotPlain
+        return content
+    if tag in ("as_sym_int", "as_sym_bool"):
+        inner, number = union(content)
+        return _argument(_fixed(inner), number, used)
+    if tag in ("as_ints", "as_floats", "as_bools", "as_strings", "as_tensors"):
+        return [_argument(tag[:-1], item, used) for item in sequence(content, "a list")]
+    if tag in ("as_sym_ints", "as_sym_bools"):
+        return [_argument(tag[:-1], item, used) for item in sequence(content, "a list")]
+    if tag == "as_optional_tensors":
+        return [_argument(*union(item), used) for item in sequence(content, "a list")]
+    return _setting(tag, content)
+
+
+def _fixed(tag: str) -> str:
+    if tag not in ("as_int", "as_bool"):
+        raise _NotPlain
+    return tag
+
+
+def _setting(tag: str, content: Any) -> Any:
+    if tag == "as_scalar_type":
+        return _dtype(content)
+    if tag == "as_memory_format":
+        return _of_torch(enum_name(MEMORY_FORMATS, content, "memory format"))
+    if tag == "as_layout":
+        return _of_torch(enum_name(LAYOUTS, content, "layout"))
+    if tag == "as_device" and content["type"] == "cpu":
+        return torch.device("cpu")
+    raise _NotPlain
+
+
+def _dtype(number: Any) -> torch.dtype:
+    found: torch.dtype = _of_torch(enum_name(DTYPES, number, "dtype"))
+    return found
+
+
+def _of_torch(name: str) -> Any:
+    if name == "unknown":
+        raise _NotPlain
+    return getattr(torch, name)

@@ -1,0 +1,349 @@
+"""A reference run: an exported program computed by PyTorch, one node after the other.
+
+Each value is handed out as soon as it is there and kept only as long as a later node needs it, so
+a run takes the memory of the values that are alive at one time.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.fx.node import Node, map_arg
+from torch.utils import _pytree as pytree
+
+from etscope.bridge.programs.weights import StoredWeight, StoredWeights
+from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
+from etscope.errors import FormatError, NumericGapError
+
+INPUTS_HINT = (
+    "give inputs= (--inputs), or put them into the record: "
+    "record.update_representative_inputs([...]) before it is saved, as `etscope export` does"
+)
+
+# What runs a graph: hands out (name, value) of its nodes, takes a value in its place or None, and
+# returns what the graph returns.
+_Values = Generator[tuple[str, Any], Any, Any]
+
+# What computes a node: given the node and its arguments.
+Call = Callable[[Node, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def _call(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return node.target(*args, **kwargs)
+
+
+def run_reference(
+    program: ExportedProgram,
+    inputs: Any,
+    state: dict[str, torch.Tensor] | None = None,
+    *,
+    call: Call = _call,
+) -> Generator[tuple[str, Any], Any, Any]:
+    """Run a program of any dialect, and yield the name and the value of each node that computes
+    something, in order of execution.
+
+    inputs: the user's inputs, flat or nested as the model takes them, of torch or numpy.
+    state: buffers by name that take the place of the program's own, and that have the values after
+        the run when it ends: of a model with state, give the same dict to each run.
+    call: computes a node that runs no graph, in place of its operator.
+
+    What is sent to the generator takes the place of the value that it yielded last, for all nodes
+    that follow.
+
+    Values are torch's: a tensor, a number, or a tuple or list of them; elements (`getitem`) are
+    not yielded again. A node of a branch, a loop's body or a delegate is called
+    "<name of the sub-graph>/<name>"; those of a loop come once for each pass. What is yielded may
+    be written to by later nodes: look at it before the next one.
+
+    The generator returns the program's outputs, flat. Of what is given only `state` is changed.
+
+    Raises `NumericGapError` for inputs that are absent or not what the program takes, `FormatError`
+    for a program without its weights.
+    """
+    return _run_program(program, given_values(inputs), state, call)
+
+
+def reference_arrays(
+    program: ExportedProgram, inputs: Any, state: dict[str, torch.Tensor] | None = None
+) -> Iterator[tuple[str, Any]]:
+    """As `run_reference`, with numpy arrays that share the tensors' memory."""
+    for name, value in run_reference(program, inputs, state):
+        yield name, arrays_of(value)
+
+
+def arrays_of(value: Any) -> Any:
+    """A value with its tensors as arrays that share their memory."""
+    if isinstance(value, torch.Tensor):
+        return numpy_from_tensor(value)
+    return pytree.tree_map_only(torch.Tensor, numpy_from_tensor, value)
+
+
+def given_values(inputs: Any) -> list[Any] | None:
+    """The user's inputs as a flat list, arrays as tensors; None for none."""
+    if inputs is None:
+        return None
+    return [
+        tensor_from_numpy(value) if isinstance(value, np.ndarray) else value
+        for value in pytree.tree_leaves(inputs)
+    ]
+
+
+def keeps_state(program: ExportedProgram) -> bool:
+    """Whether a run changes what the next one starts from."""
+    kinds = {spec.kind for spec in program.graph_signature.output_specs}
+    if OutputKind.BUFFER_MUTATION in kinds:
+        return True
+    buffers = any(spec.kind is InputKind.BUFFER for spec in program.graph_signature.input_specs)
+    return buffers and writes_in_place(program.graph_module)
+
+
+def call_names(program: ExportedProgram) -> list[str]:
+    """The names under which `run_reference` yields the nodes of the program's own graph."""
+    return [node.name for node in program.graph.nodes if _computes(node)]
+
+
+def _run_program(
+    program: ExportedProgram,
+    values: list[Any] | None,
+    state: dict[str, torch.Tensor] | None,
+    call: Call,
+) -> Generator[tuple[str, Any], Any, Any]:
+    state = {} if state is None else state
+    results = []
+    with torch.no_grad():
+        bound = _bound(program, values, state)
+        outputs = yield from _run(program.graph_module, bound, "", call)
+        for spec, value in zip(program.graph_signature.output_specs, outputs, strict=True):
+            if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None:
+                state[spec.target] = value
+            elif spec.kind is OutputKind.USER_OUTPUT:
+                results.append(value)
+    return results
+
+
+def _bound(
+    program: ExportedProgram,
+    values: list[Any] | None,
+    state: dict[str, torch.Tensor],
+    *,
+    check: bool = True,
+) -> list[Any]:
+    """What goes into the placeholders of the program's graph, in order."""
+    specs = program.graph_signature.input_specs
+    users = [spec for spec in specs if spec.kind is InputKind.USER_INPUT]
+    values = check_number_of_inputs(values, len(users))
+    writes = writes_in_place(program.graph_module)
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    given = iter(values)
+    bound: list[Any] = []
+    for spec, node in zip(specs, placeholders, strict=True):
+        if spec.kind is InputKind.USER_INPUT:
+            value = next(given)
+            if check and not isinstance(spec.arg, ConstantArgument):
+                check_input(node.name, node.meta.get("val"), value)
+        else:
+            value = _stored(program, spec, state, lazily=not writes)
+        if writes and isinstance(value, torch.Tensor) and spec.kind is not InputKind.PARAMETER:
+            value = value.clone()
+            if spec.kind is InputKind.BUFFER and spec.target is not None:
+                state[spec.target] = value
+        bound.append(value)
+    return bound
+
+
+def _stored(
+    program: ExportedProgram, spec: Any, state: Mapping[str, torch.Tensor], *, lazily: bool
+) -> Any:
+    """A parameter, buffer or constant of the program; lazily: one in a file is not read yet."""
+    for held in (state, program.state_dict, program.constants):
+        if spec.target in held:
+            if lazily and isinstance(held, StoredWeights):
+                return StoredWeight(held, spec.target)
+            return held[spec.target]
+    if spec.kind is InputKind.TOKEN:
+        return None
+    raise FormatError(
+        f"the program has no values of {spec.target!r}",
+        hint="a slimmed record has no weights: take the record that it was made of",
+    )
+
+
+def check_number_of_inputs(values: list[Any] | None, wanted: int) -> list[Any]:
+    """`values`; `NumericGapError` if there are none, or not as many as the graph takes."""
+    if values is None:
+        raise NumericGapError("no inputs to run the reference graph on", hint=INPUTS_HINT)
+    if len(values) != wanted:
+        raise NumericGapError(
+            f"the reference graph takes {wanted} inputs, and there are {len(values)}",
+            hint=INPUTS_HINT,
+        )
+    return values
+
+
+def check_input(name: str, expected: Any, value: Any) -> None:
+    """Raise `NumericGapError` unless a value is what an input of the graph is exported for: a
+    tensor (of no data) of the same type and sizes, those that are symbols aside."""
+    if not isinstance(expected, torch.Tensor):
+        if isinstance(value, torch.Tensor):
+            raise _wrong_input(name, "a number", value)
+        return
+    if (
+        not isinstance(value, torch.Tensor)
+        or value.dtype != expected.dtype
+        or value.dim() != expected.dim()
+        or any(
+            isinstance(size, int) and size != given
+            for size, given in zip(expected.shape, value.shape, strict=True)
+        )
+    ):
+        raise _wrong_input(name, _described(expected), value)
+
+
+def _wrong_input(name: str, expected: str, value: Any) -> NumericGapError:
+    return NumericGapError(
+        f"the reference graph takes {expected} for its input {name!r}, and the inputs have "
+        f"{_described(value)} there",
+        hint=INPUTS_HINT,
+    )
+
+
+def _described(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    dtype = str(value.dtype).removeprefix("torch.")
+    return f"{dtype}[{', '.join(str(size) for size in value.shape)}]"
+
+
+def writes_in_place(module: torch.fx.GraphModule) -> bool:
+    """Whether a node of the graph, or of one below it, writes to its arguments."""
+    for part in module.modules():
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            schema = getattr(node.target, "_schema", None)
+            if schema is not None and schema.is_mutable:
+                return True
+    return False
+
+
+# -- graphs
+
+
+def _run(
+    module: torch.fx.GraphModule, arguments: Iterable[Any], prefix: str, call: Call
+) -> _Values:
+    values: dict[Node, Any] = {}
+    given = iter(arguments)
+
+    def read(node: Node) -> Any:
+        value = values[node]
+        return value.read() if isinstance(value, StoredWeight) else value
+
+    done_after = _last_uses(module)
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            values[node] = next(given)
+        elif node.op == "get_attr":
+            values[node] = operator.attrgetter(node.target)(module)
+        elif node.op == "output":
+            return map_arg(node.args[0], read)
+        else:
+            args, kwargs = map_arg((node.args, node.kwargs), read)
+            control = _CONTROL.get(str(node.target))
+            if control is None:
+                value = call(node, args, kwargs)
+            else:
+                names = [str(a.target) for a in node.args if _is_module(a)]
+                value = yield from control(args, [f"{prefix}{name}/" for name in names], call)
+            if _computes(node):
+                instead = yield prefix + node.name, value
+                value = value if instead is None else instead
+            values[node] = value
+            del value, args, kwargs
+        for used in done_after.get(node, ()):
+            del values[used]
+    return ()
+
+
+def _computes(node: Node) -> bool:
+    return bool(node.op == "call_function" and node.target is not operator.getitem)
+
+
+def _is_module(argument: Any) -> bool:
+    return isinstance(argument, Node) and argument.op == "get_attr"
+
+
+def _last_uses(module: torch.fx.GraphModule) -> dict[Node, list[Node]]:
+    """For each node, the nodes that no later one uses."""
+    seen: set[Node] = set()
+    last: dict[Node, list[Node]] = {}
+    for node in reversed(module.graph.nodes):
+        for used in (*node.all_input_nodes, node):
+            if used not in seen:
+                seen.add(used)
+                last.setdefault(node, []).append(used)
+    return last
+
+
+# -- operators that run graphs
+
+
+def _cond(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
+    condition, then, otherwise, operands = args
+    taken = 0 if bool(condition) else 1
+    result = yield from _run((then, otherwise)[taken], operands, prefixes[taken], call)
+    return result
+
+
+def _map(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
+    body, mapped, others = args
+    rows = []
+    for row in zip(*(tensor.unbind(0) for tensor in mapped), strict=True):
+        result = yield from _run(body, chain(row, others), prefixes[0], call)
+        rows.append(result)
+    return _stacked(rows)
+
+
+def _scan(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
+    body, carried, scanned, others = args
+    count = len(carried)
+    rows = []
+    for row in zip(*(tensor.unbind(0) for tensor in scanned), strict=True):
+        result = yield from _run(body, chain(carried, row, others), prefixes[0], call)
+        carried = result[:count]
+        rows.append(result[count:])
+    return (*carried, *_stacked(rows))
+
+
+def _while(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
+    condition, body, carried, others = args
+    while bool((yield from _run(condition, chain(carried, others), prefixes[0], call))[0]):
+        carried = yield from _run(body, chain(carried, others), prefixes[1], call)
+    return tuple(carried)
+
+
+def _delegate(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
+    lowered, *inputs = args
+    program = lowered.original_module
+    bound = _bound(program, inputs, {}, check=False)  # `call` may compute in other types
+    result = yield from _run(program.graph_module, bound, prefixes[0], call)
+    return result
+
+
+def _stacked(rows: Sequence[Sequence[torch.Tensor]]) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.stack(column) for column in zip(*rows, strict=True))
+
+
+# By the operator's name: some of them exist only when ExecuTorch or a part of torch is imported.
+_CONTROL: Mapping[str, Callable[[Sequence[Any], Sequence[str], Call], _Values]] = {
+    "cond": _cond,
+    "map_impl": _map,
+    "scan": _scan,
+    "while_loop": _while,
+    "executorch_call_delegate": _delegate,
+}

@@ -1,0 +1,1 @@
+"""Make intermediate values of a program outputs of it."""

@@ -1,0 +1,1 @@
+"""Tables, profiles and progress bars that commands print."""

@@ -1,0 +1,58 @@
+"""`etscope convert`: a dump's events as a trace or a data file for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from etscope.cli.options.files import open_trace, trace_options
+
+# As the registries of `etscope.views` have them; named here so that --help imports no view.
+TRACES = ("perfetto", "chrome", "speedscope")
+TABLES = ("csv", "tsv", "jsonl", "json", "parquet")
+
+
+@click.command(short_help="Export the events: Perfetto, Chrome, speedscope, Parquet, CSV…")
+@trace_options
+@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", required=True,
+              help="Write to FILE; - is standard output.")  # fmt: skip
+@click.option("--format", "-f", type=click.Choice((*TRACES, *TABLES)),
+              help="Form of the output. Default: by the suffix of FILE.")  # fmt: skip
+def command(
+    dump: str,
+    etrecord: str | None,
+    debug_buffer: str | None,
+    program: str | None,
+    force: bool,
+    source_unit: str,
+    output: Path,
+    format: str | None,
+) -> None:
+    """Write every event of DUMP to a file that other tools open.
+
+    \b
+    .pftrace           Perfetto trace (ui.perfetto.dev)
+    .json              Chrome trace (with --format json: the event table)
+    .speedscope.json   flame graph (speedscope.app)
+    .parquet .csv .tsv .jsonl   the event table, one row for each event of each run
+    """
+    from etscope.cli.output.progress import progress
+    from etscope.units import TimeScale
+    from etscope.views import TABLE_VIEWS, TIMELINE_VIEWS, format_of, save_table, save_timeline
+
+    views = {name: TIMELINE_VIEWS[name] for name in TRACES}
+    views |= {name: TABLE_VIEWS[name] for name in TABLES if name != "json"}
+    chosen = format or format_of(output, views, default="jsonl")
+    trace = open_trace(dump, etrecord, debug_buffer, program, force=force)
+    unit = TimeScale(source_unit)
+    with progress(f"writing {output}"):
+        if chosen in TRACES:
+            from etscope.analysis.profile.timeline import timeline
+
+            save_timeline(timeline(trace, unit), output, chosen)
+        else:
+            from etscope.analysis.profile.event_rows import event_rows
+            from etscope.analysis.profile.scale import Scale
+
+            save_table(event_rows(trace, Scale(unit, unit)), output, chosen)

@@ -1,0 +1,1 @@
+"""Compare a run with its reference: numeric gap and diagnosis."""

@@ -1,0 +1,231 @@
+"""`Inspector.calculate_numeric_gap`: upstream's table over `analysis.gap`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.matching.graph import Paths
+from etscope.analysis.metrics import METRICS
+from etscope.analysis.numerics.gap import (
+    NO_RECORD_HINT,
+    Gap,
+    GapRow,
+    check_values,
+    chosen_run,
+    numeric_gap,
+    runs_of,
+)
+from etscope.analysis.profile.trace import Trace
+from etscope.diagnosis.reference import inputs_of_run, reference_of
+from etscope.diagnosis.tensor_spill import Spool
+from etscope.errors import NumericGapError, UsageError
+from etscope.formats.program.bpte import BundledFile
+from etscope.optional import require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "aot_debug_handle",
+    "aot_ops",
+    "aot_intermediate_output",
+    "runtime_ops",
+    "runtime_debug_handle",
+    "runtime_intermediate_output",
+    "gap",
+    "stacktraces",
+)
+
+
+def metric_of(distance: Any) -> str | None:
+    """The metric that a distance names, in any case; None for a comparator.
+
+    Raises `UsageError` for an unknown one.
+    """
+    if isinstance(distance, str):
+        name = distance.strip().lower()
+        if name in METRICS:
+            return name
+    elif hasattr(distance, "element_compare") and hasattr(distance, "compare"):
+        return None
+    raise UsageError(
+        f"Unsupported distance metric {distance!r}",
+        hint="MSE, L1 or SNR, or a NumericalComparatorBase; also: " + ", ".join(METRICS),
+    )
+
+
+def gap_of(
+    trace: Trace,
+    metrics: Sequence[str],
+    reference_graph: str | None = None,
+    *,
+    method: str | None = None,
+    run: int | None = None,
+    inputs: Any = None,
+    bundle: BundledFile | None = None,
+    best_effort: bool = False,
+    keep: Any = None,
+) -> Gap:
+    """The numeric gap of a run to a graph of the record; see `Inspector.numeric_gap`."""
+    if trace.record is None:
+        raise NumericGapError("a numeric gap needs an ETRecord", hint=NO_RECORD_HINT)
+    wanted = method_that_ran(trace, method)
+    chosen = chosen_run(trace, wanted, run)
+    check_values(trace)
+    given = inputs_of_run(trace, wanted, chosen, inputs, bundle)
+    reference = reference_of(
+        trace,
+        wanted,
+        reference_graph,
+        given,
+        best_effort=best_effort,
+        is_first_run=chosen == runs_of(trace, wanted)[0],
+        at_once=True,
+    )
+    return numeric_gap(trace, wanted, reference, metrics, run, keep=keep)
+
+
+def method_that_ran(trace: Trace, method: str | None) -> str:
+    """The method that is meant: `method`, or "forward", or the only one that ran."""
+    if method is not None:
+        return method
+    ran = methods_that_ran(trace)
+    if len(ran) == 1:
+        return ran[0]
+    if "forward" in ran:
+        return "forward"
+    if not ran:
+        raise NumericGapError(
+            "the ETDump has no run of a method of the record",
+            hint="methods of the record: " + (", ".join(trace.methods) or "none"),
+        )
+    raise UsageError(
+        f"several methods ran: {', '.join(ran)}", hint="choose one (method=, --method)"
+    )
+
+
+def methods_that_ran(trace: Trace) -> list[str]:
+    """The methods of the record, or the program, that the dump has runs of."""
+    return [name for name in trace.methods if runs_of(trace, name)]
+
+
+def calculate(
+    trace: Trace,
+    distance: Any,
+    bundle: BundledFile | None,
+    **options: Any,
+) -> pd.DataFrame:
+    """See `Inspector.calculate_numeric_gap`."""
+    metric = metric_of(distance)
+    require("pandas", wanted_by="calculate_numeric_gap")
+    spool = Spool()
+    kept: list[tuple[GapRow, Any, Any]] = []
+    gap = gap_of(
+        trace,
+        [] if metric is None else [metric],
+        bundle=bundle,
+        keep=lambda row, expected, logged: kept.append(
+            (row, spool.add(expected), spool.add(logged))
+        ),
+        **options,
+    )
+    cells = _Cells(gap, kept, spool)
+    if metric is not None:
+        return cells.frame(metric)
+    return cells.compared(distance)
+
+
+class _Cells:
+    """The compared values as upstream's columns: a row for each output of an instruction, with a
+    list of the values where a loop gave several."""
+
+    def __init__(self, gap: Gap, kept: Iterable[tuple[GapRow, Any, Any]], spool: Spool) -> None:
+        self._spool = spool
+        self._stacks = _stacks(gap)
+        self._rows: dict[Any, list[tuple[GapRow, Any, Any]]] = {}
+        for entry in kept:
+            self._rows.setdefault(entry[0].pair, []).append(entry)
+
+    def frame(self, metric: str) -> pd.DataFrame:
+        """With the metric that was measured on the way."""
+        rows = []
+        for entries in self._rows.values():
+            first = entries[0][0]
+            gaps = [row.metrics[metric] for row, _, _ in entries]
+            expected, logged = self._values(entries)
+            rows.append(
+                (
+                    first.handles,
+                    list(first.nodes),
+                    expected,
+                    [first.event],
+                    first.handles,
+                    logged,
+                    gaps,
+                    self._traces(first.nodes),
+                )
+            )
+        return _frame(rows)
+
+    def compared(self, comparator: Any) -> pd.DataFrame:
+        """With a comparator of the user's, which is given all values at once."""
+        mapping = {}
+        aot: dict[tuple[int, ...], list[str]] = {}
+        runtime: dict[tuple[int, ...], list[str]] = {}
+        for entries in self._rows.values():
+            first = entries[0][0]
+            expected, logged = self._values(entries)
+            if isinstance(expected, list):
+                expected, logged = tuple(expected), tuple(logged)
+            mapping[first.handles, expected] = (first.handles, logged)
+            _append(aot, first.handles, first.nodes)
+            _append(runtime, first.handles, [first.event])
+        frame: pd.DataFrame = comparator.compare(mapping, aot, runtime)
+        if len(frame):
+            frame["stacktraces"] = _column([self._traces(ops) for ops in frame["aot_ops"]])
+        return frame
+
+    def _values(self, entries: Sequence[tuple[GapRow, Any, Any]]) -> tuple[Any, Any]:
+        expected = [self._tensor(value) for _, value, _ in entries]
+        logged = [self._tensor(value) for _, _, value in entries]
+        return (expected[0], logged[0]) if len(entries) == 1 else (expected, logged)
+
+    def _tensor(self, kept: Any) -> Any:
+        from etscope.bridge.mapped import tensor_over
+
+        value = self._spool.get(kept)
+        return tensor_over(value) if isinstance(value, np.ndarray) else value
+
+    def _traces(self, names: Iterable[str]) -> dict[str, str | None]:
+        return {name: self._stacks.get(name) for name in names}
+
+
+def _append(table: dict[tuple[int, ...], list[str]], key: tuple[int, ...], names: Any) -> None:
+    known = table.setdefault(key, [])
+    known.extend(name for name in names if name not in known)
+
+
+def _stacks(gap: Gap) -> Mapping[str, str | None]:
+    """The stack trace of each node of the reference graph."""
+    return {path: node.stack_trace for path, node in Paths(gap.graph).nodes.items()}
+
+
+def _frame(rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
+    import pandas as pd
+
+    frame: pd.DataFrame = pd.DataFrame(
+        {name: _column([row[index] for row in rows]) for index, name in enumerate(COLUMNS)}
+    )
+    return frame
+
+
+def _column(cells: Sequence[Any]) -> npt.NDArray[np.object_]:
+    """One cell a value: numpy and pandas would take lists and tensors apart."""
+    column = np.empty(len(cells), dtype=object)
+    for at, cell in enumerate(cells):
+        column[at] = cell
+    return column

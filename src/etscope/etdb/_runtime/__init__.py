@@ -1,1 +1,0 @@
-"""The program itself on the ExecuTorch runtime, under the debugger's hands."""

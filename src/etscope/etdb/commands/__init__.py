@@ -1,0 +1,17 @@
+"""The commands, by what they are about; a module's import puts its commands into the registry."""
+
+from __future__ import annotations
+
+import importlib
+
+# In the order of `help`.
+_MODULES = (
+    "walk", "breaks", "frames", "source", "values", "numerics", "times", "program", "graph",
+    "info", "files", "targets", "cores", "script",
+)  # fmt: skip
+
+
+def load() -> None:
+    """Fill the registry."""
+    for name in _MODULES:
+        importlib.import_module(f"{__name__}.{name}")

@@ -1,0 +1,199 @@
+"""The person's Python around a stop, with times and errors in the margin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from etscope.errors import EtscopeError, MissingDataError, UsageError
+from etscope.etdb._answer import Answer
+from etscope.etdb._debugger import Debugger
+from etscope.etdb.commands.common import whole
+from etscope.etdb.commands.frames import selected_line
+from etscope.etdb.commands.registry import command
+from etscope.etdb.expressions.names import Values
+from etscope.etdb.targets.lockstep import gaps_so_far
+from etscope.etdb.targets.recorded import RecordedRuns
+from etscope.model.graph import SourceLine
+from etscope.model.source import source_lines
+from etscope.units import format_duration, format_float
+
+GROUP = "source"
+_AROUND = 5
+_MOST_BYTES = 4 << 20  # of a source file
+
+
+@dataclass(frozen=True, slots=True)
+class _Margin:
+    """What stands beside a line: its time in all runs of the dump, and its worst error."""
+
+    time: str = ""
+    error: str = ""
+
+
+@command("list [FILE:LINE|LINE|FILE]", group=GROUP, aliases=("l",), words=("file_line",))
+def list_(debugger: Debugger, rest: str) -> Answer:
+    """Show the Python around the current frame, or around another line.
+
+    In the margin stand the average time of the line's operators and, with `list/e`, the worst
+    error (SQNR in dB) of the values that the device gave. Lines come from the file itself, where it
+    is here and is the one that was exported; else those are shown that the record has.
+    """
+    with_errors = rest.startswith("/")
+    if with_errors:
+        option, _, rest = rest[1:].partition(" ")
+        if option != "e":
+            raise UsageError(f"list has no option /{option}", hint="list/e shows errors")
+    lines = known_lines(debugger)
+    if not lines:
+        raise MissingDataError("no lines of Python are known", hint="the ETRecord has them")
+    file, center = _place(debugger, rest.strip(), lines)
+    texts = _texts(file, lines[file])
+    shown = sorted(number for number in texts if abs(number - center) <= _AROUND)
+    if not shown:
+        near = min(texts, key=lambda number: abs(number - center))
+        shown = sorted(number for number in texts if abs(number - near) <= _AROUND)
+    margins = _margins(debugger, file, with_errors)
+    width = max((len(margins[n].time) for n in shown if n in margins), default=0)
+    wide = max((len(margins[n].error) for n in shown if n in margins), default=0)
+    answer = Answer().say(PurePath(file).name)
+    before = None
+    for number in shown:
+        if before is not None and number != before + 1:
+            answer.say("   …")
+        margin = margins.get(number, _Margin())
+        beside = f"{margin.time:>{width}}  " if width else ""
+        beside += f"{margin.error:>{wide}}  " if wide else ""
+        mark = ">" if number == center else " "
+        answer.say(f"{mark}{number:>5}  {beside}{texts[number]}".rstrip())
+        before = number
+    return answer
+
+
+def known_lines(debugger: Debugger) -> dict[str, dict[int, str]]:
+    """The person's lines that the stack traces of the method name: file -> line -> text."""
+    found: dict[str, dict[int, str]] = {}
+    for line in _all_lines(debugger):
+        if not line.file.startswith("<") and "/site-packages/" not in line.file:
+            found.setdefault(line.file, {}).setdefault(line.line, line.text)
+    return found
+
+
+def _all_lines(debugger: Debugger) -> list[SourceLine]:
+    try:
+        nodes = debugger.files.edge(debugger.method).graph.walk()
+        lines = [line for node in nodes for line in source_lines(node.stack_trace)]
+    except MissingDataError:
+        lines = []
+    target = debugger.target
+    lines += [line for stop in (target.stops if target is not None else ()) for line in stop.stack]
+    return lines
+
+
+def _place(debugger: Debugger, rest: str, lines: dict[str, dict[int, str]]) -> tuple[str, int]:
+    if not rest:
+        stop = debugger.here()
+        line = selected_line(debugger, stop)
+        if line is None:
+            raise MissingDataError("no line of Python is known of this operator")
+        if line.file not in lines:
+            lines[line.file] = {line.line: line.text}
+        return line.file, line.line
+    name, colon, number = rest.rpartition(":")
+    if not colon and rest.isdecimal():
+        line = selected_line(debugger, debugger.here())
+        if line is None:
+            raise MissingDataError("no line of Python is known of this operator")
+        return line.file, int(rest)
+    wanted = name if colon and number.isdecimal() else rest
+    files = [file for file in lines if file == wanted or file.endswith(f"/{wanted}")]
+    if not files:
+        known = ", ".join(sorted(PurePath(file).name for file in lines))
+        raise UsageError(f"no line of {wanted!r} is known", hint=f"files are: {known}")
+    file = files[0]
+    return file, whole(number) if colon and number.isdecimal() else min(lines[file])
+
+
+def _texts(file: str, known: dict[int, str]) -> dict[int, str]:
+    """The lines of a file: of the file itself, if it still says what the record says."""
+    path = Path(file)
+    try:
+        if path.suffix == ".py" and path.is_file() and path.stat().st_size <= _MOST_BYTES:
+            own = dict(enumerate(path.read_text(errors="replace").splitlines(), 1))
+            if all(_agrees(own, number, text) for number, text in known.items()):
+                return own
+    except OSError:
+        pass
+    return known
+
+
+def _agrees(own: dict[int, str], number: int, text: str) -> bool:
+    # The text of a statement of several lines is that of all of them.
+    return number in own and (
+        not text or text.startswith(own[number].strip()) or (own[number].strip().startswith(text))
+    )
+
+
+def _margins(debugger: Debugger, file: str, with_errors: bool) -> dict[int, _Margin]:
+    target = debugger.target
+    profile = debugger.files.profiles.get(debugger.method)
+    times: dict[int, float] = {}
+    if profile is not None and debugger.shows_times:
+        scale = debugger.scale
+        for row in profile.rows:
+            if row.depth == 0 and not row.own_clock:
+                for line in row.attribution.lines[:1]:
+                    if line.file == file:
+                        mean = float(scale(row.ticks).mean())
+                        times[line.line] = times.get(line.line, 0.0) + mean
+    errors = _errors(debugger, file) if with_errors and target is not None else {}
+    unit = debugger.scale.unit
+    return {
+        number: _Margin(
+            f"{format_duration(times[number], unit)} {unit}" if number in times else "",
+            f"{format_float(errors[number])} dB" if number in errors else "",
+        )
+        for number in {*times, *errors}
+    }
+
+
+def _errors(debugger: Debugger, file: str) -> dict[int, float]:
+    """The worst SQNR of the values that stops on each line gave."""
+    target = debugger.some_target()
+    if debugger.on_runtime is not None:
+        return _worst(
+            (stop.lines[0], gap.total)
+            for position, gap in gaps_so_far(debugger, target, "sqnr").items()
+            if (stop := target.stops[position]).lines and stop.lines[0].file == file
+        )
+    if not isinstance(target, RecordedRuns):
+        raise UsageError(
+            "errors are those of the device: of a recorded run, or one on the runtime",
+            hint="target recorded, or target runtime",
+        )
+    pairs = target.matched().by_node
+    found: list[tuple[SourceLine, float | None]] = []
+    before = debugger.position, debugger.ended
+    try:
+        for stop in target.stops:
+            line = stop.lines[0] if stop.lines else None
+            if line is None or line.file != file or stop.node not in pairs:
+                continue
+            debugger.position, debugger.ended = stop.position, False
+            try:
+                gap = Values(debugger).gap("sqnr")
+            except EtscopeError:
+                continue
+            found.append((line, gap))
+    finally:
+        debugger.position, debugger.ended = before
+    return _worst(found)
+
+
+def _worst(gaps: Iterable[tuple[SourceLine, float | None]]) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for line, gap in gaps:
+        if gap is not None:
+            found[line.line] = min(found.get(line.line, float("inf")), gap)
+    return found

@@ -1,0 +1,1 @@
+"""The connection to a runner; see docs/etdb-protocol.md."""

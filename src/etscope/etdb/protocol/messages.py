@@ -1,0 +1,371 @@
+"""The bytes of docs/etdb-protocol.md: what a client writes, and what it reads with bounds.
+
+Nothing of a frame is believed: a length is compared with what is there before anything is made of
+it, and what is not of the frame's form is a `FormatError`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import FormatError, UsageError
+from etscope.etdb.protocol.facts import (
+    Described,
+    Difference,
+    NumberTest,
+    ProgramFacts,
+    RunnerFacts,
+    Statistics,
+    Stopped,
+    TensorFacts,
+    Why,
+)
+from etscope.formats.program.dense_tensor import checked_dim_order, dim_order_of
+from etscope.formats.program.scalar_type import ScalarType, scalar_type, scalar_type_of
+
+MAGIC = b"etscope\n"
+VERSION = 1
+HEADER = struct.Struct("<IHHI")  # length of the body, kind, 0, number of the request
+MOST_BODY = 64 << 20  # bytes
+MOST_PIECE = 16 << 20  # bytes of a READ, a FETCH
+MOST_DIMS = 16
+MOST_TEXT = 1 << 20
+ANSWER = 0x8000
+ERROR = 0xFFFF
+
+_NOWHERE = 0xFFFFFFFF
+_MOST_BYTES = 1 << 62  # of a tensor: what numpy can count
+_T = TypeVar("_T")
+_REASONS = frozenset(Why)
+_layout = functools.lru_cache(lambda form: struct.Struct(f"<{form}"))
+
+
+class Kind(IntEnum):
+    """Requests."""
+
+    HELLO = 1
+    UPLOAD = 2
+    LOAD = 3
+    INPUTS = 4
+    BEGIN = 5
+    GO = 6
+    GOTO = 7
+    DESCRIBE = 8
+    STATISTICS = 9
+    READ = 10
+    WRITE = 11
+    CORE = 12
+    FETCH = 13
+    INTERRUPT = 14
+    BYE = 15
+
+
+class Event(IntEnum):
+    """What a server says unasked when its program kills the process."""
+
+    DIED = 0x4001
+    CORE_PART = 0x4002
+    CORE_END = 0x4003
+
+
+class Code(IntEnum):
+    """Errors of a server."""
+
+    PROTOCOL = 1
+    VERSION = 2
+    TOKEN = 3
+    STATE = 4
+    PROGRAM = 5
+    INPUTS = 6
+    VALUE = 7
+    RUNTIME = 8
+    LIMIT = 9
+
+
+class Tag(IntEnum):
+    """Values."""
+
+    NONE = 0
+    INT = 1
+    DOUBLE = 2
+    BOOL = 3
+    STRING = 4
+    TENSOR = 5
+    LIST = 6
+    SHAPE = 7  # a tensor without data
+    STAGED = 8  # a tensor whose data was uploaded
+
+
+class Writer:
+    """A body, field by field."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes | memoryview] = []
+
+    def pack(self, form: str, *numbers: float) -> Writer:
+        """Numbers in the codes of `struct`, little-endian."""
+        self._parts.append(struct.pack(f"<{form}", *numbers))
+        return self
+
+    def raw(self, data: bytes | memoryview) -> Writer:
+        """Bytes without a count."""
+        self._parts.append(data)
+        return self
+
+    def text(self, text: str) -> Writer:
+        """Raises `UsageError` for more than 1 MiB."""
+        data = text.encode(errors="surrogateescape")
+        if len(data) > MOST_TEXT:
+            raise UsageError(f"a text of {len(data):,} bytes; the server takes {MOST_TEXT:,}")
+        return self.pack("I", len(data)).raw(data)
+
+    def blob(self, data: bytes | memoryview) -> Writer:
+        return self.pack("Q", len(data)).raw(data)
+
+    def bits(self, flags: npt.NDArray[np.bool_]) -> Writer:
+        """A bit for each, the lowest of the first byte first."""
+        return self.blob(np.packbits(flags, bitorder="little").tobytes())
+
+    def lists(self, rows: Sequence[Sequence[int]]) -> Writer:
+        """list<list<u32>>"""
+        self.pack("I", len(rows))
+        for row in rows:
+            self.pack(f"I{len(row)}I", len(row), *row)
+        return self
+
+    def tests(self, tests: Sequence[NumberTest]) -> Writer:
+        self.pack("I", len(tests))
+        for test in tests:
+            self.pack("Bd", test.condition, test.bound).bits(test.at)
+        return self
+
+    def value(self, value: Any, staged: int | None = None) -> Writer:
+        """A number, a string, None, an array, or a list of them. staged: where in the staging area
+        the array's data is, dense in its order of dimensions; None to send them here.
+
+        Raises `UsageError` for what no program can take."""
+        match value:
+            case None:
+                return self.pack("B", Tag.NONE)
+            case bool() | np.bool_():
+                return self.pack("BB", Tag.BOOL, bool(value))
+            case np.ndarray():
+                return self._tensor(value, staged)
+            case int() | np.integer() if -(1 << 63) <= int(value) < 1 << 63:
+                return self.pack("Bq", Tag.INT, int(value))
+            case float() | np.floating():
+                return self.pack("Bd", Tag.DOUBLE, float(value))
+            case str():
+                return self.pack("B", Tag.STRING).text(value)
+            case list() | tuple():
+                if any(isinstance(item, (list, tuple)) for item in value):
+                    raise UsageError("a list of lists is no value of a program")
+                self.pack("BI", Tag.LIST, len(value))
+                for item in value:
+                    self.value(item)
+                return self
+        raise UsageError(f"{_name(value)} is no value of a program")
+
+    def _tensor(self, array: npt.NDArray[Any], staged: int | None) -> Writer:
+        if array.ndim > MOST_DIMS:
+            raise UsageError(f"a tensor of {array.ndim} dimensions; the server takes {MOST_DIMS}")
+        kind, order = scalar_type_of(array.dtype), dim_order_of(array)
+        tag = Tag.TENSOR if staged is None else Tag.STAGED
+        self.pack("BBB", tag, kind, array.ndim)
+        self.pack(f"{array.ndim}I{array.ndim}B", *array.shape, *order)
+        return self.blob(in_memory(array)) if staged is None else self.pack("Q", staged)
+
+    def body(self) -> bytes:
+        return b"".join(self._parts)
+
+
+class Reader:
+    """The fields of a body, in order."""
+
+    def __init__(self, data: bytes, what: str) -> None:
+        self._data = memoryview(data)
+        self._what = what
+        self._at = 0
+
+    def fail(self, message: str) -> FormatError:
+        """The error of a field that is not what it should be."""
+        return FormatError(f"{self._what}: {message}", path="etdb-server's answer", offset=self._at)
+
+    def unpack(self, form: str) -> tuple[Any, ...]:
+        """Numbers in the codes of `struct`."""
+        layout = _layout(form)
+        return layout.unpack(self.raw(layout.size))
+
+    def number(self, form: str) -> Any:
+        return self.unpack(form)[0]
+
+    def raw(self, size: int) -> memoryview:
+        left = len(self._data) - self._at
+        if size > left:
+            raise self.fail(f"{size:,} bytes are announced, {left:,} are there")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def text(self) -> str:
+        size = self.number("I")
+        if size > MOST_TEXT:
+            raise self.fail(f"a text of {size:,} bytes")
+        return bytes(self.raw(size)).decode(errors="replace")
+
+    def blob(self) -> memoryview:
+        return self.raw(self.number("Q"))
+
+    def list_of(self, read: Callable[[], _T], least: int) -> list[_T]:
+        """least: bytes that each takes."""
+        count = self.number("I")
+        left = len(self._data) - self._at
+        if count * least > left:
+            raise self.fail(f"a list of {count:,} is announced, {left:,} bytes are there")
+        return [read() for _ in range(count)]
+
+    def flag(self) -> bool:
+        number: int = self.number("B")
+        if number > 1:
+            raise self.fail(f"{number} is neither yes nor no")
+        return number == 1
+
+    def end(self) -> None:
+        """Raises `FormatError` if there is more."""
+        left = len(self._data) - self._at
+        if left:
+            raise self.fail(f"{left:,} bytes too many")
+
+    # -- what consists of fields
+
+    def hello(self) -> tuple[int, RunnerFacts]:
+        """The server's version of the protocol, and what it is."""
+        version: int = self.number("H")
+        executorch, architecture = self.text(), self.text()
+        program = None
+        if self.flag():
+            size, crc32 = self.unpack("QI")
+            program = ProgramFacts(self.text(), size, crc32)
+        return version, RunnerFacts(executorch, architecture, program)
+
+    def described(self, *, inside: bool = False) -> Described:
+        """A value without the data of tensors."""
+        tag = self.number("B")
+        match tag:
+            case Tag.NONE:
+                return Described()
+            case Tag.INT:
+                return Described(scalar=self.number("q"))
+            case Tag.DOUBLE:
+                return Described(scalar=self.number("d"))
+            case Tag.BOOL:
+                return Described(scalar=self.flag())
+            case Tag.STRING:
+                return Described(scalar=self.text())
+            case Tag.SHAPE:
+                return Described(tensor=self._tensor())
+            case Tag.LIST if not inside:
+                return Described(items=self.list_of(lambda: self.described(inside=True), 1))
+        raise self.fail(f"a value of the tag {tag}")
+
+    def statistics(self) -> Statistics:
+        return Statistics(*self.unpack("4Q4d"))
+
+    def stopped(self, instructions: int, most: int, tests: int) -> Stopped:
+        """instructions: of chain 0; most: that can have run since the request; tests: of it."""
+        reason = self.number("B")
+        if reason not in _REASONS:
+            raise self.fail(f"a stop for the reason {reason}")
+        step: int = self.number("Q")
+        instruction = self.location(instructions)
+        last_ns, total_ns = self.unpack("QQ")
+        ran = self._ran(instructions, most)
+        test, value, count = self.unpack("iIQ")
+        if reason == Why.TEST and not 0 <= test < tests:
+            raise self.fail(f"test {test} of {tests}")
+        differences = tuple(self.differences())
+        return Stopped(
+            why=Why(reason),
+            step=step,
+            instruction=instruction,
+            last_ns=last_ns,
+            total_ns=total_ns,
+            ran=ran,
+            test=test if reason == Why.TEST else None,
+            value=value if reason == Why.TEST else None,
+            count=count if reason == Why.TEST else 0,
+            differences=differences,
+            error=self.text(),
+        )
+
+    def location(self, instructions: int) -> int | None:
+        """An instruction of chain 0; None for nowhere, and for other chains."""
+        chain, instruction = self.unpack("II")
+        if chain != 0:
+            return None
+        if instruction >= instructions:
+            raise self.fail(f"instruction {instruction} of {instructions}")
+        return int(instruction)
+
+    def differences(self) -> list[Difference]:
+        return self.list_of(self._difference, 20)
+
+    def _difference(self) -> Difference:
+        step, _, instruction, value = self.unpack("QIII")
+        return Difference(step, instruction, None if value == _NOWHERE else value)
+
+    def _ran(self, instructions: int, most: int) -> npt.NDArray[np.int64]:
+        """The instructions of chain 0 among the ranges, one by one."""
+        count = self.number("I")
+        packed = self.raw(count * 12)
+        ranges = np.frombuffer(packed, "<u4").reshape(count, 3).astype(np.int64)
+        ranges = ranges[ranges[:, 0] == 0]
+        if len(ranges) == 1:  # as of most runs
+            (_, first, total) = ranges[0].tolist()
+            self._check_ran(first + total, total, instructions, most)
+            return np.arange(first, first + total)
+        firsts, counts = ranges[:, 1], ranges[:, 2]
+        total = int(counts.sum())
+        self._check_ran(int((firsts + counts).max(initial=0)), total, instructions, most)
+        behind = np.cumsum(counts) - counts  # how many ran before each range
+        ran: npt.NDArray[np.int64] = np.arange(total) + np.repeat(firsts - behind, counts)
+        return ran
+
+    def _check_ran(self, last: int, total: int, instructions: int, most: int) -> None:
+        if last > instructions:
+            raise self.fail(f"instructions ran that are not there: there are {instructions}")
+        if total > most:
+            raise self.fail(f"{total:,} instructions ran, {most:,} could at most")
+
+    def _tensor(self) -> TensorFacts:
+        number, dims = self.unpack("BB")
+        kind = self.scalar_type(number)
+        if dims > MOST_DIMS:
+            raise self.fail(f"a tensor of {dims} dimensions")
+        shape, order = self.unpack(f"{dims}I"), self.unpack(f"{dims}B")
+        checked_dim_order(order, dims, offset=self._at)
+        nbytes = self.number("Q")
+        whole = kind.nbytes(math.prod(max(size, 1) for size in shape))
+        if nbytes != kind.nbytes(math.prod(shape)) or whole > _MOST_BYTES:
+            raise self.fail(f"a tensor of {kind.torch_name} {list(shape)} in {nbytes:,} bytes")
+        return TensorFacts(kind.numpy_dtype, shape, order, nbytes)
+
+    def scalar_type(self, number: int) -> ScalarType:
+        return scalar_type(number, offset=self._at)
+
+
+def in_memory(array: npt.NDArray[Any]) -> memoryview:
+    """The bytes of an array in the order of dimensions that it has in memory, dense."""
+    dense = np.ascontiguousarray(array.transpose(dim_order_of(array)))
+    return dense.reshape(-1).view(np.uint8).data
+
+
+def _name(value: Any) -> str:
+    return f"{value} (too large)" if isinstance(value, int) else type(value).__name__

@@ -1,0 +1,1 @@
+"""What the debugger walks: recorded runs, the reference, the runtime."""

@@ -1,0 +1,265 @@
+"""The values of a run on the runtime: what is there, what is gone, and what a person sets."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from etscope.analysis.matching.matching import Pair
+from etscope.errors import MissingDataError, UsageError
+from etscope.etdb.protocol.facts import Described, Statistics
+from etscope.etdb.protocol.runner import Runner
+from etscope.etdb.targets.fitting import fitted
+from etscope.etdb.targets.prepared import Prepared
+from etscope.etdb.targets.runtime_execution import Execution
+from etscope.etdb.targets.runtime_memory import Memory
+from etscope.etdb.targets.runtime_tensor import SENT_AT_ONCE, RunnerTensor, fetched
+from etscope.formats.program.pte_schema import ListValue, TensorValue
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A value of the program, which has been what it is since the step `since`. what: for people.
+    element: of a node with several values."""
+
+    index: int
+    since: int
+    what: str
+    element: int | None = None
+
+
+class Values:
+    """The values of one run."""
+
+    def __init__(self, execution: Execution, prepared: Prepared) -> None:
+        self._execution, self._prepared = execution, prepared
+        self._memory = Memory(prepared.method, prepared.records)
+        self._generation = -1
+        self._held: dict[int, Any] = {}
+
+    # -- which value
+
+    def of_stop(self, position: int) -> list[Held]:
+        """What a stop gave. Raises `MissingDataError` for one that has not run."""
+        line = self._execution.line
+        stop = line[position]
+        number = stop.instruction or 0
+        if position >= line.known or line.step_of(position) > self._execution.step:
+            raise MissingDataError(f"{stop.name} has not run yet", hint=_until(number))
+        since = line.step_of(position)
+        return [
+            Held(index, since, stop.path or f"a value of {stop.name}")
+            for index in self._prepared.nodes.outputs_of(number)
+        ]
+
+    def of_node(self, node: str, until: int) -> list[Held]:
+        """The values that a node has at a step: of one value, or of each element."""
+        nodes = self._prepared.nodes
+        pairs = nodes.matching.by_node.get(node, ())
+        if not pairs:
+            index = nodes.placeholders.get(node)
+            if index is None:
+                raise MissingDataError(
+                    f"no value of the program is {node}", hint=nodes.why_unpaired(node)
+                )
+            return [Held(index, 0, node)]
+        found: dict[int | None, Held] = {}
+        for pair in pairs:
+            found.setdefault(pair.element, self._of_pair(pair, until))
+        if None in found:
+            return [found[None]]
+        return [found[element] for element in sorted(e for e in found if e is not None)]
+
+    def in_pass(self, node: str, loop_pass: int) -> int:
+        """The step at which a node has its value of a pass of its loop."""
+        line, last = self._execution.line, 0
+        for pair in self._prepared.nodes.matching.by_node.get(node, ()):
+            passes = line.passes_of(pair.instruction, self._execution.step)
+            if loop_pass >= len(passes):
+                raise MissingDataError(
+                    f"{node} has no value in pass {loop_pass} yet", hint=_until(pair.instruction)
+                )
+            last = max(last, int(passes[loop_pass]))
+        return last
+
+    def of_index(self, index: int) -> Held:
+        """The value of that index, as it is now."""
+        values = self._prepared.method.values
+        if not 0 <= index < len(values):
+            raise UsageError(
+                f"the method has no value {index}", hint=f"they are 0 to {len(values) - 1}"
+            )
+        line, step, nodes = self._execution.line, self._execution.step, self._prepared.nodes
+        writers = nodes.writers_of(index)
+        steps = [int(passes[-1]) for n in writers if len(passes := line.passes_of(n, step))]
+        is_there = index in self._prepared.method.inputs or nodes.has_content(index)
+        if not steps and not is_there:
+            if not writers:
+                raise MissingDataError(f"no instruction is known to compute value {index}")
+            raise MissingDataError(
+                f"value {index} has not been computed yet", hint=_until(writers[0])
+            )
+        return Held(index, max(steps, default=0), f"value {index}")
+
+    # -- what is there
+
+    def fetch(self, held: Iterable[Held]) -> list[Any]:
+        """The values as arrays, `RunnerTensor`s, numbers, None or lists. Raises `MissingDataError`
+        for what is gone."""
+        return [self._fetched(one) for one in self._there(held)]
+
+    def fetch_left(self, held: Sequence[Held]) -> list[Any]:
+        """As `fetch`, but None for what is gone as long as something else than empty tensors is
+        there."""
+        gone = [self._overwritten_by(one) is not None for one in held]
+        values = [self._prepared.method.values[one.index] for one in held]
+        empty = [isinstance(value, TensorValue) and value.nbytes == 0 for value in values]
+        if all(map(operator.or_, gone, empty)):
+            return self.fetch(held)
+        return [
+            None if is_gone else self._fetched(one) for one, is_gone in zip(held, gone, strict=True)
+        ]
+
+    def describe(self, held: Iterable[Held]) -> list[Described]:
+        """What kind of values they are."""
+        with self._execution.asking() as runner:
+            return [runner.describe(one.index) for one in self._there(held)]
+
+    def statistics(self, held: Iterable[Held]) -> list[Statistics | None]:
+        """The numbers of tensors; None of what is none."""
+        found: list[Statistics | None] = []
+        with self._execution.asking() as runner:
+            for one in self._there(held):
+                is_tensor = runner.describe(one.index).tensor is not None
+                found.append(runner.statistics(one.index) if is_tensor else None)
+        return found
+
+    def set(self, held: list[Held], value: Any) -> None:
+        """Put other values in the place of these, where the run stands: of several a list, in which
+        None leaves a value as it is, or the one that is not empty. All or none are set. Raises
+        `UsageError` for what does not fit."""
+        for one in held:
+            if self._prepared.nodes.is_constant(one.index):
+                raise UsageError(f"{one.what} is a weight: the program keeps it as it is")
+        described = self.describe(held)
+        new = _each(held, described, value)
+        with self._execution.asking() as runner:
+            before = [self._content(runner, one.index) for one, _ in new[:-1]]
+        done: list[Held] = []
+        try:
+            for one, content in new:
+                self._execution.write(one.index, content)
+                done.append(one)
+        except UsageError:
+            for one, content in zip(done, before, strict=False):
+                self._execution.write(one.index, content)
+            raise
+
+    # -- how
+
+    def _of_pair(self, pair: Pair, until: int) -> Held:
+        passes = self._execution.line.passes_of(pair.instruction, until)
+        if not len(passes):
+            number = pair.instruction
+            raise MissingDataError(
+                f"{pair.node} has no value yet",
+                hint=f"it is computed by instruction {number}: {_until(number)}",
+            )
+        index = self._prepared.nodes.index_of(pair)
+        return Held(index, int(passes[-1]), pair.node, pair.element)
+
+    def _there(self, held: Iterable[Held]) -> Iterable[Held]:
+        for one in held:
+            by = self._overwritten_by(one)
+            if by is not None:
+                raise MissingDataError(
+                    f"{one.what} is gone: instruction {by} ({self._name(by)}) has overwritten it",
+                    hint=self._how_back(one),
+                )
+            yield one
+
+    def _overwritten_by(self, held: Held) -> int | None:
+        """The instruction that has overwritten a value; None while it is there."""
+        line, step = self._execution.line, self._execution.step
+        return self._memory.overwritten(held.index, held.since, step, line.ran)
+
+    def _name(self, instruction: int) -> str:
+        stop = self._execution.line.of_instruction.get(instruction)
+        if stop is None:
+            return self._prepared.records[instruction].label
+        return stop.path or stop.name
+
+    def _how_back(self, held: Held) -> str:
+        if not held.since:
+            return "it is there before the first operator: start"
+        number = int(self._execution.line.ran[held.since - 1])
+        return f"go back to where it was computed: tbreak id:{number}, reverse-continue"
+
+    def _fetched(self, held: Held) -> Any:
+        weight = self._prepared.weight(held.index)
+        if weight is not None:
+            return weight
+        if self._generation != self._execution.generation:
+            self._held.clear()
+        if held.index not in self._held:
+            with self._execution.asking() as runner:
+                # To connect again is to come to another generation.
+                self._generation = self._execution.generation
+                self._held[held.index] = self._content(runner, held.index, lazy=True)
+        return self._held[held.index]
+
+    def _content(self, runner: Runner, index: int, lazy: bool = False) -> Any:
+        described = runner.describe(index)
+        if described.items is not None:
+            return self._list(runner, index, described.items)
+        if described.tensor is None:
+            return described.scalar
+        if lazy and described.tensor.nbytes > SENT_AT_ONCE:
+            return RunnerTensor(self._reader(), index, described.tensor)
+        return fetched(runner, index, described.tensor)
+
+    def _list(self, runner: Runner, index: int, items: list[Described]) -> list[Any]:
+        static = self._prepared.method.values[index]
+        indices = static.items if isinstance(static, ListValue) else ()
+        return [
+            item.scalar
+            if item.tensor is None
+            else self._content(runner, int(indices[at]), lazy=True)
+            for at, item in enumerate(items)
+        ]
+
+    def _reader(self) -> Callable[[], Runner]:
+        made = self._execution.generation
+
+        def reader() -> Runner:
+            if self._execution.generation != made:
+                raise UsageError(
+                    "this tensor was of another step: its memory may have been overwritten",
+                    hint="ask for the value again",
+                )
+            return self._execution.runner()
+
+        return reader
+
+
+def _each(held: list[Held], described: list[Described], value: Any) -> list[tuple[Held, Any]]:
+    """The values to set, with what each is set to."""
+    if len(held) == 1:
+        return [(held[0], fitted(held[0].what, described[0], value))]
+    full = [at for at, one in enumerate(described) if one.tensor is None or one.tensor.nbytes]
+    if isinstance(value, (list, tuple)) and len(value) == len(held):
+        given = {at: value[at] for at in full if value[at] is not None}
+    elif len(full) == 1:
+        given = {full[0]: value}
+    else:
+        raise UsageError(f"{held[0].what} has {len(held)} values: give a list of as many")
+    return [(held[at], fitted(held[at].what, described[at], new)) for at, new in given.items()]
+
+
+def _until(instruction: int) -> str:
+    return f"until id:{instruction}"
+
+
+__all__ = ["Held", "Values"]

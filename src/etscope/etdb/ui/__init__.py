@@ -1,0 +1,1 @@
+"""Command line, prompt and full-screen interface of etdb."""

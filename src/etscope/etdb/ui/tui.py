@@ -1,0 +1,301 @@
+"""The full-screen face: modules, source, values and a console that follow the current operator.
+
+The application is made inside of a function: textual is an extra, and slow to import.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+
+from etscope.analysis.profile.correlate import is_operator
+from etscope.analysis.profile.source_location import module_path
+from etscope.errors import EtscopeError
+from etscope.etdb._answer import Answer
+from etscope.etdb._files import Files
+from etscope.etdb._session import Result, Session
+from etscope.etdb.targets.target import Stop
+from etscope.etdb.ui.complete import Completer
+from etscope.etdb.ui.describe import stop_lines, value_lines
+from etscope.etdb.ui.show import error_text, text_of
+from etscope.optional import require
+from etscope.views.tables.text_cells import visible
+
+_TRIES, _PAUSE = 40, 0.05  # to end a run, and the seconds between them
+
+
+def run_tui(session: Session, commands: Sequence[str] = ()) -> int:
+    """Show the face until the person leaves it, and do `commands` in it first. Raises
+    `MissingDependencyError` without textual."""
+    face(session, commands).run()
+    return 0
+
+
+def face(session: Session, commands: Sequence[str] = ()) -> Any:
+    """The application; tests drive it without a terminal."""
+    require("textual", wanted_by="etdb --tui")
+    from textual.app import App, ComposeResult
+    from textual.binding import Binding
+    from textual.containers import Horizontal, Vertical
+    from textual.suggester import Suggester
+    from textual.widgets import Footer, Input, RichLog, Static, Tree
+
+    completer = Completer(session.debugger)
+    # The lines that are being done, in a thread of their own: meanwhile nothing else asks for what
+    # the session knows.
+    running: list[str] = []
+
+    class Words(Suggester):
+        async def get_suggestion(self, value: str) -> str | None:
+            if running:
+                return None
+            word, found = completer.complete(value)
+            return value[: len(value) - len(word)] + found[0] if word and found else None
+
+    class Face(App[int]):
+        TITLE = "etdb"
+        ENABLE_COMMAND_PALETTE = False
+        CSS = """
+        #panes { height: 3fr; }
+        #modules { width: 34%; border: round $primary; }
+        #right { width: 1fr; }
+        #source, #values { border: round $primary; height: 1fr; overflow: auto; padding: 0 1; }
+        #console { height: 2fr; border: round $primary; padding: 0 1; }
+        #line { dock: bottom; margin-bottom: 1; border: none; height: 1; }
+        """
+        BINDINGS: ClassVar = [
+            Binding("f5", "do('continue')", "continue"),
+            Binding("f10", "do('next')", "next"),
+            Binding("f11", "do('step')", "step"),
+            Binding("f9", "do('reverse-step')", "back"),
+            Binding("f6", "switch", "console/tree"),
+            Binding("ctrl+c", "interrupt", show=False, priority=True),
+            Binding("ctrl+d", "quit", "quit", priority=True),
+        ]
+
+        def compose(self) -> ComposeResult:
+            with Horizontal(id="panes"):
+                yield Tree("modules", id="modules")
+                with Vertical(id="right"):
+                    yield Static(id="source", markup=False)
+                    yield Static(id="values", markup=False)
+            yield RichLog(id="console", wrap=True, markup=False)
+            yield Input(id="line", placeholder="(etdb) help", suggester=Words(case_sensitive=True))
+            yield Footer()
+
+        def on_mount(self) -> None:
+            self._past: list[str] = []
+            self._waiting: list[str] = []
+            self._at = 0
+            self._leaves: dict[str, Any] = {}
+            for title, name in (("Modules", "modules"), ("Source", "source"), ("Values", "values")):
+                self.query_one(f"#{name}").border_title = title
+            self.query_one("#console").border_title = "Console"
+            self._fill()
+            self.query_one("#line").focus()
+            self.call_after_refresh(self._begin)
+
+        def _begin(self) -> None:
+            self._follow()  # panes have their sizes now
+            for line in commands:
+                self.do(line)
+
+        def on_resize(self) -> None:
+            self.call_after_refresh(self._follow)
+
+        # -- console
+
+        def on_input_submitted(self, event: Input.Submitted) -> None:
+            event.input.value = ""
+            self.do(event.value)
+
+        def on_key(self, event: Any) -> None:
+            line = self.query_one("#line", Input)
+            if event.key not in ("up", "down") or not line.has_focus:
+                return
+            self._at = min(max(self._at + (-1 if event.key == "up" else 1), 0), len(self._past))
+            line.value = self._past[self._at] if self._at < len(self._past) else ""
+            line.cursor_position = len(line.value)
+            event.stop()
+
+        def action_do(self, line: str) -> None:
+            self.do(line)
+
+        def action_switch(self) -> None:
+            line = self.query_one("#line")
+            (self.query_one("#modules") if line.has_focus else line).focus()
+
+        def action_interrupt(self) -> None:
+            """End a run on the runtime, and forget the lines that wait for it."""
+            self._waiting.clear()
+            target = session.debugger.target
+            if running and target is not None:
+                target.interrupt()
+
+        async def action_quit(self) -> None:
+            self.action_interrupt()
+            for _ in range(_TRIES):  # a run that has just been begun does not hear it yet
+                if not running:
+                    break
+                await asyncio.sleep(_PAUSE)
+                self.action_interrupt()
+            self.exit(0)
+
+        def do(self, line: str) -> None:
+            if line.strip():
+                self._past.append(line)
+            self._at = len(self._past)
+            self._waiting.append(line)
+            self._next()
+
+        def _next(self) -> None:
+            if running or not self._waiting:
+                return
+            line = self._waiting.pop(0)
+            running.append(line)
+            console = self.query_one("#console", RichLog)
+            console.write(Text(f"(etdb) {visible(line)}", style="bold"))
+            console.border_subtitle = "working: ctrl+c ends a run"
+            files = session.debugger.files
+
+            def work() -> None:
+                try:
+                    result = session.execute(line)
+                except KeyboardInterrupt:
+                    result = Result(line, Answer().say("interrupted"))
+                self.call_from_thread(self._done, result, files)
+
+            self.run_worker(work, thread=True)
+
+        def _done(self, result: Result, files: Files) -> None:
+            running.clear()
+            console = self.query_one("#console", RichLog)
+            console.border_subtitle = ""
+            for text in _lines_of(result, max(console.size.width - 2, 40)):
+                console.write(Text(text))
+            if result.answer.ends:
+                self.exit(0)
+                return
+            if session.debugger.files is not files:
+                self._fill()
+            self._follow()
+            self._next()
+
+        # -- panes
+
+        def _fill(self) -> None:
+            tree = self.query_one("#modules", Tree)
+            tree.clear()
+            self._leaves = {}
+            tree.root.expand()
+            groups: dict[str, Any] = {"": tree.root}
+            for path, name in _operators(session):
+                place = _group(groups, path)
+                self._leaves[name] = place.add_leaf(Text(visible(name)), data=name)
+
+        def on_tree_node_selected(self, event: Any) -> None:
+            if event.node.data is not None:
+                self.do(f"select {event.node.data}")
+
+        def _follow(self) -> None:
+            if running:
+                return  # it is done when they are
+            stop = session.debugger.stop
+            source = self.query_one("#source", Static)
+            shown = _around_mark(_source(session, stop), source.size.height)
+            source.update(_cut(shown, source.content_size.width))
+            values = self.query_one("#values", Static)
+            told = _told(lambda: _values(session, stop))
+            values.update(_cut(told, values.content_size.width))
+            leaf = None if stop is None else self._leaves.get(stop.node or stop.name)
+            if leaf is not None:
+                above = leaf.parent
+                while above is not None:
+                    above.expand()
+                    above = above.parent
+                tree = self.query_one("#modules", Tree)
+                self.call_after_refresh(tree.move_cursor, leaf)
+                self.call_after_refresh(tree.scroll_to_node, leaf)
+
+    return Face()
+
+
+def _group(groups: dict[str, Any], path: str) -> Any:
+    """The tree's branch of a module, with those around it."""
+    if path not in groups:
+        above, _, name = path.rpartition(".")
+        groups[path] = _group(groups, above).add(Text(visible(name)))
+    return groups[path]
+
+
+def _operators(session: Session) -> Iterator[tuple[str, str]]:
+    """(module, name) of what can be stopped at, in order of execution."""
+    debugger = session.debugger
+    try:
+        nodes = list(debugger.files.edge(debugger.method).graph.walk())
+    except EtscopeError:
+        target = debugger.target
+        for stop in target.stops if target is not None else ():
+            if stop.loop_pass == 0:
+                yield stop.module or "", stop.node or stop.name
+        return
+    for node in nodes:
+        if is_operator(node):
+            yield module_path(node) or "", node.name
+
+
+def _lines_of(result: Result, width: int) -> list[str]:
+    lines = text_of(result.answer, width).rstrip("\n").split("\n") if result.answer.items else []
+    return lines if result.error is None else [*lines, *error_text(result.error).split("\n")]
+
+
+def _source(session: Session, stop: Stop | None) -> str:
+    if stop is None:
+        over = session.debugger.ended
+        return "the run is over" if over else "start: stop at the first operator"
+    from etscope.etdb.commands.source import list_
+
+    return _told(lambda: text_of(list_(session.debugger, "")))
+
+
+def _around_mark(text: str, height: int) -> str:
+    """As many lines as a pane has room for, the marked one in the middle."""
+    lines = text.rstrip("\n").split("\n")
+    marked = next((at for at, line in enumerate(lines) if line.startswith(">")), 0)
+    first = max(min(marked - height // 2, len(lines) - height), 1)
+    return "\n".join([lines[0], *lines[first : first + max(height - 1, 1)]])
+
+
+def _values(session: Session, stop: Stop | None) -> str:
+    if stop is None:
+        return ""
+    from etscope.etdb.commands.common import displayed
+
+    debugger = session.debugger
+    lines = stop_lines(debugger, stop)
+    target = debugger.some_target()
+    for number, value in enumerate(target.device_values(stop.position)):
+        head, *rest = value_lines(value)
+        lines += [f"${number} = {head}", *rest]
+    for number, expression in debugger.displays.items():
+        lines += displayed(debugger, number, expression)
+    return "\n".join(map(visible, lines))
+
+
+def _cut(text: str, width: int) -> Text:
+    """Lines of a pane, cut to its width: wrapped ones would push the last out of it."""
+    lines = [Text(line) for line in text.split("\n")]
+    for line in lines:
+        line.truncate(max(width, 1), overflow="ellipsis")
+    return Text("\n").join(lines)
+
+
+def _told(make: Callable[[], str]) -> str:
+    """What is made, or why it cannot be."""
+    try:
+        return make()
+    except EtscopeError as error:
+        return visible(error.message)

@@ -1,0 +1,1 @@
+"""Read and write bytes: mapped files, FlatBuffers, zip archives, atomic writes."""

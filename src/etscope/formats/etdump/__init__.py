@@ -1,0 +1,1 @@
+"""ETDump and debug buffer: events, logged values and their tensors."""

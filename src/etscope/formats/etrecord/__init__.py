@@ -1,0 +1,1 @@
+"""ETRecord: a zip of graphs, debug handles and delegate maps."""

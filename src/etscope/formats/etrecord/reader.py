@@ -1,0 +1,387 @@
+"""Reader of ETRecord files: a zip whose members are read and parsed only when asked for.
+
+Reads what ExecuTorch 0.1 to 1.5 and etscope write. Upstream documents no layout; this is that of
+`devtools/etrecord/_etrecord.py` of each release.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import IO, Any, Protocol
+
+from etscope.errors import FormatError, MissingDataError, reading
+from etscope.formats.bytes.source import BytesLike, PathLike, open_source
+from etscope.formats.bytes.zip_archive import Member, ZipArchive, open_archive
+from etscope.formats.etrecord import maps as etrecord_maps
+from etscope.formats.etrecord.fingerprints import Fingerprints, fingerprints_from_json
+from etscope.formats.etrecord.maps import DelegateMap, Handles, NumOutputs
+from etscope.formats.etrecord.taps import MethodTaps, taps_from_json
+from etscope.formats.exported_program.exported_json import (
+    Cut,
+    integer,
+    mapping,
+    parse_json,
+    with_marks,
+    without_payloads,
+)
+from etscope.formats.identify import describe
+
+_ZIP = b"PK"
+IDENTIFIER = "ETRECORD_V0"
+EXPORTED = "exported_program"
+EDGE = "edge_dialect_exported_program"
+DEBUG_HANDLES = "debug_handle_map"
+DELEGATES = "delegate_map"
+NUM_OUTPUTS = "instruction_id_to_num_outs_map"
+REFERENCE_OUTPUTS = "reference_outputs"
+REPRESENTATIVE_INPUTS = "representative_inputs"
+EXPORT_GRAPH_ID = "export_graph_id"
+STATE_DICT, CONSTANTS, EXAMPLE_INPUTS = "_state_dict", "_constants", "_example_inputs"
+SIBLINGS = (STATE_DICT, CONSTANTS, EXAMPLE_INPUTS)
+
+# What ExecuTorch does not know stands under names with an end that its reader skips.
+OWN_PREFIX = "etscope/"
+PROGRAM_BUFFER = OWN_PREFIX + "program_buffer_constants"
+FINGERPRINTS = OWN_PREFIX + "fingerprints_constants"
+EXPORT_GRAPH_IDS = OWN_PREFIX + "export_graph_ids_constants"
+TAPS = OWN_PREFIX + "taps_constants"
+SLIMMED = OWN_PREFIX + "slimmed_constants"
+# Exported programs of further methods: etscope/exported_program/<method>/json_constants, and
+# their siblings etscope/exported_program/<method>/program_state_dict and so on.
+OWN_EXPORTED = OWN_PREFIX + EXPORTED + "/"
+OWN_JSON = "/json_constants"
+OWN_BASE = "/program"
+
+_NOT_GRAPHS = frozenset(
+    {
+        IDENTIFIER,
+        DEBUG_HANDLES,
+        DELEGATES,
+        NUM_OUTPUTS,
+        REFERENCE_OUTPUTS,
+        REPRESENTATIVE_INPUTS,
+        EXPORT_GRAPH_ID,
+        "program_buffer",  # 0.1's reader knows it
+    }
+)
+# Names that no graph of a user may have.
+RESERVED = _NOT_GRAPHS | {EXPORTED, EDGE, "et_dialect_graph_module"}
+
+
+def slimmed_to_json(cuts: Mapping[str, tuple[Cut, ...]]) -> dict[str, Any]:
+    """The content of the member `SLIMMED`: see `RecordFile.cuts`."""
+    return {"version": 1, "cuts": cuts}
+
+
+class RecordView(Protocol):
+    """What the tools ask of a record, be it a file or still in memory. See `RecordFile`."""
+
+    @property
+    def path(self) -> str | None: ...
+    @property
+    def edge_methods(self) -> tuple[str, ...]: ...
+    @property
+    def graph_names(self) -> tuple[str, ...]: ...
+    @property
+    def debug_handle_map(self) -> Handles | None: ...
+    @property
+    def handle_lists(self) -> Mapping[str, frozenset[int]]: ...
+    @property
+    def delegate_map(self) -> DelegateMap | None: ...
+    @property
+    def instruction_id_to_num_outs_map(self) -> NumOutputs | None: ...
+    @property
+    def export_graph_id(self) -> int | None: ...
+    @property
+    def export_graph_ids(self) -> Mapping[str, int]: ...
+    @property
+    def fingerprints(self) -> Fingerprints | None: ...
+    @property
+    def taps(self) -> Mapping[str, MethodTaps]: ...
+    def program_json(self, name: str) -> dict[str, Any]: ...
+    def program_buffer(self) -> bytes | None: ...
+    def program_view(self) -> memoryview | None: ...
+    def reference_outputs(self) -> dict[str, Any] | None: ...
+    def representative_inputs(self) -> Any: ...
+
+
+def read_etrecord(source: PathLike | BytesLike | IO[bytes]) -> RecordFile:
+    """Open a record: only the zip's directory is read.
+
+    Raises `MissingFileError` for a path that is not there, and `FormatError` for what is not an
+    ETRecord or is a zip file that must not be trusted (see `zip_archive`).
+    """
+    if not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
+        if source.seekable():
+            source.seek(0)
+        source = source.read()
+    opened = open_source(source, "ETRecord")
+    if bytes(opened.buffer[: len(_ZIP)]) != _ZIP:
+        raise FormatError(f"not an ETRecord: {describe(opened.buffer)}", path=opened.path)
+    archive = open_archive(opened.buffer, "ETRecord", opened.path)
+    if IDENTIFIER not in archive.members:
+        raise FormatError(
+            f"not an ETRecord: a zip file without the member {IDENTIFIER}", path=opened.path
+        )
+    return RecordFile(archive)
+
+
+class RecordFile:
+    """An opened record. What the file does not hold is None: older versions wrote less."""
+
+    def __init__(self, archive: ZipArchive) -> None:
+        self.archive = archive
+        self._programs: dict[str, dict[str, Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"RecordFile({self.path!r}, {len(self.members)} members)"
+
+    @property
+    def path(self) -> str | None:
+        """The file's path, None for a record in memory."""
+        return self.archive.path
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        """All members by name, with their sizes."""
+        return self.archive.members
+
+    @property
+    def graph_names(self) -> tuple[str, ...]:
+        """All graphs: "exported_program" (and "exported_program/<method>" for methods other than
+        the one that ExecuTorch keeps), "edge_dialect_exported_program/<method>", and extra ones,
+        "<name>/<method>"."""
+        return tuple(self.graph_members)
+
+    @property
+    def edge_methods(self) -> tuple[str, ...]:
+        """The methods of the edge program, by their real names."""
+        start = len(EDGE) + 1
+        return tuple(name[start:] for name in self.graph_members if name.startswith(EDGE + "/"))
+
+    @cached_property
+    def graph_members(self) -> Mapping[str, str]:
+        """For each name of `graph_names`, the member that holds the graph."""
+        exported: dict[str, str] = {}
+        edge: dict[str, str] = {}
+        extra: dict[str, str] = {}
+        for name in self.members:
+            if name.startswith(OWN_EXPORTED) and name.endswith(OWN_JSON):
+                method = name[len(OWN_EXPORTED) : -len(OWN_JSON)]
+                exported[f"{EXPORTED}/{method}"] = name
+            elif not self._is_graph(name):
+                continue
+            elif name == EXPORTED:
+                exported[name] = name
+            elif name == EDGE:  # ExecuTorch 1.1 and before
+                edge["forward"] = name
+            elif name.startswith(EDGE + "/"):
+                edge[name[len(EDGE) + 1 :]] = name
+            else:
+                extra[name] = name
+        if list(edge) == ["forward"]:
+            edge = {self._only_method(): edge["forward"]}
+        return exported | {f"{EDGE}/{method}": name for method, name in edge.items()} | extra
+
+    def _is_graph(self, name: str) -> bool:
+        if name in _NOT_GRAPHS or name.startswith(OWN_PREFIX) or name.endswith("/"):
+            return False
+        for suffix in SIBLINGS:
+            if name.endswith(suffix):
+                # A sibling of another graph, unless it has siblings of its own.
+                return name + STATE_DICT in self.members
+        return True
+
+    def _only_method(self) -> str:
+        """The real name of the method: ExecuTorch writes a single one as "forward"."""
+        methods = list(self.json_member(DEBUG_HANDLES) or self.json_member(DELEGATES) or ())
+        return methods[0] if len(methods) == 1 else "forward"
+
+    def program_json(self, name: str) -> dict[str, Any]:
+        """The serialized program of a graph, parsed once and kept.
+
+        The payloads of delegate calls (blobs, weights) are not in it: a mark in their place tells
+        `exported_json.payload_size` how large they are.
+
+        Raises `MissingDataError` for a graph that the record does not hold.
+        """
+        if name not in self._programs:
+            member = self._graph_member(name)
+            with reading("ETRecord", self.path, member=member):
+                data = with_marks(self.program_text(name), self.cuts.get(member, ()))
+                content = parse_json(without_payloads(data))
+                self._programs[name] = mapping(content, "a program")
+        return self._programs[name]
+
+    def program_text(self, name: str) -> memoryview:
+        """The bytes of a graph's JSON, payloads included."""
+        return self.archive.read(self._graph_member(name))
+
+    def sibling(self, name: str, suffix: str) -> memoryview:
+        """The bytes of a graph's member of one of `SIBLINGS`; none where the record has no such
+        member, as slimmed and old ones."""
+        member = self.sibling_member(name, suffix)
+        return self.archive.read(member) if member in self.members else memoryview(b"")
+
+    def sibling_member(self, name: str, suffix: str) -> str:
+        """The name of a graph's member of one of `SIBLINGS`, there or not."""
+        member = self._graph_member(name)
+        if member.startswith(OWN_EXPORTED):
+            member = member.removesuffix(OWN_JSON) + OWN_BASE
+        return member + suffix
+
+    @cached_property
+    def cuts(self) -> Mapping[str, tuple[Cut, ...]]:
+        """For each graph's member of a slimmed record, where payloads were cut out of it."""
+        content = self.json_member(SLIMMED)
+        if content is None:
+            return {}
+        with reading("ETRecord", self.path, member=SLIMMED):
+            return {
+                member: tuple(
+                    (integer(at, "a place"), integer(size, "a size")) for at, size in cuts
+                )
+                for member, cuts in mapping(content["cuts"], "the cuts").items()
+            }
+
+    def _graph_member(self, name: str) -> str:
+        if name not in self.graph_members:
+            held = ", ".join(self.graph_members) or "none"
+            raise MissingDataError(
+                f"the record has no graph {name!r}", hint=f"the graphs it has: {held}"
+            )
+        return self.graph_members[name]
+
+    @cached_property
+    def debug_handle_map(self) -> Handles | None:
+        """method -> instruction -> debug handles. `handle_lists` tells which were lists."""
+        content = self.json_member(DEBUG_HANDLES)
+        if content is None:
+            return None
+        with reading("ETRecord", self.path, member=DEBUG_HANDLES):
+            return etrecord_maps.debug_handles(content)
+
+    @cached_property
+    def handle_lists(self) -> Mapping[str, frozenset[int]]:
+        """method -> instructions whose debug handles stand in a list: delegate calls."""
+        content = self.json_member(DEBUG_HANDLES) or {}
+        with reading("ETRecord", self.path, member=DEBUG_HANDLES):
+            return etrecord_maps.handle_lists(content)
+
+    @cached_property
+    def delegate_map(self) -> DelegateMap | None:
+        """method -> delegate instruction -> what the backend said of its own operations."""
+        content = self.json_member(DELEGATES)
+        if content is None:
+            return None
+        with reading("ETRecord", self.path, member=DELEGATES):
+            return etrecord_maps.delegates(content)
+
+    @cached_property
+    def instruction_id_to_num_outs_map(self) -> NumOutputs | None:
+        """method -> delegate instruction -> number of its outputs."""
+        content = self.json_member(NUM_OUTPUTS)
+        if content is None:
+            return None
+        with reading("ETRecord", self.path, member=NUM_OUTPUTS):
+            return etrecord_maps.num_outputs(content)
+
+    @cached_property
+    def export_graph_id(self) -> int | None:
+        """The `graph_id` that `Node.origins` give for nodes of the exported program's graph."""
+        if EXPORT_GRAPH_ID not in self.members:
+            return None
+        with reading("ETRecord", self.path, member=EXPORT_GRAPH_ID):
+            return integer(parse_json(self.archive.read(EXPORT_GRAPH_ID)), "export_graph_id")
+
+    @cached_property
+    def export_graph_ids(self) -> Mapping[str, int]:
+        """`export_graph_id` by name of the graph: for "exported_program", and for further methods
+        in records that etscope wrote."""
+        ids: dict[str, int] = {}
+        if self.export_graph_id is not None:
+            ids[EXPORTED] = self.export_graph_id
+        with reading("ETRecord", self.path, member=EXPORT_GRAPH_IDS):
+            for method, number in (self.json_member(EXPORT_GRAPH_IDS) or {}).items():
+                ids[f"{EXPORTED}/{method}"] = integer(number, "a graph's id")
+        return ids
+
+    @cached_property
+    def fingerprints(self) -> Fingerprints | None:
+        """Which program the record is of; None in records that etscope did not write."""
+        content = self.json_member(FINGERPRINTS)
+        if content is None:
+            return None
+        with reading("ETRecord", self.path, member=FINGERPRINTS):
+            return fingerprints_from_json(content)
+
+    @cached_property
+    def taps(self) -> Mapping[str, MethodTaps]:
+        """method -> which of its outputs are taps; empty for a model without."""
+        content = self.json_member(TAPS)
+        if content is None:
+            return {}
+        with reading("ETRecord", self.path, member=TAPS):
+            return taps_from_json(content)
+
+    def program_buffer(self) -> bytes | None:
+        """The .pte file's bytes; None in records that etscope did not write."""
+        view = self.program_view()
+        return None if view is None else bytes(view)
+
+    def program_view(self) -> memoryview | None:
+        """The same bytes as a view of the mapped file: nothing is read before it is used."""
+        return self.archive.read(PROGRAM_BUFFER) if PROGRAM_BUFFER in self.members else None
+
+    def reference_outputs(self) -> dict[str, Any] | None:
+        """method -> a list of cases -> a list of outputs (numpy arrays or numbers).
+
+        A new structure at each call; its arrays are views of the file.
+        """
+        if REFERENCE_OUTPUTS not in self.members:
+            return None
+        return mapping(self._tensors(REFERENCE_OUTPUTS), "reference outputs")
+
+    def representative_inputs(self) -> Any:
+        """The inputs of one case of "forward": a sequence of numpy arrays and numbers, or None."""
+        if REPRESENTATIVE_INPUTS not in self.members:
+            return None
+        return self._tensors(REPRESENTATIVE_INPUTS)
+
+    def state_dict(self, name: str) -> Any:
+        """A graph's parameters and buffers by qualified name, as numpy arrays on the file."""
+        return self._sibling_tensors(name, STATE_DICT)
+
+    def state_dict_beside(self, name: str) -> tuple[Callable[[], Any], Callable[[], None]]:
+        """What reads `state_dict` from bytes that a thread is still checking, and what waits for
+        that: see `ZipArchive.read_beside`."""
+        member = self.sibling_member(name, STATE_DICT)
+        if member not in self.members or not self.members[member].size:
+            return dict, lambda: None
+        data, wait = self.archive.read_beside(member)
+        return lambda: self._tensors_in(data, member), wait
+
+    def constants(self, name: str) -> Any:
+        """A graph's lifted constants by name, as numpy arrays on the file."""
+        return self._sibling_tensors(name, CONSTANTS)
+
+    def _sibling_tensors(self, name: str, suffix: str) -> Any:
+        data = self.sibling(name, suffix)
+        return self._tensors_in(data, self.sibling_member(name, suffix)) if len(data) else {}
+
+    def _tensors(self, member: str) -> Any:
+        return self._tensors_in(self.archive.read(member), member)
+
+    def _tensors_in(self, data: memoryview, member: str) -> Any:
+        from etscope.formats.torch_files.torch_archive import read_tensors
+
+        with reading("ETRecord", self.path, member=member):
+            return read_tensors(data, checked=True)
+
+    def json_member(self, name: str) -> dict[str, Any] | None:
+        if name not in self.members:
+            return None
+        with reading("ETRecord", self.path, member=name):
+            return mapping(parse_json(self.archive.read(name)), f"the content of {name}")

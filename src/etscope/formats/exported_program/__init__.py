@@ -1,0 +1,1 @@
+"""Serialized `ExportedProgram`s (JSON and .pt2), checked before torch rebuilds them."""

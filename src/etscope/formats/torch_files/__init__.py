@@ -1,0 +1,1 @@
+"""Files of tensors: torch.save, .npy, .npz, .safetensors."""

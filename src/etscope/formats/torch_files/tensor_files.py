@@ -1,0 +1,259 @@
+"""Files of tensors as numpy arrays, whoever wrote them: .npz, .npy, .safetensors, torch.save.
+
+What a file is, its bytes say and not its name. Files are mapped, and arrays that are stored as
+they are (all but compressed ones) are views of the mapping: opening takes no time by their size.
+Nothing of a file is run, and no pickle is loaded; `torch.save` files go through our own reader.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import FormatError, UsageError, reading
+from etscope.formats.bytes.atomic_write import replacing
+from etscope.formats.bytes.source import PathLike, Source, open_source
+from etscope.formats.bytes.zip_archive import ZipArchive, open_archive
+from etscope.formats.bytes.zip_writer import Part, write_archive
+from etscope.formats.identify import describe
+from etscope.formats.torch_files.npy import array_of_npy, npy_header
+from etscope.optional import require
+
+KIND = "tensor file"
+MAX_VALUES = 100_000
+
+Leaf = npt.NDArray[Any] | int | float | bool | str | None
+
+_NPY = b"\x93NUMPY"
+_ZIP = b"PK\x03\x04"
+_EMPTY_ZIP = b"PK\x05\x06" + bytes(18)  # what numpy.savez() without arrays writes
+_WHAT = "tensors can be given as .npz, .npy, .safetensors or torch.save files"
+
+# safetensors' name of a type -> numpy's or that of ml_dtypes
+_SAFETENSORS_TYPES = {
+    "BOOL": "bool",
+    **{f"{code}{bits}": f"{name}{bits}" for code, name in (("I", "int"), ("U", "uint"))
+       for bits in (8, 16, 32, 64)},
+    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    "BF16": "bfloat16",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "C64": "complex64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorFile:
+    """What a file holds, flat, in its own order.
+
+    values: read-only arrays (types of ml_dtypes where numpy has none); a torch.save file may also
+        hold numbers, text and None.
+    names: of each value; None where the file gives none. A value inside of a named container is
+        named by its path: "state.0".
+    content: for a torch.save file the value that was saved, with its nested containers.
+    ordered: whether the file keeps the order that its writer gave the values.
+    """
+
+    values: tuple[Leaf, ...]
+    names: tuple[str | None, ...]
+    content: Any = None
+    ordered: bool = True
+    path: str | None = None
+
+
+def read_tensor_file(path: PathLike) -> TensorFile:
+    """The tensors in a file.
+
+    Raises `MissingFileError` for a path that is not there, `FormatError` for what is not a file of
+    tensors or is damaged, `MissingDependencyError` for .safetensors without its package.
+    """
+    source = open_source(path, KIND)
+    with reading(KIND, source.path):
+        return _reader_of(source)(source)
+
+
+def _reader_of(source: Source) -> Callable[[Source], TensorFile]:
+    head = bytes(source.buffer[:10])
+    if head.startswith(_NPY):
+        return _read_npy
+    if head.startswith(_ZIP):
+        return _read_zip
+    if source.buffer == _EMPTY_ZIP:
+        return _read_nothing
+    if head[8:9] == b"{":
+        return _read_safetensors
+    if len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5:
+        raise FormatError(
+            "this seems to be a Python pickle, which etscope never loads",
+            hint="write the tensors with numpy.savez, safetensors, or torch.save of torch 1.6 on",
+        )
+    raise FormatError(f"not a {KIND}: {describe(source.buffer)}", hint=_WHAT)
+
+
+def _read_npy(source: Source) -> TensorFile:
+    return TensorFile((array_of_npy(source.buffer),), (None,), path=source.path)
+
+
+def _read_nothing(source: Source) -> TensorFile:
+    return TensorFile((), (), path=source.path)
+
+
+def _read_zip(source: Source) -> TensorFile:
+    archive = open_archive(source.buffer, KIND, source.path)
+    if any(name.endswith("/data.pkl") for name in archive.members):
+        return _read_torch(source)
+    if all(name.endswith(".npy") for name in archive.members):
+        return _read_npz(archive)
+    raise FormatError(f"not a {KIND}: {describe(source.buffer)}", hint=_WHAT)
+
+
+def _read_npz(archive: ZipArchive) -> TensorFile:
+    values = []
+    for name in archive.members:
+        with reading(KIND, member=name):
+            values.append(array_of_npy(archive.read(name)))
+    names = tuple(name.removesuffix(".npy") for name in archive.members)
+    return TensorFile(tuple(values), names, path=archive.path)
+
+
+def _read_torch(source: Source) -> TensorFile:
+    from etscope.formats.torch_files.torch_archive import read_tensors
+
+    content = read_tensors(source.buffer)
+    values: list[Leaf] = []
+    names: list[str | None] = []
+    for name, leaf in _leaves(content, None):
+        if len(values) == MAX_VALUES:
+            raise FormatError(f"more than {MAX_VALUES:,} values")
+        if leaf is not None and not isinstance(leaf, (np.ndarray, int, float, str)):
+            raise FormatError(f"the file holds a {type(leaf).__name__}, which is not a tensor")
+        if isinstance(leaf, np.ndarray):
+            leaf.flags.writeable = False
+        values.append(leaf)
+        names.append(name)
+    return TensorFile(tuple(values), tuple(names), content, path=source.path)
+
+
+def _leaves(value: Any, name: str | None) -> Iterator[tuple[str | None, Any]]:
+    """The values in nested containers, with their paths: named from the first dict on."""
+    if isinstance(value, Mapping):
+        prefix = "" if name is None else f"{name}."
+        for key, item in value.items():
+            yield from _leaves(item, f"{prefix}{key}")
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _leaves(item, None if name is None else f"{name}.{index}")
+    else:
+        yield name, value
+
+
+def _read_safetensors(source: Source) -> TensorFile:
+    package = require("safetensors", wanted_by=".safetensors files")
+    try:
+        with package.safe_open(source.path, framework="numpy") as file:
+            names = tuple(file.offset_keys())
+            slices = [file.get_slice(name) for name in names]
+            found = [(one.get_dtype(), tuple(one.get_shape())) for one in slices]
+    except package.SafetensorError as error:
+        raise FormatError(f"not a valid safetensors file: {error}") from error
+    # The package has checked that the tensors follow each other, from the header's end on.
+    position = 8 + int.from_bytes(source.buffer[:8], "little")
+    values = []
+    for name, (code, shape) in zip(names, found, strict=True):
+        dtype = _safetensors_dtype(code, name)
+        size = math.prod(shape) * dtype.itemsize
+        data = source.buffer[position : position + size]
+        values.append(np.frombuffer(data, dtype).reshape(shape))
+        position += size
+    return TensorFile(tuple(values), names, ordered=len(names) < 2, path=source.path)
+
+
+def _safetensors_dtype(code: str, name: str) -> np.dtype[Any]:
+    known = _SAFETENSORS_TYPES.get(code)
+    if known is None:
+        raise FormatError(f"tensors of the type {code} are not supported", member=name)
+    if known.startswith(("bfloat", "float8")):
+        import ml_dtypes
+
+        known = getattr(ml_dtypes, known)
+    dtype: np.dtype[Any] = np.dtype(known)
+    return dtype
+
+
+# --------------------------------------------------------------------------------------------
+# Writing.
+
+
+def write_tensor_file(path: PathLike, values: Sequence[Leaf], names: Sequence[str]) -> None:
+    """Write arrays and numbers (as arrays of no dimensions) to .npz or .safetensors, by the suffix
+    of `path`. What is None is left out. The file appears whole or not at all.
+
+    Raises `UsageError` for another suffix, a value that the format cannot hold, or a name that is
+    there twice.
+    """
+    writer = _WRITERS.get(Path(path).suffix.lower())
+    if writer is None:
+        raise UsageError(
+            f"cannot write tensors to {path}: no format has the suffix {Path(path).suffix!r}",
+            hint="name it .npz or .safetensors",
+        )
+    if len(set(names)) != len(names) or len(names) != len(values):
+        raise UsageError(f"{len(values)} values need as many names, each another")
+    arrays = {
+        name: _array(value, name)
+        for name, value in zip(names, values, strict=True)
+        if value is not None
+    }
+    writer(path, arrays)
+
+
+def _array(value: Leaf, name: str) -> npt.NDArray[Any]:
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufc" and fits_npz(array.dtype):
+        raise UsageError(f"cannot write {name}: {type(value).__name__} is not a tensor or number")
+    return array
+
+
+def fits_npz(dtype: np.dtype[Any]) -> bool:
+    """Whether numpy's own format has the type: those of ml_dtypes it would store as bare bytes."""
+    name: str = dtype.name
+    return not name.startswith(("bfloat", "float8"))
+
+
+def _write_npz(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    for name, array in arrays.items():
+        if not fits_npz(array.dtype):
+            raise UsageError(
+                f"cannot write {name} to {path}: NumPy's format has no {array.dtype.name}",
+                hint="write a .safetensors file instead",
+            )
+        if not name or name.startswith("/") or "\\" in name or ".." in name.split("/"):
+            raise UsageError(f"cannot write a tensor with the name {name!r} to {path}")
+    write_archive((Part(f"{name}.npy", _npy(array)) for name, array in arrays.items()), path)
+
+
+def _npy(array: npt.NDArray[Any]) -> bytes:
+    return npy_header(array) + array.tobytes()
+
+
+def _write_safetensors(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    package = require("safetensors.numpy", wanted_by=".safetensors files")
+    error_type = require("safetensors", wanted_by=".safetensors files").SafetensorError
+    dense = {name: array.copy(order="C") for name, array in arrays.items()}
+    try:
+        content = package.save(dense)
+    except error_type as error:
+        raise UsageError(f"cannot write {path}: {error}") from error
+    with replacing(path) as file:
+        file.write(content)
+
+
+_WRITERS = {".npz": _write_npz, ".safetensors": _write_safetensors}

@@ -1,0 +1,326 @@
+"""A/B: is the model slower than its baseline, from rounds in which each ran once.
+
+*The order.* In a round the model and the baseline run once each, each in a process of its own, one
+straight after the other. In half of the rounds the model goes first, in the other half the
+baseline; which rounds is drawn from the job's seed (`order_of`; one coin more for an odd number).
+So a drift, a pattern in time and the differences from process to process meet both sides alike:
+they are in the noise of the rounds and not in the answer. Processes are what differs most between
+runs, and so what is counted: T. Kalibera and R. Jones, "Rigorous benchmarking in reasonable time",
+ISMM 2013; for the random order T. Mytkowicz and others, "Producing wrong data without doing
+anything obviously wrong!", ASPLOS 2009.
+
+*The test.* A process is one number, the lower quartile of its samples. Other work on the device
+makes runs longer, never shorter, so the faster runs say more of the model: on a machine of two
+cores on which ten processes wanted to run, neighbouring processes of one program differed by 16 %
+(median size, as a standard deviation) in the trimmed mean of the middle three fifths, by 4 % in the
+median and by 1 % in the lower quartile. A round is one number, ``d = log(model / baseline)`` of the
+two quartiles. What only the slow runs show is not judged; the sides' p50 and p90 are told.
+
+1. *p* is of Wilcoxon's signed-rank test on the rounds, two-sided and exact: of all ways to give
+   the rounds' ``|d|`` their signs (F. Wilcoxon, "Individual comparisons by ranking methods",
+   Biometrics Bulletin 1, 1945; ties have their mean rank, rounds without a difference keep their
+   rank, J. Pratt, JASA 54, 1959). Beyond 500 rounds by its normal approximation.
+2. *The change* is Hodges and Lehmann's estimate, the median of all means of two rounds, and its
+   *interval* lies between two of these means, as far from the ends as the exact distribution
+   allows (J. Hodges and E. Lehmann, Annals of Mathematical Statistics 34, 1963; M. Hollander and
+   D. Wolfe, "Nonparametric statistical methods", 3.2 and 3.3;
+   `etscope.analysis.comparison.signed_rank`).
+3. *The verdict* is *regressed* or *improved* when p is at most ``1 - confidence`` and the change is
+   of the minimum effect at least; *no difference* when the whole interval lies inside the minimum
+   effect; else *cannot tell*, with the number of rounds that would.
+
+*Why it holds.* Without a difference between the sides a round's sign is that of the draw, whatever
+the noise looks like: no assumption is made of its distribution, only that it does not know the
+order. As the draw is balanced, the signs hang together a little: the variance of the sum of ranks
+is at most R / (R - 1) times that of the test, 1.05 times with 20 rounds.
+
+*It never stops early.* A look at the verdict between the rounds would be one more chance of a false
+alarm; the number of rounds is that of the job. A round of which a process failed is told and left
+out; a side that fails in its first process, or in more than a quarter of the rounds, fails the job.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil, expm1, isfinite, log1p, pi, sqrt
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.comparison.compare_samples import Policy, Verdict
+from etscope.analysis.comparison.signed_rank import fewest, p_value, shift
+from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
+from etscope.lab.jobs.spec import JobSpec
+
+MODEL, BASELINE = "model", "baseline"
+SIDES = (MODEL, BASELINE)
+MOST_FAILED = 4  # one of so many rounds
+
+RunSide = Callable[[str, int], Sequence[int]]
+Floats = npt.NDArray[np.float64]
+
+_MS = 1e6  # ns
+_LARGE_SAMPLE = sqrt(pi / 3)  # the error of Hodges and Lehmann's estimate by a mean's, normal noise
+_OFTEN = 1.2816  # of a normal distribution, 90 % lie below
+_MOST_ROUNDS = 10_000  # that a job may have
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Both sides once. first: the side that went first. samples_ns: by side, of the steady runs of
+    its process; a side that failed has none. error: what failed, and which side; else ""."""
+
+    number: int
+    first: str
+    samples_ns: dict[str, tuple[int, ...]]
+    error: str = ""
+
+    @property
+    def complete(self) -> bool:
+        return all(self.samples_ns.get(side) for side in SIDES)
+
+
+@dataclass(frozen=True, slots=True)
+class AbResult:
+    """The verdict of an A/B job and what it is made of.
+
+    relative: the change of the model against the baseline, 0.05: it takes 5 % longer; `low` and
+    `high` the ends of its interval, None when the rounds are too few for one. noise_floor: the
+    change that the noise of these rounds alone can pass for, at this confidence. rounds_needed:
+    how many rounds would tell, when it cannot be told. reason: why not, else "".
+    """
+
+    verdict: Verdict
+    policy: Policy
+    rounds: tuple[Round, ...]
+    relative: float
+    low: float | None
+    high: float | None
+    p: float
+    noise_floor: float | None
+    rounds_needed: int | None = None
+    reason: str = ""
+
+    def summary(self) -> dict[str, Any]:
+        """Plain JSON for the job's summary: all but the samples. Times in ms."""
+        judged = [one for one in self.rounds if one.complete]
+        return {
+            "verdict": self.verdict.value,
+            "reason": self.reason,
+            "relative": self.relative,
+            "low": self.low,
+            "high": self.high,
+            "p": self.p,
+            "noise_floor": self.noise_floor,
+            "min_effect": self.policy.min_effect,
+            "confidence": self.policy.confidence,
+            "rounds": len(self.rounds),
+            "judged": len(judged),
+            "rounds_needed": self.rounds_needed,
+            "order": [one.first for one in self.rounds],
+            "sides": {
+                side: _statistics([one.samples_ns[side] for one in judged]) for side in SIDES
+            },
+            "failed": [
+                {"round": one.number, "error": one.error} for one in self.rounds if not one.complete
+            ],
+        }
+
+    def raw(self) -> dict[str, Any]:
+        """Plain JSON for a file of the job: the summary, and `runs` with every sample in ns."""
+        runs = [
+            {"round": one.number, "first": one.first, "error": one.error}
+            | {f"{side}_ns": list(one.samples_ns.get(side, ())) for side in SIDES}
+            for one in self.rounds
+        ]
+        return {**self.summary(), "runs": runs}
+
+
+def measure_ab(
+    spec: JobSpec, run_side: RunSide, told: Callable[[Round], None] | None = None
+) -> AbResult:
+    """Run all rounds of an A/B job, and judge them.
+
+    run_side: given "model" or "baseline" and the number of the round (from 0), runs it in a process
+    of its own and answers the times of the steady runs in ns, in order. told: is given each round
+    when it has ended.
+
+    Raises what `run_side` raises, but for a `RuntimeFailure` of a side that ran before, which is
+    told in the result; `RuntimeFailure` when more than a quarter of the rounds failed;
+    `MissingDataError` when a side answers no times.
+    """
+    if spec.kind != "ab":
+        raise UsageError(f"a job of the kind {spec.kind} has no baseline", hint="kind: ab")
+    rounds: list[Round] = []
+    ran: set[str] = set()
+    for number, first in enumerate(order_of(spec.rounds, spec.seed)):
+        rounds.append(_round(number, first, run_side, ran))
+        if told is not None:
+            told(rounds[-1])
+        failed = [one for one in rounds if not one.complete]
+        if len(failed) * MOST_FAILED > spec.rounds:
+            raise RuntimeFailure(
+                f"{len(failed)} of {len(rounds)} rounds failed, last: {failed[-1].error}"
+            )
+    return judge(rounds, Policy(spec.min_effect, spec.confidence))
+
+
+def order_of(rounds: int, seed: int) -> tuple[str, ...]:
+    """Which side goes first in each round: each in half of them, drawn from the seed; of an odd
+    number, one side once more."""
+    draw = random.Random(seed)
+    order = [SIDES[number % 2] for number in range(rounds - rounds % 2)]
+    order += [draw.choice(SIDES)] * (rounds % 2)
+    draw.shuffle(order)
+    return tuple(order)
+
+
+def judge(rounds: Sequence[Round], policy: Policy) -> AbResult:
+    """The verdict on rounds that were run in the order of `order_of`; see the module.
+
+    Raises `MissingDataError` when there is no complete round, or a side takes less than a tick.
+    """
+    differences = _differences([one for one in rounds if one.complete])
+    alpha = policy.alpha
+    p = p_value(differences)
+    middle, low, high = shift(differences, alpha)
+    known = isfinite(low)
+    half = max(high - middle, middle - low)
+    least = log1p(policy.min_effect)
+    verdict, reason, needed = Verdict.CANNOT_TELL, "", None
+    if p <= alpha and abs(middle) >= least:
+        verdict = Verdict.REGRESSED if middle > 0 else Verdict.IMPROVED
+    elif known and -least < low and high < least:
+        verdict = Verdict.NO_DIFFERENCE
+    else:
+        needed = _rounds_needed(differences, middle, half, policy)
+        reason = _why(len(differences), (low, high), p, needed, policy)
+    return AbResult(
+        verdict=verdict,
+        policy=policy,
+        rounds=tuple(rounds),
+        relative=expm1(middle),
+        low=expm1(low) if known else None,
+        high=expm1(high) if known else None,
+        p=p,
+        noise_floor=expm1(half) if known else None,
+        rounds_needed=needed,
+        reason=reason,
+    )
+
+
+def _round(number: int, first: str, run_side: RunSide, ran: set[str]) -> Round:
+    """One round. ran: the sides that have run before; is added to."""
+    samples: dict[str, tuple[int, ...]] = {}
+    error = ""
+    second = SIDES[first == MODEL]
+    for side in (first, second):
+        try:
+            samples[side] = tuple(int(sample) for sample in run_side(side, number))
+        except DeviceLost:
+            raise
+        except RuntimeFailure as failure:
+            if side not in ran:
+                raise
+            error = f"{side}: {failure}"
+            break
+        if not samples[side]:
+            raise MissingDataError(f"the {side} was not timed", hint="iterations: 1 or more")
+        ran.add(side)
+    return Round(number, first, samples, error)
+
+
+def _differences(rounds: Sequence[Round]) -> Floats:
+    """log(model / baseline) of each round."""
+    if not rounds:
+        raise MissingDataError("no round is complete", hint="the job's log says what failed")
+    sides = [_quartiles([one.samples_ns[side] for one in rounds]) for side in SIDES]
+    if min(side.min() for side in sides) <= 0:
+        raise MissingDataError("it takes less than a tick of the clock")
+    differences: Floats = np.log(sides[0]) - np.log(sides[1])
+    return differences
+
+
+def _quartiles(processes: Sequence[Sequence[int]]) -> Floats:
+    if len({len(one) for one in processes}) == 1:  # one call for all is much faster
+        found: Floats = np.percentile(np.asarray(processes, dtype=np.float64), 25, axis=1)
+        return found
+    return np.array([np.percentile(one, 25) for one in processes], dtype=np.float64)
+
+
+def _rounds_needed(differences: Floats, middle: float, half: float, policy: Policy) -> int | None:
+    """How many rounds would tell, nine times of ten, if the change is what it looks like; None for
+    more than a job may have.
+
+    The interval must leave out zero when the change is of the minimum effect, else lie inside that;
+    a change between two thirds of it and the whole is taken for two thirds.
+    """
+    count = len(differences)
+    if isfinite(half):
+        spread = half * sqrt(count) / (_student(policy.alpha, count - 1) * _LARGE_SAMPLE)
+    elif count > 1:
+        spread = float(differences.std(ddof=1))
+    else:
+        return None
+    least = log1p(policy.min_effect)
+    within = abs(middle) if abs(middle) >= least else max(least - abs(middle), least / 3)
+    needed = enough = fewest(policy.alpha)
+    for _ in range(20):
+        # The quantile falls as the number grows, so this walks to and fro until it stands.
+        factor = _student(policy.alpha, needed - 1) + _OFTEN
+        needed = max(enough, ceil((factor * _LARGE_SAMPLE * spread / within) ** 2))
+        if needed > _MOST_ROUNDS:
+            return None
+    return needed
+
+
+def _student(alpha: float, freedom: int) -> float:
+    """Student's two-sided quantile, right to some percent from 5 degrees of freedom: plans need no
+    more. Abramowitz & Stegun, 26.7.5."""
+    z = NormalDist().inv_cdf(1 - alpha / 2)
+    n = max(freedom, 1)
+    return z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+
+
+def _why(
+    count: int, ends: tuple[float, float], p: float, needed: int | None, policy: Policy
+) -> str:
+    if needed is None:
+        more = f"not even {_MOST_ROUNDS} rounds would tell"
+    elif needed > count:
+        more = f"{needed} rounds would tell"
+    else:
+        more = "the same again would most likely tell"
+    if not isfinite(ends[0]):
+        least = fewest(policy.alpha)
+        return f"{count} rounds: a confidence of {policy.confidence:g} takes {least}; {more}"
+    interval = f"{expm1(ends[0]):+.1%} to {expm1(ends[1]):+.1%}"
+    if p <= policy.alpha:
+        return f"{interval}: a change, but perhaps of less than {policy.min_effect:.1%}; {more}"
+    return f"{interval} is not inside ±{policy.min_effect:.1%}, nor surely outside; {more}"
+
+
+def _statistics(processes: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """Of the processes of one side. location_ms: the median of their lower quartiles;
+    process_spread: the standard deviation of the logarithm of these; the others are of all
+    samples."""
+    centres = _quartiles(processes)
+    samples = np.concatenate([np.asarray(one, dtype=np.float64) for one in processes]) / _MS
+    p10, p50, p90 = np.percentile(samples, [10, 50, 90]).tolist()
+    return {
+        "processes": len(processes),
+        "iterations": len(samples),
+        "location_ms": float(np.median(centres)) / _MS,
+        "process_spread": float(np.log(centres).std(ddof=1)) if len(processes) > 1 else None,
+        "p10_ms": p10,
+        "p50_ms": p50,
+        "p90_ms": p90,
+        "mean_ms": float(samples.mean()),
+        "stdev_ms": float(samples.std(ddof=1)) if len(samples) > 1 else None,
+        "min_ms": float(samples.min()),
+        "max_ms": float(samples.max()),
+    }

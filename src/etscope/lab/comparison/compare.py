@@ -1,0 +1,320 @@
+"""Two done jobs side by side: the verdict on their times, and what differs.
+
+Each job is one process, or a few, and between processes lies more than the samples within one can
+show. So the verdict takes the noise between jobs from the history of the device
+(`etscope.lab.comparison.noise`). Without any, changes below `UNKNOWN` are never told, and neither
+is "no difference": an A/B job, or the same jobs again, tell.
+
+The answer is plain JSON, times in ms:
+
+    first, second   {id, title, device, backend, finished_at, marks, latency}
+    verdict         "regressed", "improved", "no difference" or "cannot tell" of the second job
+                    against the first, from the untraced samples; `reason` says why not, else ""
+    relative        second / first - 1 of their trimmed means; low, high: its interval; p
+    noise_floor     the change that noise between jobs alone can pass for, None when not known
+    noise           {source, jobs, spread}: what is known of that noise
+    min_effect, confidence
+    environment     [{name, first, second}]: what differs of where they ran; `spec`: of what was
+                    asked
+    operators       [{name, module, source, status, first_ms, second_ms, change_ms, relative,
+                    verdict, reason}] of the traced runs, the largest changes first; [] without
+    notes           [sentence]
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from etscope.analysis.comparison.compare_samples import (
+    Comparison,
+    Policy,
+    Verdict,
+    compare_samples,
+    locations,
+)
+from etscope.errors import EtscopeError, FormatError, MissingDataError, reading
+from etscope.lab.comparison.noise import (
+    IDENTICAL,
+    NONE,
+    DeviceNoise,
+    device_noise,
+    environment_facts,
+    work_of,
+)
+from etscope.lab.comparison.operators import Dump, operator_changes
+from etscope.lab.jobs.api import Filter
+from etscope.lab.jobs.records import Job
+from etscope.lab.jobs.states import State
+
+if TYPE_CHECKING:
+    from etscope.lab.jobs.api import LabApi
+    from etscope.lab.store.store import Store
+
+UNKNOWN = 0.10  # a change below this is not told of two jobs between which the noise is not known
+
+_RUN, _DUMP = "run.json", "run.etdp"
+_HISTORY = 100  # jobs of the device that are looked through for identical ones
+_NOISE_DUMPS = 4  # of identical jobs, whose operators are read
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A done job and its samples. run: its run.json, parsed. dump: of its traced runs, if any."""
+
+    job: Job
+    run: Mapping[str, Any]
+    dump: Dump | None = None
+
+
+def compare(
+    lab: LabApi,
+    first: str,
+    second: str,
+    *,
+    policy: Policy | None = None,
+    store: Store | None = None,
+    operators: bool = True,
+) -> dict[str, Any]:
+    """Two done jobs of a lab, by id; the second is held against the first.
+
+    store: of the lab, when it is at hand: the models' records are in it, by which operators are
+    aligned by module. operators: False leaves them out, and reads no dump.
+
+    Raises `MissingDataError` for a job that is not there, is not done or has no samples of its own
+    (those of an A/B job are pairs).
+    """
+    jobs = [lab.job(name) for name in (first, second)]
+    for job in jobs:
+        _check(job)
+    history = _history(lab, jobs)
+    noise = device_noise(history, jobs, time_of=lambda job: _location_ms(lab, job))
+    with tempfile.TemporaryDirectory(prefix="etscope-compare-") as folder:
+        place = Path(folder)
+        sides, repeats = [], []
+        for number, job in enumerate(jobs):
+            dump = _dump(lab, job, place / str(number), store) if operators else None
+            sides.append(Side(job, _run_of(lab, job), dump))
+        if operators and all(side.dump is not None for side in sides):
+            same = [job for job in history if work_of(job) == work_of(jobs[0])]
+            for number, job in enumerate(same[:_NOISE_DUMPS]):
+                repeats.append(_dump(lab, job, place / f"noise{number}", store))
+        return compare_sides(
+            sides[0],
+            sides[1],
+            noise=noise,
+            policy=policy,
+            repeats=[dump for dump in repeats if dump is not None],
+        )
+
+
+def compare_sides(
+    first: Side,
+    second: Side,
+    *,
+    noise: DeviceNoise | None = None,
+    policy: Policy | None = None,
+    repeats: Sequence[Dump] = (),
+) -> dict[str, Any]:
+    """As `compare`, of jobs whose samples are at hand. noise: between jobs on their device.
+    repeats: dumps of jobs that were identical with the first."""
+    policy = policy or Policy()
+    noise = noise or DeviceNoise()
+    jobs = first.job, second.job
+    found = _verdict(first, second, noise, policy)
+    rows: list[dict[str, Any]] = []
+    notes = _notes(jobs, noise)
+    if first.dump is not None and second.dump is not None:
+        try:
+            rows, more = operator_changes(
+                first.dump, second.dump, policy if repeats else _wider(policy), repeats
+            )
+            notes += more
+        except EtscopeError as error:
+            notes.append(f"Operators are not compared: {error}.")
+    return {
+        "first": _shown(jobs[0]),
+        "second": _shown(jobs[1]),
+        "verdict": found.verdict.value,
+        "reason": found.reason,
+        "relative": found.relative,
+        "low": found.low,
+        "high": found.high,
+        "p": found.p,
+        "noise_floor": noise.floor(policy),
+        "noise": noise.plain(),
+        "min_effect": policy.min_effect,
+        "confidence": policy.confidence,
+        "environment": _differences(*(environment_facts(job.environment) for job in jobs)),
+        "spec": _differences(*(_asked(job) for job in jobs)),
+        "operators": rows,
+        "notes": notes,
+    }
+
+
+# -- the verdict
+
+
+def _verdict(first: Side, second: Side, noise: DeviceNoise, policy: Policy) -> Comparison:
+    samples = _samples(first), _samples(second)
+    known = noise.noise
+    found = compare_samples(
+        *samples, policy if known is not None else _wider(policy), noise=known, step=1.0
+    )
+    apart = _apart(first.job, second.job)
+    if apart:
+        return replace(found, verdict=Verdict.CANNOT_TELL, reason=apart)
+    if known is None and found.verdict in (Verdict.NO_DIFFERENCE, Verdict.CANNOT_TELL):
+        few = min(found.samples) < policy.min_samples
+        reason = found.reason if few else (
+            f"one process each and no repeated job on the device: below {UNKNOWN:.0%} "
+            "it cannot be told; an A/B job can, or both jobs again"
+        )  # fmt: skip
+        return replace(found, verdict=Verdict.CANNOT_TELL, reason=reason)
+    if known is not None and found.verdict is Verdict.CANNOT_TELL and found.p is not None:
+        floor = noise.floor(policy) or 0.0
+        if floor > policy.min_effect:
+            again = "the same jobs again lower it" if noise.freedom < 10 else "an A/B job sees more"
+            return replace(
+                found, reason=f"{found.reason}; jobs differ by up to {floor:.1%} by noise: {again}"
+            )
+    return found
+
+
+def _wider(policy: Policy) -> Policy:
+    return replace(policy, min_effect=max(policy.min_effect, UNKNOWN))
+
+
+def _apart(first: Job, second: Job) -> str:
+    """Why a difference of times says nothing of the models; "" if it may."""
+    if first.device != second.device:
+        return f"they ran on different devices: {first.device} and {second.device}"
+    methods = [job.summary.get("method") for job in (first, second)]
+    if methods[0] != methods[1]:
+        return f"they ran different methods: {methods[0]} and {methods[1]}"
+    return ""
+
+
+# -- what differs
+
+
+def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str, Any]]:
+    names = list(dict.fromkeys([*first, *second]))
+    return [
+        {"name": name, "first": first.get(name), "second": second.get(name)}
+        for name in names
+        if first.get(name) != second.get(name)
+    ]
+
+
+def _asked(job: Job) -> dict[str, Any]:
+    """A specification, nested mappings as "device.name", files by name and content."""
+    plain = job.spec.model_dump(mode="json", exclude={"version", "priority", "timeout_seconds"})
+    for field, ref in job.spec.files.items():
+        plain[field] = f"{ref.name or ref.path or 'file'} ({(ref.sha256 or '')[:12]})"
+    facts: dict[str, Any] = {}
+    for name, value in plain.items():
+        if isinstance(value, dict):
+            facts |= {f"{name}.{part}": held for part, held in value.items()}
+        else:
+            facts[name] = value
+    return facts
+
+
+def _notes(jobs: tuple[Job, Job], noise: DeviceNoise) -> list[str]:
+    notes = []
+    if noise.source == IDENTICAL:
+        notes.append(f"The noise is that of {noise.jobs} jobs, each repeated as it was.")
+    elif noise.source != NONE:
+        notes.append(
+            f"Neither job was repeated: the noise is that of {noise.jobs} others on this device."
+        )
+    for which, job in zip(("first", "second"), jobs, strict=True):
+        if job.marks:
+            notes.append(f"Of the {which} job: {'; '.join(job.marks)}.")
+    return notes
+
+
+def _shown(job: Job) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "title": job.spec.title,
+        "device": job.device,
+        "backend": job.summary.get("backend"),
+        "finished_at": None if job.finished_at is None else job.finished_at.isoformat(),
+        "marks": list(job.marks),
+        "latency": job.summary.get("latency"),
+    }
+
+
+# -- reading
+
+
+def _check(job: Job) -> None:
+    if job.state is not State.DONE:
+        raise MissingDataError(f"job {job.id} is {job.state}", hint="done jobs are compared")
+    if _RUN not in job.artifacts:
+        hint = "an A/B job has its verdict already" if job.spec.kind == "ab" else "run it again"
+        raise MissingDataError(f"job {job.id} has no samples of its own", hint=hint)
+
+
+def _history(lab: LabApi, jobs: Iterable[Job]) -> list[Job]:
+    """Done jobs of the devices and models, newest first, the given ones left out."""
+    given = {job.id for job in jobs}
+    found: dict[str, Job] = {}
+    for job in jobs:
+        for model in (job.spec.model.sha256, None):
+            wanted = Filter(states=(State.DONE,), device=job.device, model_sha256=model)
+            found |= {one.id: one for one in lab.jobs(wanted, limit=_HISTORY).jobs}
+    return [job for name, job in found.items() if name not in given]
+
+
+def _run_of(lab: LabApi, job: Job) -> Mapping[str, Any]:
+    with reading("run.json of a job", job.id):
+        run = json.loads(b"".join(lab.read(job.id, _RUN)))
+        if not isinstance(run, dict):
+            raise FormatError(f"run.json of job {job.id} is not a mapping")
+    return run
+
+
+def _samples(side: Side) -> list[int]:
+    """The samples of the untraced runs, in ns."""
+    with reading("run.json of a job", side.job.id):
+        for latency in side.run.get("latencies", ()):
+            if latency["traced"] is None and latency["samples_ns"]:
+                return list(latency["samples_ns"])
+    raise MissingDataError(f"job {side.job.id} has no untraced samples")
+
+
+def _location_ms(lab: LabApi, job: Job) -> float | None:
+    """What the verdict compares, of a job of the history; None for one without samples."""
+    with suppress(EtscopeError):
+        if _RUN in job.artifacts:
+            centre = locations([_samples(Side(job, _run_of(lab, job)))]).centre[0]
+            return float(centre) / 1e6 if np.isfinite(centre) and centre > 0 else None
+    return None
+
+
+def _dump(lab: LabApi, job: Job, folder: Path, store: Store | None) -> Dump | None:
+    """The dump of a job as a file in a folder, which is made, and what explains it, beside that
+    folder; None for a job without."""
+    if _DUMP not in job.artifacts:
+        return None
+    folder.mkdir()
+    path = lab.fetch(job.id, folder, [_DUMP])[0]
+    explains = []
+    for field in ("etrecord", "model"):
+        ref = job.spec.files.get(field)
+        if store is not None and ref is not None and ref.sha256 is not None:
+            explains.append(folder.parent / ref.sha256)
+            if not explains[-1].exists():  # identical jobs have the same files, which may be large
+                with suppress(EtscopeError):
+                    store.fetch(ref.sha256, explains[-1])
+    return Dump(path, tuple(one for one in explains if one.is_file()))

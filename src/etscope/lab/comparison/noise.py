@@ -1,0 +1,219 @@
+"""How much a device's results differ when nothing was changed: its noise, from its history.
+
+Two jobs that do identical work on one device differ by more than the runs within each show: by the
+state of the processor, by where memory lies, by the day. Only repeats tell how much. Jobs are
+identical when their files are by content, their method, inputs, iterations, runner and threads, and
+what is known of the place where they ran; names, labels, limits and priority do not matter.
+
+The noise is the standard deviation of the logarithm of a job's time, pooled over the groups of
+identical jobs: ``s^2 = sum (k_i - 1) s_i^2 / sum (k_i - 1)`` with the sum for its degrees of
+freedom. Jobs under other conditions than those that are judged (with marks of a kind that these
+have not) do not count. The groups are those of the judged jobs; when these were never repeated, of
+whatever else was repeated on the device.
+
+An A/B job needs none of this for its verdict: it repeats the processes itself. What its own rounds
+cannot show is how much whole jobs differ, which `ab_history` tells from repeated ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import expm1, log1p, sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.comparison.compare_samples import Noise, Policy
+from etscope.analysis.comparison.student import quantile
+from etscope.lab.jobs.records import Job
+from etscope.lab.jobs.spec import JobSpec
+from etscope.lab.jobs.states import State
+
+Floats = npt.NDArray[np.float64]
+
+IDENTICAL = "identical jobs"
+SAME_DEVICE = "other jobs of the device"
+NONE = "none"
+MOST = 12  # jobs that are looked at
+
+# Of a specification, what changes nothing of how long a run takes.
+_NO_MATTER = frozenset(
+    {
+        "version", "name", "labels", "etrecord", "traced_iterations", "debug_level",
+        "timeout_seconds", "metrics", "device", "limits", "attempts", "priority",
+    }
+)  # fmt: skip
+# Of an environment, what differs from job to job on one and the same device.
+_CHANGING = ("time", "date", "started", "finished", "uptime", "load", "conditions", "pid", "folder")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNoise:
+    """What is known of the noise between jobs.
+
+    source: `IDENTICAL`, of the jobs that are judged; `SAME_DEVICE`, of repeats of other work, when
+    those have none; `NONE`. jobs: that were repeated. spread: the standard deviation of the
+    logarithm of a job's time, about the relative one. freedom: its degrees of freedom.
+    """
+
+    source: str = NONE
+    jobs: int = 0
+    spread: float | None = None
+    freedom: int = 0
+
+    @property
+    def noise(self) -> Noise | None:
+        """As `compare_samples` takes it."""
+        return None if self.spread is None else Noise(self.spread, self.freedom + 1)
+
+    def floor(self, policy: Policy) -> float | None:
+        """The relative change between two jobs that noise alone can pass for."""
+        return None if self.noise is None else self.noise.floor(policy)
+
+    def plain(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {"source": self.source, "jobs": self.jobs, "spread": self.spread}
+
+
+@dataclass(frozen=True, slots=True)
+class AbHistory:
+    """What repeated A/B jobs of one model and baseline on one device answered.
+
+    changes: of each job, relative. spread: the standard deviation of their logarithms, None for
+    fewer than two. floor: the change between sides that one more such job may show besides the
+    real one, at the policy's confidence.
+    """
+
+    changes: tuple[float, ...]
+    spread: float | None
+    floor: float | None
+
+    def plain(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {"changes": list(self.changes), "spread": self.spread, "floor": self.floor}
+
+
+def device_noise(
+    history: Iterable[Job],
+    judged: Sequence[Job],
+    *,
+    time_of: Callable[[Job], float | None] | None = None,
+    most: int = MOST,
+) -> DeviceNoise:
+    """The noise between jobs on the device of the jobs that are `judged`.
+
+    history: done jobs of any device and kind, newest first, the judged ones with them or not.
+    time_of: the time of a job, None when it has none; the median of its steady runs by default. It
+    is asked of the newest `most` jobs that were repeated.
+    """
+    allowed = {_kind_of(mark) for job in judged for mark in job.marks}
+    devices = {job.device for job in judged}
+    groups: dict[str, dict[str, Job]] = defaultdict(dict)
+    for job in (*judged, *history):
+        counts = job.state is State.DONE and job.device in devices and job.spec.kind != "ab"
+        if counts and {_kind_of(mark) for mark in job.marks} <= allowed:
+            groups[work_of(job)].setdefault(job.id, job)
+    mine = {work_of(job) for job in judged}
+    for source, picked in (
+        (IDENTICAL, [group for work, group in groups.items() if work in mine]),
+        (SAME_DEVICE, [group for work, group in groups.items() if work not in mine]),
+    ):
+        repeated = _repeated(picked, time_of or _median_ms, most)
+        if repeated:
+            return _pooled(source, repeated)
+    return DeviceNoise()
+
+
+def ab_history(history: Iterable[Job], job: Job, policy: Policy | None = None) -> AbHistory:
+    """What earlier A/B jobs that were identical with `job`, and `job` itself, answered.
+
+    The spread of whole jobs holds what the rounds of one job do not show. With fewer than two
+    jobs it is not known.
+    """
+    policy = policy or Policy(job.spec.min_effect, job.spec.confidence)
+    work = work_of(job)
+    found = {
+        one.id: float(change)
+        for one in (*history, job)
+        if one.state is State.DONE
+        and one.device == job.device
+        and (change := (one.summary.get("ab") or {}).get("relative")) is not None
+        and work_of(one) == work
+    }
+    changes = tuple(found.values())
+    if len(changes) < 2:
+        return AbHistory(changes, None, None)
+    spread = float(np.std([log1p(change) for change in changes], ddof=1))
+    t = float(quantile(policy.alpha, len(changes) - 1)[0])
+    return AbHistory(changes, spread, expm1(t * spread * sqrt(1 + 1 / len(changes))))
+
+
+def work_of(job: Job) -> str:
+    """What a job did and where, as a key: equal for identical jobs."""
+    return json.dumps(
+        [job.device, spec_facts(job.spec), environment_facts(job.environment)], sort_keys=True
+    )
+
+
+def spec_facts(spec: JobSpec) -> dict[str, Any]:
+    """What matters of a specification for how long a run takes; files by content."""
+    plain = spec.model_dump(mode="json", exclude=set(_NO_MATTER))
+    for field, ref in spec.files.items():
+        if field in plain:
+            plain[field] = ref.sha256 or ref.path
+    if spec.kind != "ab":
+        for field in ("rounds", "min_effect", "confidence"):
+            del plain[field]
+    return plain
+
+
+def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """What stays of an environment from job to job, nested mappings as "cpu.model"."""
+    facts: dict[str, Any] = {}
+    for name, value in environment.items():
+        if name.lower().startswith(_CHANGING):
+            continue
+        if isinstance(value, Mapping):
+            inner = environment_facts(value)
+            facts |= {f"{name}.{part}": held for part, held in inner.items()}
+        else:
+            facts[name] = value
+    return facts
+
+
+def _median_ms(job: Job) -> float | None:
+    """The median of a job's steady runs; None without one."""
+    found = (job.summary.get("latency") or {}).get("p50_ms")
+    return float(found) if found else None
+
+
+def _kind_of(mark: str) -> str:
+    """A mark without its numbers: "warmed from 40 to 55 °C" is the kind of "from 41 to 60 °C"."""
+    return re.sub(r"[\d.]+", "#", mark)
+
+
+def _repeated(
+    groups: Sequence[Mapping[str, Job]], time_of: Callable[[Job], float | None], most: int
+) -> list[Floats]:
+    """The logarithms of the times of each group of two or more."""
+    found: list[Floats] = []
+    left = most
+    for group in groups:
+        if len(group) < 2 or left < 2:
+            continue
+        times = [time for job in list(group.values())[:left] if (time := time_of(job))]
+        left -= len(times)
+        if len(times) > 1:
+            found.append(np.log(times))
+    return found
+
+
+def _pooled(source: str, groups: Sequence[Floats]) -> DeviceNoise:
+    freedom = sum(len(group) - 1 for group in groups)
+    squares = sum(float(((group - group.mean()) ** 2).sum()) for group in groups)
+    return DeviceNoise(source, sum(map(len, groups)), sqrt(squares / freedom), freedom)

@@ -1,0 +1,288 @@
+"""A device behind a shell: what `ssh` and `adb` have in common.
+
+They differ in how a script gets to the device, and a file there and back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shlex
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from etscope.errors import DeviceLost, MissingDependencyError, RuntimeFailure, UsageError
+from etscope.lab.devices import _shell
+from etscope.lab.devices.driver import Completed
+from etscope.run.child_processes import end_with_parent
+
+RUNNER = "etscope-runner"
+NEEDED = ("etscope", "executorch", "torch")
+
+_SECONDS = 60.0  # for an answer to a script that does no work
+_LOG_LIMIT = 16 << 20  # bytes of a command's log, the last ones
+_HAS_PYTHON = (
+    "import sys, importlib.util as u; sys.exit(not all(u.find_spec(n) for n in sys.argv[1:]))"
+)
+
+
+class Remote(ABC):
+    """A device with a POSIX shell.
+
+    name: of the device, for messages. base: the folder there in which that of the job is made.
+    python: an interpreter there. runner: a native runner that is there. push_runner: one that is
+    here, a binary or the folder of an install (`bin`, `lib`); it is pushed once and stays.
+    """
+
+    kind = ""
+    grace = 5.0  # seconds between asking a command to end, and ending the way to it
+
+    def __init__(
+        self,
+        name: str,
+        base: str,
+        python: str | None,
+        runner: str | None,
+        push_runner: str | None,
+    ) -> None:
+        if runner is not None and push_runner is not None:
+            raise UsageError("a runner is on the device (runner) or is pushed (push_runner)")
+        self.name = name
+        self._base = base
+        self._python, self._runner = python, runner
+        self._push_runner = None if push_runner is None else install_files(push_runner, RUNNER)
+        self._attributes: dict[str, str] | None = None
+        self._made: str | None = None
+
+    # -- what a way to a device has to do
+
+    @abstractmethod
+    def line(self, script: str) -> list[str]:
+        """The local command that runs a script on the device, with its stdin."""
+
+    @abstractmethod
+    def send(self, files: Mapping[Path, str], target: str) -> None:
+        """Copy local files into a folder on the device, which is there, by name in it; folders in
+        the names are made."""
+
+    @abstractmethod
+    def receive(self, names: Sequence[str], source: str, folder: Path) -> None:
+        """Copy those files of a folder on the device that are there into a local one."""
+
+    @abstractmethod
+    def lost(self) -> str | None:
+        """Why the device cannot be reached; None when it can."""
+
+    # -- the driver
+
+    def attributes(self) -> dict[str, str]:
+        if self._attributes is None:
+            runners = [kind for kind in ("python", "native") if self._has(kind)]
+            self._attributes = {
+                **_shell.read_facts(self.ask(_shell.FACTS)[0]),
+                "driver": self.kind,
+                "runners": ",".join(runners),
+            }
+        return dict(self._attributes)
+
+    def runner(self, kind: str) -> Sequence[str]:
+        if kind not in self.attributes()["runners"].split(","):
+            raise MissingDependencyError(f"{self.name} has no {kind} runner")
+        if kind == "python":
+            return [self._python or "python3"]
+        return [self._runner or self._pushed_runner()]
+
+    def read(self, paths: Sequence[str]) -> dict[str, str]:
+        sign = _shell.mark()
+        return _shell.read_files(self.ask(_shell.reading(paths, sign))[0], sign)
+
+    def push(self, files: Mapping[Path, str]) -> None:
+        if files:
+            self.send(files, self._folder())
+
+    def call(self, command: Sequence[str], timeout: float | None) -> Completed:
+        sign = _shell.mark()
+        script = _shell.running(command, self._folder(), sign)
+        with tempfile.TemporaryFile() as log, tempfile.TemporaryFile() as words:
+            ended = self._run(script, timeout, log, words)
+            text = _tail(log).replace("\r\n", "\n")
+            found = _shell.ending(text, sign)
+            if not ended:
+                raise TimeoutError(text if found is None else found[0])
+            if found is None:
+                raise self.gone(_tail(words))
+        before, status = found
+        if not status.isdecimal():
+            raise DeviceLost(
+                f"{self.name}: the job's folder is gone, the device may have restarted"
+            )
+        return Completed(_shell.code_of(int(status)), before)
+
+    def pull(self, names: Sequence[str], folder: Path) -> None:
+        if names:
+            self.receive(names, self._folder(), folder)
+
+    def close(self) -> None:
+        if self._made is not None:
+            with contextlib.suppress(Exception):
+                self.ask(f"rm -rf {shlex.quote(self._made)}")
+            self._made = None
+
+    # -- scripts
+
+    def ask(self, script: str, *, data: Path | None = None) -> tuple[str, int]:
+        """Run a script to its end: what it wrote, and its status. data: a file for its stdin."""
+        sign = _shell.mark()
+        line = self.line(_shell.asking(script, sign))
+        with contextlib.ExitStack() as files:
+            source = subprocess.DEVNULL if data is None else files.enter_context(data.open("rb"))
+            timeout = _SECONDS if data is None else None  # a large file takes its time
+            try:
+                done = subprocess.run(
+                    line,
+                    stdin=source,
+                    capture_output=True,
+                    timeout=timeout,
+                    check=False,
+                    preexec_fn=end_with_parent,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise DeviceLost(f"{self.name} did not answer within {_SECONDS:g} s") from error
+        found = _shell.ending("\n" + done.stdout.decode(errors="replace"), sign)
+        if found is None or not found[1].isdecimal():
+            raise self.gone(done.stderr.decode(errors="replace"))
+        return found[0].lstrip("\n"), int(found[1])
+
+    def do(self, script: str, *, data: Path | None = None) -> None:
+        """Run a script that has to end well."""
+        said, status = self.ask(f"{{ {script}; }} 2>&1", data=data)
+        if status != 0:
+            raise RuntimeFailure(f"{self.name}: {said.strip() or f'exit code {status}'}")
+
+    def _run(self, script: str, timeout: float | None, log: IO[bytes], words: IO[bytes]) -> bool:
+        """Run a script for `timeout` seconds; whether it ended by itself."""
+        child = subprocess.Popen(
+            self.line(script),
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=words,
+            preexec_fn=end_with_parent,
+        )
+        try:
+            child.wait(timeout)
+            return True
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            self._end(child)
+
+    def _end(self, child: subprocess.Popen[bytes]) -> None:
+        """The end of its stdin ends the command on the device."""
+        if child.stdin is not None:
+            with contextlib.suppress(OSError):
+                child.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(self.grace)
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+
+    def gone(self, words: str) -> DeviceLost:
+        lines = [line.strip() for line in words.splitlines() if line.strip()]
+        reason = (lines[-1] if lines else None) or self.lost() or "the connection ended"
+        return DeviceLost(f"{self.name} is out of reach: {reason}")
+
+    # -- the job's folder and the runner
+
+    def _folder(self) -> str:
+        """The job's folder there, made when it is first needed."""
+        if self._made is None:
+            base = shlex.quote(self._base)
+            said, status = self.ask(
+                f"umask 077; {{ mkdir -p {base} && mktemp -d {base}/etscope-job-XXXXXXXX; }} 2>&1"
+            )
+            path = said.strip()
+            if status != 0 or not path.startswith(f"{self._base}/etscope-job-"):
+                raise RuntimeFailure(f"{self.name}: no folder for the job can be made: {path}")
+            self._made = path
+        return self._made
+
+    def _has(self, kind: str) -> bool:
+        if kind == "python":
+            test = [self._python or "python3", "-c", _HAS_PYTHON, *NEEDED]
+            return self.ask(f"{shlex.join(test)} >/dev/null 2>&1")[1] == 0
+        if self._push_runner is not None:
+            return True
+        return self._runner is not None and self.ask(f"[ -x {shlex.quote(self._runner)} ]")[1] == 0
+
+    def _pushed_runner(self) -> str:
+        return self.pushed(self._push_runner or {}, RUNNER)
+
+    def pushed(self, files: Mapping[str, Path], program: str) -> str:
+        """The path there of a program whose files (of `install_files`) are brought there, unless
+        that was done before; they stay."""
+        known = hashlib.sha256()
+        for name, path in files.items():
+            known.update(f"{name}\0{path.stat().st_size}\0".encode())
+            known.update(path.read_bytes())
+        target = f"{self._base}/{program}-{known.hexdigest()[:16]}"
+        binary = f"{target}/bin/{program}"
+        # In /tmp anybody can make a folder of this name.
+        ours = f"[ -O {shlex.quote(target)} ] && [ -O {shlex.quote(binary)} ]"
+        if self.ask(f"{ours} && [ -x {shlex.quote(binary)} ]")[1] == 0:
+            return binary
+        part = f"{self._folder()}/{program}"
+        self.do(f"mkdir -p {shlex.quote(part)}")
+        self.send({path: name for name, path in files.items()}, part)
+        # Moved at once, so that a program which is there is whole. Another job may have been first.
+        self.do(
+            f"chmod 755 {shlex.quote(f'{part}/bin/{program}')} && "
+            f"{{ [ -d {shlex.quote(target)} ] || mv {shlex.quote(part)} {shlex.quote(target)}; }}"
+        )
+        if self.ask(ours)[1] != 0:
+            raise RuntimeFailure(
+                f"{self.name}: {target} is of another user there",
+                hint="name another place: the option folder of the device",
+            )
+        return binary
+
+
+def wait_until(condition: Any, seconds: float, step: float = 0.05) -> bool:
+    """Whether a condition came true within some time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= end:
+            return False
+        time.sleep(step)
+    return True
+
+
+def install_files(given: str, program: str) -> dict[str, Path]:
+    """The files of a program's install by their names in it. given: its binary, or the folder.
+
+    Raises `UsageError` when it is neither."""
+    path = Path(given).expanduser()
+    if path.is_file():
+        return {f"bin/{program}": path}
+    if not (path / "bin" / program).is_file():
+        raise UsageError(
+            f"no {program}: {given}",
+            hint=f"a binary, or a folder with bin/{program} as cmake --install makes it",
+        )
+    return {
+        file.relative_to(path).as_posix(): file
+        for part in ("bin", "lib")
+        for file in sorted((path / part).glob("*"))
+        if file.is_file()
+    }
+
+
+def _tail(file: IO[bytes]) -> str:
+    size = file.seek(0, 2)
+    file.seek(max(0, size - _LOG_LIMIT))
+    return file.read().decode(errors="replace")

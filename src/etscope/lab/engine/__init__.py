@@ -1,0 +1,1 @@
+"""The engine: assigns queued jobs to devices and records the results."""

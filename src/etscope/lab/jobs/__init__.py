@@ -1,0 +1,1 @@
+"""Jobs: specification, states, records, results."""

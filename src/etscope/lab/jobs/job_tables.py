@@ -1,0 +1,212 @@
+"""A job, and devices, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from etscope.lab.jobs.records import Device, Job
+from etscope.lab.jobs.results import LATENCY
+from etscope.model.report import Report, Section, facts, rows
+from etscope.model.table import Column, Kind
+
+SCHEMA = "etscope.lab.job/1"
+DEVICES_SCHEMA = "etscope.lab.devices/1"
+_CUT = 60  # letters of a text that surely are not cut
+_TITLES = {"relative": "change", "low": "at least", "high": "at most"}  # of an interval
+
+
+def job_report(job: Job, link: str | None = None) -> Report:
+    """A job with its result, for people. link: where its page is.
+
+    Sections: "job"; with a result also "ab" and "sides", "latency", "numerics", "verification",
+    and "summary" for what else was found; "marks". Those without content are left out.
+    """
+    summary = dict(job.summary)
+    latency = summary.pop("latency", None) or {}
+    ab = summary.pop("ab", None) or {}
+    numerics = summary.pop("numerics", None) or {}
+    verification = summary.pop("verification", None) or {}
+    found = [
+        _job(job, link),
+        *(_ab(ab) if ab else ()),
+        facts("latency", "latency", ((c, latency.get(c.name)) for c in LATENCY)),
+        facts("numerics", "numerics", _flat(numerics), _long(numerics.get("verdict"))),
+        facts("verification", "expected outputs, cases", _flat(verification)),
+        facts("summary", "result", _flat(summary)),
+        rows("marks", "conditions that did not hold", (Column("mark"),), ((m,) for m in job.marks)),
+    ]
+    kept = tuple(section for section in found if section.name == "job" or _has_content(section))
+    return Report({"id": job.id, "state": str(job.state)}, kept)
+
+
+def findings_of(job: Job) -> tuple[str, ...]:
+    """What a job that is done found wrong with what was submitted: its values are not the
+    reference's, outputs of a bundle's cases are not as expected, it is slower than the baseline."""
+    found = []
+    numerics, verification, ab = (
+        job.summary.get(name) or {} for name in ("numerics", "verification", "ab")
+    )
+    if numerics.get("fine") is False:
+        found.append(f"the values are not the reference's: {numerics.get('verdict', '')}")
+    if failed := verification.get("failed"):
+        cases = failed + verification.get("passed", 0)
+        found.append(f"outputs of {failed} of {cases} test cases are not as expected")
+    if ab.get("verdict") == "regressed":
+        found.append(f"the model is slower than the baseline, by {ab['relative']:.1%}")
+    return tuple(found)
+
+
+def environment_line(job: Job) -> str:
+    """Where a result comes from, in a line: "host · x86_64 · ExecuTorch 1.5.1 · python runner"."""
+    about = job.environment
+    device = about.get("device")
+    device = device if isinstance(device, Mapping) else {}
+    parts = [
+        job.device,
+        device.get("soc") or device.get("model") or device.get("arch"),
+        about.get("executorch") and f"ExecuTorch {about['executorch']}",
+        about.get("runner") and f"{about['runner']} runner",
+        about.get("threads") and f"{about['threads']} threads",
+    ]
+    return " · ".join(str(part) for part in parts if part)
+
+
+def devices_report(devices: Sequence[Device]) -> Report:
+    """The devices of a lab, a row each."""
+    columns = (
+        Column("name"),
+        Column("driver"),
+        Column("state"),
+        Column("job", priority=2),
+        Column("seen_at", priority=3),
+        Column("conditions", Kind.LIST, priority=2),
+        Column("attributes", Kind.LIST, priority=1),
+        Column("message"),
+    )
+    content = (
+        (
+            device.config.name,
+            device.config.driver,
+            device.state,
+            (device.job or "")[:12],
+            device.seen_at.isoformat(timespec="seconds") if device.seen_at else None,
+            _conditions(device.conditions),
+            _pairs(device.attributes),
+            device.message,
+        )
+        for device in devices
+    )
+    return Report({}, (rows("devices", "devices", columns, content),))
+
+
+def _job(job: Job, link: str | None) -> Section:
+    def text(name: str, value: Any) -> tuple[Column, Any]:
+        return Column(name), value or None
+
+    at = {
+        name: getattr(job, name)
+        for name in ("created_at", "claimed_at", "started_at", "finished_at")
+    }
+    return facts(
+        "job",
+        job.spec.title,
+        [
+            text("id", job.id),
+            text("state", str(job.state)),
+            text("error", job.error),
+            text("error_slug", job.error_slug),
+            text("title", job.spec.title),
+            text("kind", job.spec.kind),
+            text("device", job.device),
+            text("submitter", job.submitter),
+            (Column("attempt", Kind.COUNT), job.attempt),
+            *(text(name, when and when.isoformat(timespec="seconds")) for name, when in at.items()),
+            (Column("labels", Kind.LIST), _pairs(job.spec.labels) or None),
+            text("link", link),
+        ],
+        _long(job.error),
+    )
+
+
+def _ab(ab: Mapping[str, Any]) -> Iterable[Section]:
+    """The verdict on two models, and the times of each."""
+    shares = ("relative", "low", "high", "noise_floor", "min_effect", "confidence")
+    counts = ("rounds", "judged", "rounds_needed")
+    failed = [f"Round {one['round']} failed: {one['error']}" for one in ab.get("failed", ())]
+    reason = ab.get("reason")
+    yield facts(
+        "ab",
+        "verdict, model against baseline",
+        [
+            (Column("verdict"), ab.get("verdict")),
+            *((Column(n, Kind.SHARE, title=_TITLES.get(n, "")), ab.get(n)) for n in shares),
+            (Column("p", Kind.FLOAT), ab.get("p")),
+            *((Column(name, Kind.COUNT), ab.get(name)) for name in counts),
+        ],
+        (*([f"It cannot be told: {reason}."] if reason else []), *failed),
+    )
+    sides: Mapping[str, Mapping[str, Any]] = ab.get("sides") or {}
+    names = list(dict.fromkeys(name for side in sides.values() for name in side))
+    columns = [column for column, _ in _flat(dict.fromkeys(names, 0.0))]
+    content = ([side, *map(found.get, names)] for side, found in sides.items())
+    yield rows("sides", "sides", (Column("side"), *columns), content)
+
+
+def _long(text: str | None) -> tuple[str, ...]:
+    """A sentence that tables for people would cut, as a note, which they show whole."""
+    return (text,) if text and len(text) > _CUT else ()
+
+
+def _conditions(content: Mapping[str, Any]) -> list[str]:
+    """Conditions in a few words: heat, clock and so on, each with its unit."""
+    heat, battery = content.get("temperature_c"), content.get("battery_percent")
+    load, cores = content.get("load"), content.get("cores")
+    clock = max(content.get("frequencies_mhz") or (), default=None)
+    parts = (
+        heat is not None and f"{heat:.0f} °C",
+        ", ".join(content.get("governors") or ()),
+        clock is not None and f"{clock:.0f} MHz",
+        battery is not None and f"battery {battery:.0f}%",
+        load is not None and cores and f"load {load / cores:.2f} a core",
+        content.get("virtual") and "virtual machine",
+    )
+    return [part for part in parts if part]
+
+
+def _flat(content: Mapping[str, Any], before: str = "") -> Iterable[tuple[Column, Any]]:
+    """Facts of nested mappings: {"memory": {"peak": 1}} is memory_peak."""
+    for key, value in content.items():
+        name = f"{before}{key}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}_")
+        elif isinstance(value, (list, tuple)):
+            yield Column(name, Kind.LIST), [str(one) for one in value]
+        else:
+            unit = "ms" if _is_ms(name, value) else None
+            yield Column(name, _kind(name, value), unit, name.removesuffix("_ms")), value
+
+
+def _kind(name: str, value: Any) -> Kind:
+    if isinstance(value, bool):
+        return Kind.BOOL
+    if isinstance(value, (int, float)):
+        if _is_ms(name, value):
+            return Kind.DURATION
+        if name.endswith("_bytes"):
+            return Kind.BYTES
+        return Kind.COUNT if isinstance(value, int) else Kind.FLOAT
+    return Kind.TEXT
+
+
+def _is_ms(name: str, value: Any) -> bool:
+    return name.endswith("_ms") and isinstance(value, (int, float))
+
+
+def _pairs(content: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in content.items() if value not in (None, "", (), [])]
+
+
+def _has_content(section: Section) -> bool:
+    values = section.table.values.values()
+    return any(value is not None for column in values for value in column)

@@ -1,0 +1,1 @@
+"""Artefact store: files by the SHA-256 of their content."""

@@ -1,0 +1,1 @@
+"""Measure a job on the machine that has its device."""

@@ -1,0 +1,328 @@
+"""The conditions that a device measures under: what its system shows of heat, clock, load, memory
+and battery, and whether a number taken under them is a result.
+
+What is read, by way of `Driver.read`:
+
+- temperature: /sys/class/thermal/thermal_zone*/{type,temp}, m°C (Documentation/driver-api/thermal/
+  sysfs-api.rst of Linux); where there are none, /sys/class/hwmon/hwmon*/temp*_input;
+- clock: /sys/devices/system/cpu/cpu*/cpufreq/{scaling_governor,scaling_cur_freq}, kHz
+  (Documentation/admin-guide/pm/cpufreq.rst);
+- battery: /sys/class/power_supply/*/{type,scope,status,capacity}; Android's shell user may not read
+  these on many devices, and has `dumpsys battery` instead;
+- load and memory: /proc/loadavg, /proc/meminfo; a virtual machine: the flag `hypervisor` in
+  /proc/cpuinfo (x86), or the vendor in /sys/class/dmi/id/sys_vendor.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from etscope.lab.devices.driver import Driver
+from etscope.lab.jobs.spec import Limits
+
+_ZONES = "/sys/class/thermal/thermal_zone*"
+_CPUFREQ = "/sys/devices/system/cpu/cpu*/cpufreq"
+_SUPPLIES = "/sys/class/power_supply/*"
+_PATHS = (
+    f"{_ZONES}/type",
+    f"{_ZONES}/temp",
+    "/sys/class/hwmon/hwmon*/temp*_input",
+    f"{_CPUFREQ}/scaling_governor",
+    f"{_CPUFREQ}/scaling_cur_freq",
+    *(f"{_SUPPLIES}/{name}" for name in ("type", "scope", "status", "capacity")),
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/cpuinfo",
+    "/sys/class/dmi/id/sys_vendor",
+)
+
+# Zones of phones that hold a percentage, a voltage or a current, and no temperature.
+_NO_TEMPERATURE = re.compile(r"soc|.*(vbat|ibat|vph|bcl|-lvl|_lvl).*")
+_PLAUSIBLE_C = (-40.0, 150.0)
+_HYPERVISORS = re.compile(
+    r"QEMU|KVM|VMware|Xen|innotek|VirtualBox|Parallels|Amazon EC2|Bochs", re.IGNORECASE
+)
+
+_COMMAND_SECONDS = 10.0
+_WARMED_C = 10.0  # a rise that is marked
+_MOVED = 0.10  # a change of the fastest core's clock that is marked
+_BUSY = 0.5  # a load a core that is marked
+_STEP = 2.0  # seconds between two looks at the temperature
+PERFORMANCE = "performance"
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a device shows at one moment; None or () for what it does not show.
+
+    at: seconds since the epoch, of the machine that asks. temperature_c: of the hottest sensor, °C,
+    and `sensor` its name. governors: those in use, sorted. frequencies_mhz: of each core.
+    battery_percent, battery_status ("Charging"): of the device's battery. load: the average of one
+    minute; cores: how many there are. memory_*: bytes. virtual: whether it is a virtual machine.
+    """
+
+    at: float
+    temperature_c: float | None = None
+    sensor: str = ""
+    governors: tuple[str, ...] = ()
+    frequencies_mhz: tuple[float, ...] = ()
+    battery_percent: float | None = None
+    battery_status: str = ""
+    load: float | None = None
+    cores: int | None = None
+    memory_available_bytes: int | None = None
+    memory_bytes: int | None = None
+    virtual: bool = False
+
+    @property
+    def load_per_core(self) -> float | None:
+        return None if self.load is None or not self.cores else self.load / self.cores
+
+    def plain(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """broken: the limits that were not kept, in words; with one of them the number is no result.
+    marks: what could not be held or checked."""
+
+    broken: tuple[str, ...]
+    marks: tuple[str, ...]
+
+
+def read_conditions(driver: Driver) -> Conditions:
+    """The conditions of a device now. Raises `DeviceLost`."""
+    found = conditions_of(driver.read(_PATHS), time.time())
+    if found.battery_percent is None and driver.attributes().get("os") == "android":
+        return _with_dumpsys(found, driver)
+    return found
+
+
+def conditions_of(files: Mapping[str, str], at: float) -> Conditions:
+    """The conditions that files of a system show: text by path."""
+    temperature, sensor = _temperature(files)
+    battery, status = _battery(files)
+    memory = files.get("/proc/meminfo", "")
+    cpuinfo = files.get("/proc/cpuinfo", "")
+    cores = len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE))
+    vendor = files.get("/sys/class/dmi/id/sys_vendor", "")
+    return Conditions(
+        at=at,
+        temperature_c=temperature,
+        sensor=sensor,
+        governors=tuple(sorted(set(_texts(files, "scaling_governor")))),
+        frequencies_mhz=tuple(
+            number / 1e3
+            for text in _texts(files, "scaling_cur_freq")
+            if (number := _number(text)) is not None
+        ),
+        battery_percent=battery,
+        battery_status=status,
+        load=_number((files.get("/proc/loadavg", "").split() or [""])[0]),
+        cores=cores or None,
+        memory_available_bytes=_kib(memory, "MemAvailable"),
+        memory_bytes=_kib(memory, "MemTotal"),
+        virtual=bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE))
+        or bool(_HYPERVISORS.search(vendor)),
+    )
+
+
+def judged(readings: Sequence[Conditions], limits: Limits, cv: float | None) -> Judgement:
+    """Whether the limits held, and what is to be said beside the number.
+
+    readings: before the first run, between the runs, and after the last. cv: stdev / mean of the
+    steady runs, None when nothing was timed.
+    """
+    broken: list[str] = []
+    marks: list[str] = []
+    for verdict, what in _checked(readings, limits, cv):
+        (marks if verdict is None and not limits.strict else broken).append(what)
+    return Judgement(tuple(broken), (*marks, *_marks(readings, limits)))
+
+
+def cool_down(
+    driver: Driver,
+    seconds: float,
+    limits: Limits,
+    patience: float,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Conditions:
+    """Let a device rest: `seconds`, and then until it is no hotter than the limits allow, which is
+    waited for `patience` seconds more at most. The conditions after that."""
+    sleep(seconds)
+    end = clock() + patience
+    while True:
+        found = read_conditions(driver)
+        heat, most = found.temperature_c, limits.max_temperature_c
+        if heat is None or most is None or heat <= most or clock() + _STEP > end:
+            return found
+        sleep(_STEP)
+
+
+# -- judging
+
+
+def _checked(
+    readings: Sequence[Conditions], limits: Limits, cv: float | None
+) -> list[tuple[bool | None, str]]:
+    """The limits that did not hold (False) or could not be checked (None), in words."""
+    heats = [one.temperature_c for one in readings if one.temperature_c is not None]
+    levels = [one.battery_percent for one in readings if one.battery_percent is not None]
+    governors = sorted({name for one in readings for name in one.governors})
+    load = readings[0].load_per_core if readings else None
+    found: list[tuple[bool | None, str]] = []
+
+    def check(wanted: Any, known: bool, holds: Callable[[], bool], broken: str, what: str) -> None:
+        if wanted is None:
+            return
+        if not known:
+            found.append((None, f"{what} cannot be read, so its limit could not be checked"))
+        elif not holds():
+            found.append((False, broken))
+
+    most, least = limits.max_temperature_c, limits.min_battery_percent
+    check(
+        most,
+        bool(heats),
+        lambda: max(heats) <= (most or 0),
+        f"the temperature was {max(heats, default=0):.1f} °C, the limit is {most} °C",
+        "the temperature",
+    )
+    check(
+        least,
+        bool(levels),
+        lambda: min(levels) >= (least or 0),
+        f"the battery was at {min(levels, default=0):g} %, the limit is {least} %",
+        "the battery",
+    )
+    check(
+        limits.governor,
+        bool(governors),
+        lambda: governors == [limits.governor],
+        f"the CPU governor was {', '.join(governors)}, and not {limits.governor}",
+        "the CPU governor",
+    )
+    check(
+        limits.max_load,
+        load is not None,
+        lambda: (load or 0) <= (limits.max_load or 0),
+        f"the load was {load or 0:.2f} a core before the run, the limit is {limits.max_load}",
+        "the load",
+    )
+    check(
+        limits.max_cv,
+        cv is not None,
+        lambda: (cv or 0) <= (limits.max_cv or 0),
+        f"the steady runs vary by {cv or 0:.2%} (stdev / mean), the limit is "
+        f"{limits.max_cv or 0:.2%}",
+        "how much the steady runs vary",
+    )
+    return found
+
+
+def _marks(readings: Sequence[Conditions], limits: Limits) -> list[str]:
+    """What was not held, limits or not."""
+    if not readings:
+        return ["the conditions were not read"]
+    first, last = readings[0], readings[-1]
+    marks = []
+    if first.virtual:
+        marks.append("a virtual machine: its clock and its neighbours cannot be held")
+    governors = sorted({name for one in readings for name in one.governors})
+    if not governors and limits.governor is None:
+        marks.append("the CPU governor cannot be read")
+    elif governors and governors != [PERFORMANCE] and limits.governor is None:
+        marks.append(f"the CPU governor is {', '.join(governors)}, not {PERFORMANCE}")
+    if first.temperature_c is None and limits.max_temperature_c is None:
+        marks.append("the temperature cannot be read")
+    heats = [one.temperature_c for one in readings if one.temperature_c is not None]
+    if heats and max(heats) - heats[0] >= _WARMED_C:
+        marks.append(f"the device warmed from {heats[0]:.0f} to {max(heats):.0f} °C")
+    before, after = (max(one.frequencies_mhz, default=0.0) for one in (first, last))
+    if before and after and abs(after / before - 1) > _MOVED:
+        marks.append(f"the clock moved from {before:.0f} to {after:.0f} MHz")
+    load = first.load_per_core
+    if load is not None and load > _BUSY:
+        marks.append(f"the device was busy before the run: a load of {load:.2f} a core")
+    return marks
+
+
+# -- reading
+
+
+def _temperature(files: Mapping[str, str]) -> tuple[float | None, str]:
+    """The hottest sensor: °C and its name."""
+    sensors = []
+    for path, text in files.items():
+        folder, _, name = path.rpartition("/")
+        if folder.startswith("/sys/class/thermal/") and name == "temp":
+            kind = files.get(f"{folder}/type", folder.rpartition("/")[2]).strip()
+        elif folder.startswith("/sys/class/hwmon/"):
+            kind = path.removeprefix("/sys/class/hwmon/")
+        else:
+            continue
+        number = _number(text)
+        if number is None or _NO_TEMPERATURE.fullmatch(kind):
+            continue
+        # Some zones of older phones say °C. No chip that runs is below 1 °C in m°C.
+        celsius = number / 1e3 if abs(number) >= 1e3 else number
+        if _PLAUSIBLE_C[0] < celsius < _PLAUSIBLE_C[1] and celsius != 0:
+            sensors.append((celsius, kind))
+    return max(sensors, default=(None, ""), key=lambda found: found[0] or 0)
+
+
+def _battery(files: Mapping[str, str]) -> tuple[float | None, str]:
+    """The emptiest battery of the device itself, and whether it is being charged."""
+    found = []
+    for path, text in files.items():
+        folder, _, name = path.rpartition("/")
+        if not folder.startswith("/sys/class/power_supply/") or name != "capacity":
+            continue
+        kind = files.get(f"{folder}/type", "Battery").strip()
+        scope = files.get(f"{folder}/scope", "System").strip()  # Device: of a mouse, for one
+        level = _number(text)
+        if kind == "Battery" and scope != "Device" and level is not None:
+            found.append((level, files.get(f"{folder}/status", "").strip()))
+    return min(found, default=(None, ""), key=lambda one: one[0] or 0)
+
+
+def _with_dumpsys(found: Conditions, driver: Driver) -> Conditions:
+    """With the battery as Android's own service shows it, which lets the shell user ask."""
+    from dataclasses import replace
+
+    try:
+        done = driver.call(["dumpsys", "battery"], _COMMAND_SECONDS)
+    except TimeoutError:
+        return found
+    facts = dict(re.findall(r"^ *([A-Za-z ]+): *(\S+)\r?$", done.log, re.MULTILINE))
+    level, scale = _number(facts.get("level", "")), _number(facts.get("scale", "100"))
+    if done.code != 0 or level is None or not scale or facts.get("present") == "false":
+        return found
+    # BatteryManager.BATTERY_STATUS_*
+    names = {"2": "Charging", "3": "Discharging", "4": "Not charging", "5": "Full"}
+    status = names.get(facts.get("status", ""), "")
+    return replace(found, battery_percent=100 * level / scale, battery_status=status)
+
+
+def _texts(files: Mapping[str, str], name: str) -> list[str]:
+    return [text.strip() for path, text in files.items() if path.endswith(f"/cpufreq/{name}")]
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.strip())
+    except ValueError:
+        return None
+
+
+def _kib(meminfo: str, name: str) -> int | None:
+    found = re.search(rf"^{name}:\s*(\d+) kB", meminfo, re.MULTILINE)
+    return None if found is None else int(found[1]) * 1024

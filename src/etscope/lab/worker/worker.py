@@ -1,0 +1,298 @@
+"""One attempt at a job, where its device is: what a Dask worker executes.
+
+The job runs in a child process (`etscope.lab.worker.measure`). Here its files are fetched and kept,
+its time is watched, and what happened to it is put into one of the final states.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from etscope.errors import EtscopeError, LabError
+from etscope.lab.jobs.records import Artifact, DeviceConfig
+from etscope.lab.jobs.spec import spec_of
+from etscope.lab.jobs.states import State
+from etscope.lab.jobs.task import Order, Outcome, place_of
+from etscope.lab.store.store import Store
+from etscope.lab.worker.parent_watchdog import GRACE
+from etscope.lab.worker.subprocesses import End, Stop, run_child
+
+MEASURE = "etscope.lab.worker.measure"
+PROBE = "etscope.lab.worker.probe"
+
+_LIVE_LIMIT = 1 << 20  # characters of a log that are sent while the job runs
+_ANSWER_LIMIT = 64 << 20  # bytes
+_PREFIX = "etscope-job-"
+_JUST_MADE = 60  # seconds: a folder that may not have its lock yet
+_MEDIA = {".json": "application/json", ".txt": "text/plain; charset=utf-8"}
+
+Tell = Callable[[Mapping[str, Any]], None]
+"""Tells the engine something while the job runs: `{"kind": "started" | "log", "token": …, …}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A device as its driver found it. error: "" when it is in reach."""
+
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+
+def work(order: Order, tell: Tell | str = lambda message: None) -> Outcome:
+    """Do an order. Never raises for what is the job's, the device's or the store's fault.
+
+    tell: where to report, or the Dask topic to report to. A device that was lost gets no more
+    orders, and each is answered `device_lost` without a `busy_seconds`, until `check` finds it.
+    """
+    send = _to_topic(tell) if isinstance(tell, str) else tell
+    begun = time.monotonic()
+    if order.device.name in _lost:
+        return Outcome(order.job_id, order.token, State.DEVICE_LOST, error="not started")
+    with _stoppable(order.token) as stop:
+        if stop.wanted:
+            return Outcome(order.job_id, order.token, State.CANCELLED)
+        at = time.time()
+        send({"kind": "started", "token": order.token, "by": _worker_name(), "at": at})
+        try:
+            with _job_folder() as folder, _device_alone(order, stop) as lock:
+                outcome = _attempt(order, folder, stop, send, lock)
+        except (EtscopeError, OSError) as error:
+            outcome = _lab_failure(order, error)
+    if outcome.state is State.DEVICE_LOST:
+        _lost.add(order.device.name)
+    return replace(outcome, busy_seconds=time.monotonic() - begun)
+
+
+def stop(token: str) -> None:
+    """End the attempt of this token; if it has not begun yet, as soon as it does."""
+    with _lock:
+        _stops.setdefault(token, Stop()).want()
+        for old in list(_stops)[:-_STOPS_KEPT]:
+            if _stops[old].wanted:
+                del _stops[old]
+
+
+def check(config: DeviceConfig, timeout: float = 60.0) -> Checked:
+    """What a device says of itself, asked in a child process for `timeout` seconds at most."""
+    try:
+        with _job_folder() as folder:
+            (folder / "device.json").write_text(json.dumps(asdict(config)))
+            end = run_child(PROBE, [str(folder)], folder, timeout=timeout, stop=Stop())
+            answer = _answer(folder)
+            if answer is None:
+                late = f"did not answer within {timeout:g} s"
+                why = late if end.reason else _last_words(folder) or str(end)
+                return Checked(error=f"{config.name}: {why}")
+            found = Checked(**answer)
+    except (EtscopeError, OSError) as error:
+        return Checked(error=f"{config.name}: {error}")
+    if not found.error:
+        _lost.discard(config.name)
+    return found
+
+
+_lock = threading.Lock()
+_stops: dict[str, Stop] = {}  # by token
+_STOPS_KEPT = 1000
+_lost: set[str] = set()  # names of devices that went away under a job of this process
+
+
+def _attempt(order: Order, folder: Path, stop: Stop, send: Tell, lock: Sequence[int]) -> Outcome:
+    store = Store(order.store)
+    spec = spec_of(order.spec)
+    (folder / "files").mkdir()
+    for name, ref in spec.files.items():
+        if ref.sha256 is None:
+            raise LabError(f"the job's {name} is not in the store")
+        store.fetch(ref.sha256, folder / place_of(name, ref.name))
+    (folder / "out").mkdir()
+    (folder / "order.json").write_text(json.dumps(asdict(order)))
+    live = _Live(order.token, send)
+    limit = spec.timeout_seconds
+    end = run_child(
+        MEASURE, [str(folder)], folder, timeout=limit, stop=stop, hear=live.hear, keep=lock
+    )
+    outcome = _outcome(order, limit, folder, end)
+    files = [] if end.reason else sorted((folder / "out").iterdir())
+    log = folder / "log.txt"
+    log.touch()
+    kept = tuple(_keep(store, path) for path in [*files, log])
+    return replace(outcome, artifacts=kept)
+
+
+def _outcome(order: Order, timeout: float, folder: Path, end: End) -> Outcome:
+    """What the end of the child means for the job."""
+    plain = Outcome(order.job_id, order.token, State.FAILED, error_slug="runtime-failure")
+    if end.reason == "stopped":
+        return replace(plain, state=State.CANCELLED, error="stopped on request", error_slug="")
+    if end.reason == "timeout":
+        error = f"the job did not end within {timeout:g} s"
+        return replace(plain, state=State.TIMEOUT, error=error)
+    answer = _answer(folder)
+    if answer is None:
+        words = _last_words(folder)
+        error = f"the process that measures {end}" + (f": {words}" if words else "")
+        return replace(plain, error=error)
+    try:
+        state = State(answer["state"])
+        if not state.is_final:
+            raise ValueError(f"state {state}")
+        return replace(
+            plain,
+            state=state,
+            summary=dict(answer.get("summary") or {}),
+            environment=dict(answer.get("environment") or {}),
+            marks=tuple(map(str, answer.get("marks") or ())),
+            error=str(answer.get("error") or ""),
+            error_slug=str(answer.get("error_slug") or ""),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        return replace(plain, error=f"the process that measures gave no usable answer: {error}")
+
+
+def _lab_failure(order: Order, error: Exception) -> Outcome:
+    """A job that the lab itself could not do: its store or its disk."""
+    known = error if isinstance(error, EtscopeError) else None
+    what = known.message if known else getattr(error, "strerror", None) or str(error)
+    where = "" if known else f" ({getattr(error, 'filename', None) or 'temporary folder'})"
+    return Outcome(
+        order.job_id,
+        order.token,
+        State.FAILED,
+        error=f"the lab could not do this job: {what}{where}",
+        error_slug=LabError.slug,
+    )
+
+
+def _answer(folder: Path) -> dict[str, Any] | None:
+    """What the child wrote down; None when it came to no answer."""
+    path = folder / "answer.json"
+    try:
+        if path.stat().st_size > _ANSWER_LIMIT:
+            return None
+        answer = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def _last_words(folder: Path) -> str:
+    """The last line of the log."""
+    with suppress(OSError), (folder / "log.txt").open("rb") as file:
+        file.seek(max(0, (folder / "log.txt").stat().st_size - 4096))
+        lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines()]
+        return next((line[:500] for line in reversed(lines) if line), "")
+    return ""
+
+
+def _keep(store: Store, path: Path) -> Artifact:
+    media_type = _MEDIA.get(path.suffix, "application/octet-stream")
+    return store.put_file(path, path.name, media_type)
+
+
+class _Live:
+    """The log of a job at work, sent on as it comes."""
+
+    def __init__(self, token: str, send: Tell) -> None:
+        self._token, self._send, self._left = token, send, _LIVE_LIMIT
+
+    def hear(self, text: str) -> None:
+        text = text[: self._left]
+        if text:
+            self._left -= len(text)
+            self._send({"kind": "log", "token": self._token, "text": text})
+
+
+@contextmanager
+def _stoppable(token: str) -> Iterator[Stop]:
+    with _lock:
+        stop = _stops.setdefault(token, Stop())
+    try:
+        yield stop
+    finally:
+        with _lock:
+            _stops.pop(token, None)
+
+
+@contextmanager
+def _job_folder() -> Iterator[Path]:
+    """A temporary folder that is removed at the end; those of killed workers are removed first."""
+    _sweep()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    try:
+        with (folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _device_alone(order: Order, stop: Stop) -> Iterator[Sequence[int]]:
+    """A lock that the child keeps, too: what a killed worker had at the device has to end first.
+
+    It ends by itself, see guard.py; a lock that is not free by then is somebody else's affair.
+    """
+    what = json.dumps([order.store, asdict(order.device)], sort_keys=True)
+    name = hashlib.sha256(what.encode()).hexdigest()[:16]
+    path = Path(tempfile.gettempdir()) / f"etscope-device-{os.getuid()}-{name}"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        yield ()
+        return
+    try:
+        end = time.monotonic() + 4 * GRACE
+        while not _locks(handle) and not stop.wanted and time.monotonic() < end:
+            stop.wait(0.05)
+        yield (handle,)
+    finally:
+        os.close(handle)
+
+
+def _locks(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _sweep() -> None:
+    """Remove folders of ours whose lock nobody holds: their worker is gone."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError), (folder / ".lock").open("r+") as lock:
+            about = folder.stat()
+            if about.st_uid != os.getuid() or time.time() - about.st_mtime < _JUST_MADE:
+                continue
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _worker_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _to_topic(topic: str) -> Tell:
+    from distributed import get_worker
+
+    worker = get_worker()
+
+    def send(message: Mapping[str, Any]) -> None:
+        worker.log_event(topic, dict(message))
+
+    return send

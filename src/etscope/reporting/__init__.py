@@ -1,0 +1,1 @@
+"""Reports of runs: HTML file, local server, TensorBoard plugin."""

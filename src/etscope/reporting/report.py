@@ -1,0 +1,389 @@
+"""What goes into a report: files opened, each once, and what is found out about each run."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etscope.analysis.profile.scale import Scale
+from etscope.errors import (
+    EtscopeError,
+    EtscopeWarning,
+    MismatchError,
+    MissingDataError,
+    NumericGapError,
+    UsageError,
+)
+from etscope.formats.bytes.source import PathLike, open_source
+from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecord
+from etscope.formats.program.program_file import read_program_file
+from etscope.inspector._inspector import Inspector
+from etscope.model.report import Section
+from etscope.optional import available
+from etscope.reporting.report_files import RunFiles, runs_of_files
+from etscope.reporting.saved_run import saved_program, saved_sections
+from etscope.units import TimeScale
+from etscope.views.page import FileFact, ReportInput, document_of
+from etscope.views.page.inputs import NANOSECONDS
+from etscope.views.page.store import save_document
+
+if TYPE_CHECKING:
+    from etscope.analysis.graphs.views import GraphView
+    from etscope.analysis.numerics.rows import Numerics
+    from etscope.analysis.profile.trace import Trace
+    from etscope.formats.program.bpte import BundledFile
+    from etscope.formats.program.pte import Program
+    from etscope.model.events import EventBlock
+
+__all__ = [
+    "ReportOptions",
+    "RunFiles",
+    "input_of_trace",
+    "report_inputs",
+    "runs_of_files",
+    "save_report",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """How the files of a report are read.
+
+    force: go on though they do not belong together. source_unit: of the dumps' clock. unit: of the
+    times shown; None for ms, or cycles of cycles. numerics: whether to compare logged values with a
+    reference; None for where that is possible. inputs: what gives the inputs of a method's run,
+    from the trace that has the values; raises `MismatchError` or `UsageError` for a method that
+    takes others. method: whose values are compared; None for "forward", the only one that ran, or
+    the one that the inputs fit.
+    """
+
+    force: bool = False
+    source_unit: str = "ns"
+    unit: str | None = None
+    numerics: bool | None = None
+    inputs: Callable[[Trace, str], Any] | None = None
+    method: str | None = None
+
+    @property
+    def scale(self) -> Scale:
+        default = "cycles" if self.source_unit == "cycles" else "ms"
+        return Scale(TimeScale.of(self.source_unit), TimeScale.of(self.unit or default))
+
+
+def report_inputs(
+    runs: Sequence[RunFiles], options: ReportOptions | None = None
+) -> Iterator[ReportInput]:
+    """The inputs of `views.page.document_of`, a run each, one after the other.
+
+    Raises what the readers raise, `MismatchError` for files that do not belong together, and with
+    `numerics=True` what stands in the way of a diagnosis.
+    """
+    opened = _Opened()
+    for files in runs:
+        yield _input(files, options or ReportOptions(), opened)
+
+
+@dataclass
+class _Opened:
+    """Files that several runs have in common, opened and hashed once."""
+
+    records: dict[Path, RecordFile] = field(default_factory=dict)
+    programs: dict[Path, tuple[Program, BundledFile | None]] = field(default_factory=dict)
+    hashes: dict[Path, FileFact] = field(default_factory=dict)
+
+    def record(self, path: Path | None) -> RecordFile | None:
+        if path is None:
+            return None
+        if path not in self.records:
+            self.records[path] = read_etrecord(path)
+        return self.records[path]
+
+    def program(self, path: Path | None) -> tuple[Program | None, BundledFile | None]:
+        if path is None:
+            return None, None
+        if path not in self.programs:
+            self.programs[path] = read_program_file(path)
+        return self.programs[path]
+
+    def fact(self, role: str, path: Path) -> FileFact:
+        if path not in self.hashes:
+            self.hashes[path] = file_fact(role, path)
+        return self.hashes[path]
+
+
+def file_fact(role: str, path: Path) -> FileFact:
+    """The size and the SHA-256 of a file."""
+    buffer = open_source(path, role).buffer
+    return FileFact(role, path.name, len(buffer), hashlib.sha256(buffer).hexdigest())
+
+
+def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportInput:
+    record = opened.record(files.record)
+    program, bundle = opened.program(files.program)
+    roles = (
+        ("dump", files.dump),
+        ("record", files.record),
+        ("program", files.program),
+        ("debug buffer", files.debug_buffer),
+        ("dump", files.values),
+        ("debug buffer", files.values_buffer),
+    )
+    facts = [opened.fact(role, path) for role, path in roles if path is not None]
+    if files.dump is None:
+        note = "There are no logged values without a dump."
+        return ReportInput(
+            files.name, record=record, program=program, files=facts, numerics_note=note
+        )
+    inspector = _inspector(files.dump, files.debug_buffer, record, bundle or program, options)
+    notes = _doubts(inspector.trace, options)
+    sections, saved_notes = _saved(files, facts, record)
+    numerics, numerics_note = _numerics(inspector.trace, files, options, bundle)
+    return ReportInput(
+        files.name,
+        trace=inspector.trace,
+        blocks=inspector.event_blocks,
+        scale=options.scale,
+        files=facts,
+        sections=sections,
+        notes=[*notes, *saved_notes],
+        numerics=numerics,
+        numerics_note=numerics_note,
+    )
+
+
+def _inspector(
+    dump: Path,
+    debug_buffer: Path | None,
+    record: RecordFile | None,
+    program: Program | BundledFile | None,
+    options: ReportOptions,
+) -> Inspector:
+    with warnings.catch_warnings():
+        # What is warned of is told by the report itself.
+        warnings.simplefilter("ignore", EtscopeWarning)
+        inspector = Inspector(
+            dump,
+            etrecord=record,
+            debug_buffer_path=debug_buffer,
+            program=program,
+            source_time_scale=options.scale.source,
+            target_time_scale=options.scale.target,
+            verify=not options.force,
+        )
+    inspector.trace.check_debug_buffer()
+    return inspector
+
+
+def _doubts(trace: Trace, options: ReportOptions) -> list[str]:
+    """Why the files may not belong together; also warned of."""
+    if options.force:
+        return []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trace.verify()
+    texts = list(dict.fromkeys(f"{warning.message}." for warning in caught))
+    for text in texts:
+        warnings.warn(text.removesuffix("."), EtscopeWarning, stacklevel=2)
+    return [text[:1].upper() + text[1:] for text in texts]
+
+
+def _saved(
+    files: RunFiles, facts: Sequence[FileFact], record: RecordFile | None
+) -> tuple[list[Section], list[str]]:
+    """What run.json says, unless it is of another program."""
+    if files.facts is None:
+        return [], []
+    ran = saved_program(files.facts)
+    known = {fact.sha256 for fact in facts if fact.role == "program"}
+    if record is not None and record.fingerprints is not None:
+        known.add(record.fingerprints.program_sha256)
+    is_bundle = files.program is not None and files.program.suffix == ".bpte"
+    if ran is not None and known and ran not in known and not is_bundle:
+        return [], ["The run.json beside the dump is of another program: it was not used."]
+    return saved_sections(files.facts), []
+
+
+# -- numerics
+
+
+def _numerics(
+    trace: Trace, files: RunFiles, options: ReportOptions, bundle: BundledFile | None
+) -> tuple[Numerics | None, str | None]:
+    """The diagnosis of the run's values, or why there is none."""
+    if options.numerics is False:
+        return None, "They were not asked for (--no-numerics)."
+    logged = trace
+    if files.values is not None and not trace.refers_to_tensors:
+        from etscope.formats.etdump.reader import read_etdump
+
+        buffer = None if files.values_buffer is None else DebugBuffer.open(files.values_buffer)
+        logged = replace(trace, dump=read_etdump(files.values), debug_buffer=buffer)
+    return diagnosis(logged, options, bundle)
+
+
+def diagnosis(
+    trace: Trace, options: ReportOptions, bundle: BundledFile | None
+) -> tuple[Numerics | None, str | None]:
+    """The diagnosis of a trace's values, or why there is none. Raises that with
+    `numerics=True`."""
+    missing = _missing(trace)
+    if missing is not None:
+        if options.numerics:
+            raise MissingDataError(missing.rstrip("."))
+        return None, missing
+    try:
+        found = _of_one_method(trace, options, bundle)
+    except EtscopeError as error:
+        unclear = isinstance(error, _SeveralMethodsError)
+        if options.numerics or (options.inputs is not None and not unclear):
+            raise
+        return None, _sentences(error)
+    return found, _left_out(trace, found.method)
+
+
+class _SeveralMethodsError(UsageError):
+    """Nothing says which of several methods is meant."""
+
+
+def _of_one_method(trace: Trace, options: ReportOptions, bundle: BundledFile | None) -> Numerics:
+    """The diagnosis of the method that is meant: the one that is named, "forward", the only one
+    that ran, or the only one that takes the inputs."""
+    from etscope.diagnosis.numeric_gap import method_that_ran, methods_that_ran
+    from etscope.diagnosis.numerics import numerics_of
+
+    def numerics(method: str) -> Numerics:
+        inputs = None if options.inputs is None else options.inputs(trace, method)
+        return numerics_of(trace, method=method, inputs=inputs, bundle=bundle)
+
+    ran = methods_that_ran(trace)
+    several = options.method is None and len(ran) > 1
+    if not several or (options.inputs is None and "forward" in ran):
+        return numerics(method_that_ran(trace, options.method))
+    if options.inputs is None:
+        raise _several("several methods ran", ran)
+    found: list[Numerics] = []
+    problems: list[EtscopeError] = []
+    for method in sorted(ran, key=lambda name: name != "forward"):
+        try:
+            found.append(numerics(method))
+        except (MismatchError, NumericGapError, UsageError) as error:
+            problems.append(error)
+        if found and found[0].method == "forward":
+            return found[0]
+    if not found:
+        raise problems[0]
+    if len(found) > 1:
+        raise _several("the inputs fit several methods", [one.method for one in found])
+    return found[0]
+
+
+def _several(what: str, methods: Sequence[str]) -> _SeveralMethodsError:
+    hint = "choose whose values are compared (method=, --method)"
+    return _SeveralMethodsError(f"{what}: {', '.join(methods)}", hint=hint)
+
+
+def _left_out(trace: Trace, method: str) -> str | None:
+    """Which methods' values were not compared."""
+    from etscope.diagnosis.numeric_gap import methods_that_ran
+
+    others = [name for name in methods_that_ran(trace) if name != method]
+    if not others:
+        return None
+    return (
+        f"Only the values of {method} are compared here, not those of {', '.join(others)}: choose "
+        "with method=, --method."
+    )
+
+
+def _sentences(error: EtscopeError) -> str:
+    """What an error says, and what to do, for a page."""
+    parts = [error.message] if error.hint is None else [error.message, error.hint]
+    return " ".join(f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in parts)
+
+
+def _missing(trace: Trace) -> str | None:
+    """What a diagnosis lacks."""
+    if not trace.refers_to_tensors:
+        return (
+            "The dump has no logged values: etscope run --debug-level intermediate_outputs logs "
+            "them."
+        )
+    if trace.debug_buffer is None:
+        return "The dump refers to logged values, but their debug buffer was not given."
+    if trace.record is None:
+        return "Without an ETRecord there is no reference to compare the logged values with."
+    for package in ("torch", "executorch"):
+        if available(package) is None:
+            return f"{package} is not installed, which computes the reference."
+    return None
+
+
+# -- of what is open already
+
+
+def input_of_trace(
+    trace: Trace,
+    blocks: Sequence[EventBlock],
+    scale: Scale,
+    options: ReportOptions,
+    bundle: BundledFile | None = None,
+) -> ReportInput:
+    """The input of a report on what is open already; `blocks` are the events of an `Inspector`."""
+    numerics: Numerics | None = None
+    note: str | None = "They were not asked for."
+    if options.numerics is not False:
+        numerics, note = diagnosis(trace, options, bundle)
+    return ReportInput(
+        Path(trace.dump.path).name if trace.dump.path else "a dump in memory",
+        trace=trace,
+        blocks=blocks,
+        scale=scale,
+        files=list(_facts(trace)),
+        numerics=numerics,
+        numerics_note=note,
+    )
+
+
+def save_report(
+    folder: PathLike,
+    name: str,
+    *,
+    trace: Trace | None = None,
+    record: RecordView | None = None,
+    program: Program | None = None,
+    views: Sequence[GraphView] | None = None,
+    numerics: Numerics | None = None,
+    scale: Scale = NANOSECONDS,
+) -> None:
+    """Keep the report of one run in a log directory of TensorBoard, for the tab of it. `views` are
+    its graphs, where they are at hand."""
+    known: dict[str, Any] = {"numerics": numerics, "scale": scale, "views": views}
+    if numerics is None:
+        known["numerics_note"] = "No numeric errors were written here."
+    if trace is None:
+        found = ReportInput(name, record=record, program=program, **known)
+    else:
+        inspector = Inspector._of_trace(trace, scale.source, scale.target)
+        blocks, files = inspector.event_blocks, list(_facts(trace))
+        found = ReportInput(name, trace=trace, blocks=blocks, files=files, **known)
+    save_document(folder, document_of([found], name))
+
+
+def _facts(trace: Trace) -> Iterator[FileFact]:
+    """The files that a trace was read from; what never was a file has no fingerprint."""
+    dump = trace.dump
+    digest = hashlib.sha256(dump.source.buffer).hexdigest()
+    yield FileFact("dump", Path(dump.source.name).name, dump.size, digest)
+    record, program = trace.record, trace.program
+    for role, path in (
+        ("record", None if record is None else record.path),
+        ("program", None if program is None else program.source.path),
+        ("debug buffer", None if trace.debug_buffer is None else trace.debug_buffer.path),
+    ):
+        if path is not None and Path(path).is_file():
+            yield file_fact(role, Path(path))

@@ -1,0 +1,164 @@
+"""`Inspector.write_tensorboard_artifact` and what `etscope tensorboard` does besides."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from etscope.analysis.graphs.errors import with_errors
+from etscope.analysis.graphs.views import graph_views
+from etscope.analysis.numerics.rows import Numerics
+from etscope.analysis.profile.profile import LOAD_EVENTS, MethodProfile
+from etscope.analysis.profile.profile_table import profile_table
+from etscope.analysis.profile.rollup import grouped_table
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.errors import EtscopeWarning, MissingDataError, MissingDependencyError
+from etscope.formats.bytes.source import PathLike
+from etscope.formats.etrecord.reader import RecordView
+from etscope.formats.program.bpte import BundledFile
+from etscope.formats.program.pte import Program
+from etscope.model.table import Column, Kind, Table
+from etscope.reporting.report import save_report
+from etscope.units import TimeScale
+from etscope.views.tensorboard.event_files import write_runs
+
+# Of a table in the Text tab, which renders all of it at once.
+_MOST_ROWS = 500
+# The tab breaks the words of a wide table.
+_TIMES = ("instruction", "event", "avg", "p50", "p90", "share", "module", "source")
+_MORE = ("instruction", "event", "calls", "min", "max", "first", "outputs", "op_types")
+_STATISTICS = ("p10", "p50", "p90")
+_TABLES = {"op": "operators, summed up", "type": "kinds of instruction", "module": "modules",
+           "source": "source lines", "delegate": "delegates"}  # fmt: skip
+
+
+def write_tensorboard(
+    logdir: PathLike,
+    *,
+    record: RecordView | None = None,
+    trace: Trace | None = None,
+    program: Program | None = None,
+    numerics: Sequence[Numerics] = (),
+    source: TimeScale = TimeScale.NS,
+    target: TimeScale = TimeScale.MS,
+) -> list[str]:
+    """Write the graphs of a record or program, and the tables of a dump, for TensorBoard.
+
+    source: unit of the dump's clock; target: unit of the tables. Returns the runs' names.
+    """
+    views = graph_views(record, trace, program)
+    for found in numerics:
+        views = with_errors(views, found)
+    texts = {} if trace is None else tables(trace, Scale(source, target))
+    names = write_runs(Path(logdir), views, texts, source)
+    save_report(
+        logdir,
+        Path(logdir).name,
+        trace=trace,
+        record=record,
+        program=program,
+        views=views,
+        numerics=next(iter(numerics), None),
+        scale=Scale(source, target),
+    )
+    return names
+
+
+def numerics_if_known(
+    trace: Trace,
+    inputs: Callable[[str], Any] | None = None,
+    bundle: BundledFile | None = None,
+) -> list[Numerics]:
+    """The numeric errors of each method that ran, where its values were logged and a reference is
+    known; what is missing is said in a warning. `inputs` gives those that a method ran on; None:
+    those of the record or of `bundle`."""
+    if trace.debug_buffer is None or trace.record is None:
+        return []
+    methods = dict.fromkeys(p.method for p in trace.profiles() if p.method is not None)
+    found = (_numerics(trace, method, inputs, bundle) for method in methods)
+    return [numerics for numerics in found if numerics is not None]
+
+
+def _numerics(
+    trace: Trace,
+    method: str,
+    inputs: Callable[[str], Any] | None,
+    bundle: BundledFile | None,
+) -> Numerics | None:
+    from etscope.diagnosis.numerics import numerics_of
+
+    given = None if inputs is None else inputs(method)
+    try:
+        return numerics_of(trace, method=method, inputs=given, bundle=bundle)
+    except (MissingDataError, MissingDependencyError) as error:
+        warnings.warn(
+            f"no numeric errors on the graphs of {method}: {error.message}",
+            EtscopeWarning,
+            stacklevel=5,
+        )
+        return None
+
+
+# -- the Text tab
+
+
+def tables(trace: Trace, scale: Scale) -> dict[str, str]:
+    """The tables of each method that ran, as markdown, by tag."""
+    texts: dict[str, str] = {}
+    for number, profile in enumerate(trace.profiles()):
+        method = profile.method or (f"method {number}" if number else "method")
+        texts[f"{method}/1 run summary"] = _markdown(run_summary(profile, scale))
+        operators = profile_table(profile, scale, limit=_MOST_ROWS)
+        texts[f"{method}/2 operators"] = _markdown(operators.select(_TIMES))
+        texts[f"{method}/3 operators, more of each"] = _markdown(operators.select(_MORE))
+        for position, (by, title) in enumerate(_TABLES.items(), start=4):
+            table = grouped_table(profile, scale, by, limit=_MOST_ROWS)
+            shown = [column.name for column in table.columns if column.name != "method"]
+            texts[f"{method}/{position} {title}"] = _markdown(table.select(shown))
+    return texts
+
+
+def run_summary(profile: MethodProfile, scale: Scale) -> Table:
+    """One row each for ``Method::execute``, for loading, and for what no instruction accounts
+    for, with statistics over the runs."""
+    import numpy as np
+
+    samples = {name: scale(ticks) for name, ticks in profile.load.items() if name in LOAD_EVENTS}
+    samples["Method::execute"] = scale(profile.total)
+    samples["unaccounted"] = scale(profile.unaccounted)
+    rows = {
+        name: (len(s), s.mean(), *np.percentile(s, (10, 50, 90)), s.min(), s.max(), s[0])
+        for name, s in samples.items()
+        if len(s)
+    }
+    names = ("avg", *_STATISTICS, "min", "max", "first")
+    columns = zip(*rows.values(), strict=True)
+    counts, *statistics = (list(column) for column in columns)
+    return Table(
+        columns=(
+            Column("event"),
+            Column("runs", Kind.COUNT),
+            *(Column(name, Kind.DURATION, scale.unit) for name in names),
+        ),
+        values={
+            "event": list(rows),
+            "runs": [int(count) for count in counts],
+            **{
+                name: [float(value) for value in values]
+                for name, values in zip(names, statistics, strict=True)
+            },
+        },
+        title=f"Runs of {profile.method or 'the method'}",
+    )
+
+
+def _markdown(table: Table) -> str:
+    from etscope.views import write_table
+
+    out = io.StringIO()
+    write_table(table, "md", out)
+    return out.getvalue()

@@ -1,0 +1,174 @@
+"""A tab of TensorBoard that shows the report's page: of what `write_tensorboard_artifact` and
+`etscope tensorboard` left beside the event files.
+
+TensorBoard finds `Loader` by the entry point of this package. It is made when it is asked for, so
+that this module can be imported without TensorBoard.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from urllib.parse import parse_qs
+
+from etscope.errors import EtscopeError, MissingDataError
+from etscope.reporting.answers import (
+    Answer,
+    Application,
+    Entry,
+    application,
+    data,
+    page,
+    reports,
+)
+from etscope.views.page.store import find_documents, has_documents, load_document
+from etscope.views.strict_json import dumps
+
+PLUGIN_NAME = "executorch"
+TAB_NAME = "ExecuTorch"
+_FRESH_SECONDS = 5.0  # TensorBoard asks often whether a tab has something to show
+ALL = "all"
+# Runs of so many folders are put together, so that any two of them can be compared.
+_MOST_TOGETHER = 12
+
+# TensorBoard calls `render` in a frame of its own; the page gets another inside.
+_ENTRY = b"""export function render() {
+  const frame = document.createElement("iframe");
+  frame.src = new URL("./page.html", import.meta.url).href;
+  frame.title = "ExecuTorch report";
+  frame.style.cssText = "position:fixed;inset:0;width:100%;height:100%;border:0";
+  document.body.replaceChildren(frame);
+}
+"""
+
+
+class LogdirReports:
+    """The documents of a log directory: all runs together as one, or a folder each."""
+
+    def __init__(self, logdir: str | None) -> None:
+        self._logdir = logdir
+        self._lock = Lock()
+        self._asked: tuple[float, bool] | None = None
+        self._made: tuple[object, bytes] | None = None
+
+    def is_there(self) -> bool:
+        """Whether there is something to show. Looked up every few seconds at most."""
+        now = time.monotonic()
+        with self._lock:
+            if self._asked is None or now - self._asked[0] > _FRESH_SECONDS:
+                self._asked = (now, self._logdir is not None and has_documents(self._logdir))
+            return self._asked[1]
+
+    def entries(self) -> list[Entry]:
+        """One for all, unless that are too many."""
+        found = self._found()
+        if len(found) <= _MOST_TOGETHER:
+            return [Entry(ALL, TAB_NAME)] if found else []
+        return [Entry(name, name) for name in found]
+
+    def data(self, identifier: str) -> bytes:
+        """The document of a folder, or of all."""
+        found = self._found()
+        if identifier == ALL and 0 < len(found) <= _MOST_TOGETHER:
+            return self._all(found)
+        if identifier not in found:
+            raise MissingDataError(f"there is no report {identifier!r}")
+        return dumps(load_document(found[identifier])).encode()
+
+    def _found(self) -> Mapping[str, Path]:
+        return {} if self._logdir is None else find_documents(self._logdir)
+
+    def _all(self, found: Mapping[str, Path]) -> bytes:
+        state = [(name, _changed(path)) for name, path in found.items()]
+        with self._lock:
+            if self._made is None or self._made[0] != state:
+                self._made = (state, dumps(joined(found)).encode())
+            return self._made[1]
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def joined(found: Mapping[str, Path]) -> dict[str, Any]:
+    """One document with the runs of all, named by their folders. What cannot be read is left out,
+    and said in the notes of the first run; `FormatError` when nothing can."""
+    document: dict[str, Any] = {}
+    runs: list[dict[str, Any]] = []
+    wrong: list[EtscopeError] = []
+    for name, path in found.items():
+        try:
+            read = load_document(path)
+        except EtscopeError as error:
+            wrong.append(error)
+            continue
+        document = document or read
+        for run in read["runs"]:
+            title = run.get("name") if name == "." else f"{name}: {run.get('name')}"
+            runs.append({**run, "id": f"run{len(runs)}", "name": title})
+    if not runs:
+        raise wrong[0] if wrong else MissingDataError("there is no report yet")
+    notes = [f"A report is left out: {error}" for error in wrong]
+    runs[0] = {**runs[0], "notes": [*notes, *runs[0].get("notes", [])]}
+    return {**document, "title": TAB_NAME, "runs": runs}
+
+
+def routes(library: LogdirReports) -> dict[str, Application]:
+    """The plugin's routes, below its own path in TensorBoard."""
+    return {
+        "/index.js": application(lambda _: Answer(_ENTRY, "text/javascript")),
+        "/page.html": application(lambda _: page()),
+        "/reports.json": application(lambda _: reports(library)),
+        "/data.json": application(lambda environ: data(library, _wanted(environ))),
+    }
+
+
+def _wanted(environ: Mapping[str, Any]) -> str | None:
+    found = parse_qs(str(environ.get("QUERY_STRING", ""))).get("report")
+    return found[0] if found else None
+
+
+def _loader() -> Any:
+    from tensorboard.plugins import base_plugin
+
+    class ExecuTorchPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
+        """The tab."""
+
+        plugin_name = PLUGIN_NAME
+
+        def __init__(self, context: Any) -> None:
+            self._library = LogdirReports(context.logdir or None)
+
+        def get_plugin_apps(self) -> dict[str, Application]:
+            return routes(self._library)
+
+        def is_active(self) -> bool:
+            return self._library.is_there()
+
+        def frontend_metadata(self) -> Any:
+            return base_plugin.FrontendMetadata(
+                es_module_path="/index.js", tab_name=TAB_NAME, disable_reload=False
+            )
+
+        def data_plugin_names(self) -> tuple[str, ...]:
+            return ()  # its data is in files of its own
+
+    class Loader(base_plugin.TBLoader):  # type: ignore[misc]
+        """Makes the tab."""
+
+        def load(self, context: Any) -> Any:
+            return ExecuTorchPlugin(context)
+
+    return Loader
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Loader":
+        return _loader()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,171 @@
+"""Whatever a caller gives as a program, as what the rest of `run` works on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from etscope.analysis.program.compatibility import instruction_labels
+from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
+from etscope.etrecord import as_record
+from etscope.formats.etrecord.reader import RecordView
+from etscope.formats.identify import ETDUMP, ETRECORD, identify
+from etscope.formats.program.bpte import BundledFile
+from etscope.formats.program.program_file import read_program_file
+from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.program.pte_schema import TensorValue
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opened:
+    """A program to run, and what came with it.
+
+    given: the path of the file that was given, whatever it is.
+    path: the file that is exactly the program; None when it is part of another file or in memory.
+    """
+
+    program: Program
+    given: str | None = None
+    path: Path | None = None
+    record: RecordView | None = None
+    bundle: BundledFile | None = None
+
+    def file(self, folder: Path) -> Path:
+        """A file that is the program, made in `folder` if there is none."""
+        file = folder / "program.pte"
+        if self.path is not None:
+            if str(self.path).isprintable():
+                return self.path
+            file.symlink_to(self.path)  # the runtime takes no path that is not text
+            return file
+        if not file.exists():
+            with file.open("wb") as out:
+                out.write(self.program.source.buffer)
+        return file
+
+    def method_name(self, wanted: str | None) -> str:
+        """The method to run: the one that is wanted, else "forward", else the only one.
+
+        Raises `MissingDataError` for a method that the program does not have, `UsageError` when
+        nothing tells which.
+        """
+        if wanted is not None:
+            return self.program.method(wanted).name
+        names = [method.name for method in self.program.methods]
+        if "forward" in names or len(names) == 1:
+            return "forward" if "forward" in names else names[0]
+        raise UsageError(
+            f"the program has several methods and no forward: {', '.join(names)}",
+            hint="name one: method=, --method",
+        )
+
+    def check_record(self) -> None:
+        """Raise `MismatchError` for a record that holds the fingerprints of another program."""
+        fingerprints = None if self.record is None else self.record.fingerprints
+        if fingerprints is None:
+            return
+        for method in self.program.methods:
+            recorded = fingerprints.methods.get(method.name)
+            if recorded is None or recorded.instructions != instruction_labels(method):
+                raise MismatchError(
+                    "this program and this ETRecord do not belong together: "
+                    + (
+                        f"the record has no method {method.name!r}"
+                        if recorded is None
+                        else f"its method {method.name!r} has other instructions"
+                    ),
+                    hint="take the files of one export; verify=False (--force) goes on regardless",
+                )
+
+    @property
+    def external_weights(self) -> bool:
+        """Whether weights are in a file beside the program (.ptd)."""
+        return any(
+            isinstance(value, TensorValue) and value.external
+            for method in self.program.methods
+            for value in method.values
+        )
+
+
+def open_program(program: Any, etrecord: Any = None) -> Opened:
+    """Open a program: a path or bytes of a .pte, a .bpte or an ETRecord that holds its program; an
+    `ETRecord`, an `ExecutorchProgramManager`, or a `BundledProgram`.
+
+    `etrecord` is its record, when it does not come with one. Raises `FormatError` for what is no
+    program or is damaged, `MissingDataError` for a record without its program, `UsageError` for
+    another type.
+    """
+    opened = _open(program)
+    if isinstance(program, (str, os.PathLike)):
+        opened = replace(opened, given=os.fspath(program))
+    return opened if etrecord is None else replace(opened, record=as_record(etrecord))
+
+
+def _open(program: Any) -> Opened:
+    if isinstance(program, Opened):
+        return program
+    if isinstance(program, (str, os.PathLike, bytes, bytearray, memoryview)):
+        return _of_file(program)
+    if hasattr(program, "method_test_suites"):
+        return _of_bundle(program)
+    if hasattr(program, "write_to_file") and hasattr(program, "exported_program"):
+        return _of_manager(program)
+    if hasattr(program, "edge_dialect_program"):
+        return _of_record(as_record(program), "the ETRecord")
+    raise UsageError(
+        f"cannot run {type(program).__name__}",
+        hint="give a path or bytes of a .pte, .bpte or ETRecord, an ExecutorchProgramManager, an "
+        "ETRecord or a BundledProgram; a torch.nn.Module must be exported first: etscope export",
+    )
+
+
+def _of_file(program: Any) -> Opened:
+    kind = identify(program)
+    path = Path(program) if isinstance(program, (str, os.PathLike)) else None
+    if kind == ETRECORD:
+        return _of_record(as_record(program), str(path) if path else "the ETRecord")
+    if kind == ETDUMP:
+        raise FormatError(
+            "this is an ETDump: what a run leaves, and not a program",
+            path=path,
+            hint="give the .pte file",
+        )
+    opened, bundle = read_program_file(program)
+    is_file = path is not None and bundle is None
+    return Opened(opened, path=Path(program).resolve() if is_file else None, bundle=bundle)
+
+
+def _of_record(record: RecordView, name: str) -> Opened:
+    view = record.program_view()
+    if view is None:
+        raise MissingDataError(
+            f"{name} does not hold its program",
+            hint="records of ExecuTorch's own tools never do: give the .pte file, with etrecord= "
+            "(--etrecord); etscope.generate_etrecord and etscope export write records that do",
+        )
+    return Opened(read_pte(view), record=record)
+
+
+def _of_bundle(bundle: Any) -> Opened:
+    from etscope.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
+
+    return _of_file(serialize_from_bundled_program_to_flatbuffer(bundle))
+
+
+def _of_manager(manager: Any) -> Opened:
+    from etscope.bridge.programs.programs import program_buffer
+
+    made = None
+    with contextlib.suppress(RuntimeError, AttributeError):  # without generate_etrecord=True
+        made = manager.get_etrecord()
+    record = None if made is None else as_record(made)
+    opened = Opened(read_pte(program_buffer(manager)), record=record)
+    if opened.external_weights:
+        raise UsageError(
+            "weights of this program are kept apart from it",
+            hint="save both (program.save, write_tensor_data_to_file) and give the paths: data=",
+        )
+    return opened

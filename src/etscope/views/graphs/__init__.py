@@ -1,0 +1,1 @@
+"""Write graphs: DOT, JSON, Model Explorer."""

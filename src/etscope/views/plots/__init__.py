@@ -1,0 +1,1 @@
+"""Draw figures with matplotlib."""

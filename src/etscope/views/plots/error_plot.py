@@ -1,0 +1,311 @@
+"""An error over the order of execution: where in a model the numbers go wrong."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from etscope.analysis.metrics import METRICS
+from etscope.errors import MissingDataError, UsageError
+from etscope.model.table import Table
+from etscope.views.plots.figures import checked_suffix, new_figure, save_figure, show_figure
+from etscope.views.tables.text_cells import visible
+
+_DECADES = 100.0  # from here on a linear scale would press the smaller errors to the ground
+_CHARACTERS = 13.8  # of the text below the plot, an inch
+_LARGEST = 1e150  # drawn: an axis needs room below the largest float
+_GOOD, _BAD = "tab:blue", "tab:red"
+
+
+def save_error_plot(
+    rows: Table,
+    path: str | os.PathLike[str],
+    metric: str,
+    *,
+    tolerance: float | None = None,
+    noise_floor: float | Sequence[float | None] | None = None,
+    worst: int = 5,
+    title: str | None = None,
+    size: tuple[float, float] = (10.0, 5.0),
+) -> None:
+    """Write the plot of `error_figure` to a .png or .svg file.
+
+    Raises `UsageError` for another suffix, and what `error_figure` raises.
+    """
+    checked_suffix(path)
+    figure = error_figure(
+        rows,
+        metric,
+        tolerance=tolerance,
+        noise_floor=noise_floor,
+        worst=worst,
+        title=title,
+        size=size,
+    )
+    save_figure(figure, path)
+
+
+def show_error_plot(rows: Table, metric: str, **options: Any) -> bool:
+    """Show the plot of `error_figure`, with its options, in a notebook; False anywhere else."""
+    return show_figure(error_figure(rows, metric, **options))
+
+
+def error_figure(
+    rows: Table,
+    metric: str,
+    *,
+    tolerance: float | None = None,
+    noise_floor: float | Sequence[float | None] | None = None,
+    worst: int = 5,
+    title: str | None = None,
+    size: tuple[float, float] = (10.0, 5.0),
+) -> Any:
+    """A figure of matplotlib: a metric of each instruction, in order of execution.
+
+    rows: a table with the columns instruction, op and source, and one by the name of the metric.
+    tolerance: a line that no instruction should pass. noise_floor: what rounding alone does, for
+    all rows or for each. worst: how many of the worst are numbered, and named below the plot with
+    operator and source line. size: width and height in inches.
+
+    Errors that span two decades are drawn on a logarithmic scale, with those of 0 at its lower end.
+    NaN and infinities are marks at the edge where the worse values are (the better, for an infinity
+    that is perfect). Rows without a value have no point; a note below counts them.
+
+    Raises `UsageError` for a column that is not there, `MissingDataError` when no row has a value,
+    `MissingDependencyError` without matplotlib.
+    """
+    rows = rows.select(dict.fromkeys(("instruction", "op", "source", metric)))
+    points, missing = _points(rows, metric)
+    if not points:
+        raise MissingDataError(f"no instruction has a value of {metric!r} to plot")
+    if worst < 0:
+        raise UsageError(f"the number of instructions to name must be 0 or more, not {worst}")
+    floor = _floor(noise_floor, rows, points)
+    figure = new_figure(*size, wanted_by="the plot of errors")
+    axes = figure.add_subplot()
+    scale = _scale(points, metric, tolerance, floor)
+    _draw(axes, points, scale)
+    if tolerance is not None:
+        axes.axhline(tolerance, color="tab:orange", linestyle="--", linewidth=1, label="tolerance")
+    if floor is not None:
+        heights = [scale.height(value) if value is not None else math.nan for value in floor]
+        axes.plot(
+            [point.instruction for point in points],
+            heights,
+            color="0.5",
+            linestyle=":",
+            drawstyle="steps-mid",
+            label="noise floor",
+        )
+    named = _worst(points, metric, worst)
+    _number_worst(axes, named, scale)
+    _legend(axes, points, metric, title)
+    _name_worst(figure, named, missing)
+    return figure
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    row: int
+    instruction: int
+    op: str
+    source: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """The range of the axis of values. A value that has no place on it is put at an edge."""
+
+    low: float
+    high: float
+    logarithmic: bool
+    lower_is_better: bool
+
+    def height(self, value: float) -> float:
+        if math.isnan(value):
+            return self.high if self.lower_is_better else self.low
+        return min(max(value, self.low), self.high)
+
+
+def _points(rows: Table, metric: str) -> tuple[list[_Point], int]:
+    """The rows that have a value, in order of execution, and the number of those that have none."""
+    points, missing = [], 0
+    for row, (instruction, op, source, value) in enumerate(
+        zip(*(rows.values[name] for name in ("instruction", "op", "source", metric)), strict=True)
+    ):
+        if value is None or instruction is None:
+            missing += 1
+            continue
+        try:
+            place, number = int(instruction), float(value)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"row {row} has no numbers to plot: {error}") from error
+        points.append(_Point(row, place, _text(op), _text(source), number))
+    return sorted(points, key=lambda point: point.instruction), missing
+
+
+def _text(cell: Any) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, (list, tuple)):
+        return visible(", ".join(map(str, cell)))
+    return visible(str(cell))
+
+
+def _floor(
+    noise_floor: float | Sequence[float | None] | None, rows: Table, points: list[_Point]
+) -> list[float | None] | None:
+    """The noise floor at each point."""
+    if noise_floor is None:
+        return None
+    if isinstance(noise_floor, (int, float)):
+        return [float(noise_floor)] * len(points)
+    if len(noise_floor) != len(rows):
+        raise UsageError(f"the noise floor has {len(noise_floor)} values for {len(rows)} rows")
+    return [noise_floor[point.row] for point in points]
+
+
+def _scale(
+    points: list[_Point],
+    metric: str,
+    tolerance: float | None,
+    floor: list[float | None] | None,
+) -> _Scale:
+    numbers = [point.value for point in points]
+    numbers += [number for number in (tolerance, *(floor or ())) if number is not None]
+    finite = [min(max(x, -_LARGEST), _LARGEST) for x in numbers if math.isfinite(x)] or [0.0]
+    known = METRICS.get(metric)
+    lower_is_better = known is None or known.better == "lower"
+    positive = [number for number in finite if number > 0]
+    if (
+        lower_is_better
+        and min(finite) >= 0
+        and positive
+        and max(positive) / min(positive) >= _DECADES
+    ):
+        # Zeros have a place of their own, a decade below the smallest error; so have what is
+        # infinite or NaN, above the largest.
+        low = max(min(positive) / 10, 1 / _LARGEST)
+        return _Scale(low, max(*positive, 10 * low) * 10, True, True)
+    low, high = min(finite), max(finite)
+    if lower_is_better and low >= 0:
+        low = 0.0
+    room = 0.1 * (high - low) or 0.1 * abs(high) or 1.0
+    return _Scale(low if low == 0.0 else low - room, high + room, False, lower_is_better)
+
+
+def _draw(axes: Any, points: list[_Point], scale: _Scale) -> None:
+    across = [point.instruction for point in points]
+    heights = [scale.height(point.value) for point in points]
+    if scale.logarithmic:
+        axes.set_yscale("log")
+    span = scale.high / scale.low if scale.logarithmic else scale.high - scale.low
+    if scale.logarithmic:
+        axes.set_ylim(scale.low / span**0.03, scale.high * span**0.12)
+    else:
+        axes.set_ylim(scale.low - 0.03 * span, scale.high + 0.12 * span)
+    finite = [math.isfinite(point.value) for point in points]
+    line = [y if fine else math.nan for y, fine in zip(heights, finite, strict=True)]
+    axes.plot(across, line, color=_GOOD, linewidth=1, zorder=2)
+    axes.scatter(
+        [x for x, fine in zip(across, finite, strict=True) if fine],
+        [y for y, fine in zip(heights, finite, strict=True) if fine],
+        color=_GOOD,
+        s=14,
+        zorder=3,
+    )
+    for name, marker, picked in (
+        ("NaN", "x", [math.isnan(point.value) for point in points]),
+        ("infinite", "^", [point.value == math.inf for point in points]),
+        ("-infinite", "v", [point.value == -math.inf for point in points]),
+    ):
+        if any(picked):
+            bad = name == "NaN" or (name == "infinite") == scale.lower_is_better
+            axes.scatter(
+                [x for x, yes in zip(across, picked, strict=True) if yes],
+                [y for y, yes in zip(heights, picked, strict=True) if yes],
+                color=_BAD if bad else "tab:green",
+                marker=marker,
+                s=45,
+                zorder=4,
+                label=name,
+            )
+
+
+def _worst(points: list[_Point], metric: str, count: int) -> list[_Point]:
+    """The worst points, the worst first; what is perfect is not among them."""
+    known = METRICS.get(metric)
+    perfect = 0.0 if known is None else known.perfect
+
+    def badness(point: _Point) -> tuple[bool, float]:
+        value = point.value if known is None or known.better == "lower" else -point.value
+        return math.isnan(value), value
+
+    wrong = [point for point in points if point.value != perfect]
+    # Of equal errors the first comes first: the others may have it from there.
+    return sorted(wrong, key=badness, reverse=True)[:count]
+
+
+def _number_worst(axes: Any, named: list[_Point], scale: _Scale) -> None:
+    for number, point in enumerate(named, start=1):
+        axes.annotate(
+            str(number),
+            (point.instruction, scale.height(point.value)),
+            xytext=(0, 6),
+            textcoords="offset points",
+            ha="center",
+            color=_BAD,
+            fontsize=9,
+            fontweight="bold",
+        )
+
+
+def _legend(axes: Any, points: list[_Point], metric: str, title: str | None) -> None:
+    known = METRICS.get(metric)
+    unit = f" ({known.unit})" if known is not None and known.unit else ""
+    name = visible(known.title if known is not None else metric)
+    better = "" if known is None else f", {known.better} is better"
+    axes.set_xlabel("instruction")
+    axes.set_ylabel(f"{name}{unit}{better}", parse_math=False)
+    axes.set_title(visible(title or f"{name} in order of execution"), parse_math=False)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    first, last = points[0].instruction, points[-1].instruction
+    room = max(0.5, 0.02 * (last - first))
+    axes.set_xlim(first - room, last + room)
+    axes.grid(axis="y", alpha=0.4)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(loc="best", fontsize=9)
+
+
+def _name_worst(figure: Any, named: list[_Point], missing: int) -> None:
+    """The names of the numbered points, below the plot."""
+    cells = [
+        (str(number), f"{point.value:.3g}", f"#{point.instruction}", point.op)
+        for number, point in enumerate(named, start=1)
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    room = int(figure.get_figwidth() * _CHARACTERS)
+    lines = [
+        _fitted("  ".join(map(str.ljust, texts, widths)), point.source, room)
+        for texts, point in zip(cells, named, strict=True)
+    ]
+    if missing:
+        lines.append(f"without a value: {missing} row{'s' if missing > 1 else ''}")
+    if lines:
+        figure.supxlabel(
+            "\n".join(lines), x=0.01, ha="left", fontsize=8, family="monospace", parse_math=False
+        )
+
+
+def _fitted(what: str, source: str, room: int) -> str:
+    """One line of at most `room` characters; of a long path the end says most."""
+    if len(what) + 2 + len(source) > room:
+        left = max(room - len(what) - 2, room // 3)  # what the source gets
+        source = source if len(source) <= left else "..." + source[3 - left :]
+        begin = room - len(source) - 2
+        what = what if len(what) <= begin else what[: begin - 3] + "..."
+    return f"{what}  {source}".rstrip()

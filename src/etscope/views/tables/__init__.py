@@ -1,0 +1,1 @@
+"""Write tables: terminal, CSV, TSV, JSON, Markdown, Parquet, JUnit."""

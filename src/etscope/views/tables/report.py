@@ -1,0 +1,91 @@
+"""Reports: for people a table a section, for programs one JSON document or one flat table.
+
+The document::
+
+    {"schema": "etscope.info/1",
+     "reports": [{"file": "a.pte", "kind": "pte",
+                  "sections": {"file": {"size": 1234, …},        a section of facts
+                               "methods": [{"method": …}, …]},   a section of rows
+                  "notes": ["…"]}, …]}
+
+Keys carry the unit ("first_ms"). NaN and missing values are null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import IO, Any
+
+from etscope.model.report import Report, Section, filled_columns, flat_table
+from etscope.model.table import Column, Table
+from etscope.views import TABLE_VIEWS, write_table
+from etscope.views.strict_json import dumps
+from etscope.views.tables.cell_values import plain_rows
+from etscope.views.tables.text_cells import cell_texts
+
+__all__ = ["write_reports"]
+
+
+def write_reports(
+    reports: Sequence[Report],
+    schema: str,
+    format: str,
+    out: IO[Any],
+    *,
+    width: int | None = None,
+    color: bool | None = None,
+) -> None:
+    """Write `reports` to an open stream in a format of `TABLE_VIEWS`.
+
+    `schema` names the JSON document's form. `width` and `color` are as for `write_table`.
+    """
+    if format == "json":
+        _write_json(reports, schema, out)
+    elif TABLE_VIEWS[format].styled or format == "md":
+        sections = [section for report in reports for section in report.sections]
+        for position, section in enumerate(sections):
+            if position:
+                out.write("\n")
+            table = section.table
+            table = turned(table) if section.is_facts else table.select(filled_columns(table))
+            write_table(table, format, out, width=width, color=color)
+    else:
+        write_table(flat_table(reports), format, out)
+
+
+def turned(table: Table) -> Table:
+    """The facts of a one-row table below each other, as texts; those that are unknown left out."""
+    texts = [
+        (column.label, cell_texts(column, table.values[column.name])[0]) for column in table.columns
+    ]
+    known = [(label, text) for label, text in texts if text]
+    return Table(
+        columns=(Column("fact"), Column("value")),
+        values={"fact": [label for label, _ in known], "value": [text for _, text in known]},
+        title=table.title,
+        notes=table.notes,
+    )
+
+
+def _write_json(reports: Sequence[Report], schema: str, out: IO[Any]) -> None:
+    out.write(f'{{\n"schema": {json.dumps(schema)},\n"reports": [')
+    for position, report in enumerate(reports):
+        out.write(",\n{\n" if position else "\n{\n")
+        for key, value in report.about.items():
+            out.write(f"{json.dumps(key)}: {dumps(value)},\n")
+        out.write('"sections": {')
+        for number, section in enumerate(report.sections):
+            out.write(",\n" if number else "\n")
+            out.write(f"{json.dumps(section.name)}: {_content(section)}")
+        notes = [note for section in report.sections for note in section.table.notes]
+        out.write(f'\n}},\n"notes": {dumps(notes)}\n}}')
+    out.write("\n]\n}\n")
+
+
+def _content(section: Section) -> str:
+    keys = [column.key for column in section.table.columns]
+    objects = [dumps(dict(zip(keys, row, strict=True))) for row in plain_rows(section.table)]
+    if section.is_facts:
+        return objects[0]
+    return "[" + "".join(f"\n{text}," for text in objects)[:-1] + "\n]" if objects else "[]"

@@ -1,0 +1,113 @@
+"""The cells of a table as texts for people: formatted, and with nothing in them that acts.
+
+Names come from files of others: control characters, ANSI escapes and direction overrides are
+written as visible escapes ("\\x1b", "\\u202e").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from etscope.model.table import Column, Kind, Table
+from etscope.units import (
+    duration_decimals,
+    format_bytes,
+    format_count,
+    format_durations,
+    format_floats,
+    format_share,
+)
+from etscope.views.tables.cell_values import is_number, plain_values
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+class Guides(NamedTuple):
+    """The strokes that tie a row to the one it hangs under."""
+
+    last: str
+    more: str
+    through: str
+    blank: str
+
+
+LINES = Guides(last="└ ", more="├ ", through="│ ", blank="  ")
+ASCII_LINES = Guides(last="`- ", more="|- ", through="|  ", blank="   ")
+_DEEPEST = 40  # levels drawn; a deeper row hangs beside this one
+
+
+def visible(text: str) -> str:
+    """`text` on one line, with an escape in the place of everything that cannot be seen."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def table_texts(table: Table) -> list[list[str]]:
+    """The cells of each column; all times of one unit have the same number of decimals."""
+    columns = [(c, plain_values(c, table.values[c.name])) for c in table.columns]
+    durations: dict[str, list[Any]] = {}
+    for column, values in columns:
+        if column.kind is Kind.DURATION:
+            durations.setdefault(column.unit or "ns", []).extend(_numbers(values))
+    decimals = {unit: duration_decimals(values, unit) for unit, values in durations.items()}
+    return [_texts(column, values, decimals.get(column.unit or "ns")) for column, values in columns]
+
+
+def cell_texts(column: Column, values: Sequence[Any] | npt.NDArray[Any]) -> list[str]:
+    """The values of one column formatted by its kind; no value is the empty text."""
+    return _texts(column, plain_values(column, values), None)
+
+
+def _texts(column: Column, plain: list[Any], decimals: int | None) -> list[str]:
+    if not is_number(column.kind):
+        return [_text(value) for value in plain]
+    numbers = _numbers(plain)
+    if column.kind is Kind.DURATION:
+        texts = format_durations(numbers, column.unit or "ns", decimals)
+    else:
+        texts = _NUMBER_FORMATS[column.kind](numbers)
+    return [
+        text if number is not None or value is None else _text(value)
+        for text, number, value in zip(texts, numbers, plain, strict=True)
+    ]
+
+
+def _numbers(plain: list[Any]) -> list[Any]:
+    """The values without texts: one among numbers ("skipped") stands as it is."""
+    return [None if isinstance(value, (str, list)) else value for value in plain]
+
+
+def tree_prefixes(depth: Sequence[int], guides: Guides) -> list[str]:
+    """What stands before the text of each row so that rows of depth d hang under the d-1 above."""
+    prefixes: list[str] = []
+    continues: list[bool] = []  # [d]: further down, a row of depth d hangs under the same parent
+    for level in reversed(depth):
+        level = max(0, min(int(level), _DEEPEST))
+        continues += [False] * (level + 1 - len(continues))
+        bars = [guides.through if continues[d] else guides.blank for d in range(1, level)]
+        stroke = (guides.more if continues[level] else guides.last) if level else ""
+        prefixes.append("".join(bars) + stroke)
+        continues[level:] = [True]
+    return prefixes[::-1]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(_text, value)) if isinstance(value, list) else visible(str(value))
+
+
+_NUMBER_FORMATS: dict[Kind, Callable[[Sequence[Any]], list[str]]] = {
+    Kind.INT: lambda values: [_text(value) for value in values],
+    Kind.COUNT: lambda values: [format_count(value) for value in values],
+    Kind.BYTES: lambda values: [format_bytes(value) for value in values],
+    Kind.SHARE: lambda values: [format_share(value) for value in values],
+    Kind.FLOAT: format_floats,
+}

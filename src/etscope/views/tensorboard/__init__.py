@@ -1,0 +1,1 @@
+"""Write event files for TensorBoard."""

@@ -1,0 +1,1 @@
+"""Write timelines as traces: Perfetto, Chrome, speedscope."""

@@ -1,0 +1,200 @@
+"""Perfetto trace: TrackEvent packets, as ui.perfetto.dev and `trace_processor` read them.
+
+One process holds the timeline's tracks, each below its parent, in their order. Spans are nested
+begin and end events. Times are the timeline's own in nanoseconds (shifted only if some are before
+0); a cycle is written as one nanosecond, and its track says so in its name. What a span is
+annotated with becomes debug annotations. Names and texts are interned, which keeps many runs of one
+program small.
+
+The schema is protos/perfetto/trace/ of Perfetto, whose own generated classes write it (the package
+`perfetto`); only the frame of a packet and its timestamp are encoded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
+
+from etscope.model.timeline import Timeline
+from etscope.optional import require
+from etscope.views.tables.cell_values import plain
+from etscope.views.traces.span_nesting import Lanes, lanes_of
+
+_PB2 = "perfetto.protos.perfetto.trace.perfetto_trace_pb2"
+_SEQUENCE = 1
+_PROCESS_UUID = 1
+_FIRST_TRACK_UUID = 2
+_PID = 1  # a process needs a number; the dump does not know its own
+_INT64 = range(-(2**63), 2**63)
+# Encoded here because it is done for every event: Trace.packet (field 1, a message) and
+# TracePacket.timestamp (field 8, a varint). https://protobuf.dev/programming-guides/encoding/
+_PACKET_TAG = b"\x0a"
+_TIMESTAMP_TAG = b"\x40"
+_CHUNK = 1 << 16  # bytes written at a time
+
+
+def write(timeline: Timeline, out: BinaryIO) -> None:
+    """Raises `MissingDependencyError` without the package `perfetto` (the extra of that name)."""
+    pb2 = require(_PB2, wanted_by="the Perfetto format")
+    lanes = lanes_of(timeline)
+    buffer = bytearray()
+    packets = _Packets(pb2, timeline, lanes, buffer.extend)
+    packets.describe_tracks()
+    shift = max(0, -lanes.origin_ns)  # a timestamp is unsigned
+    events = zip(
+        lanes.event_span.tolist(),
+        lanes.event_is_end.tolist(),
+        (lanes.event_ns + shift).tolist(),
+        strict=True,
+    )
+    for span, is_end, time_ns in events:
+        packet = packets.end(span) if is_end else packets.begin(span)
+        timestamp = _TIMESTAMP_TAG + _varint(time_ns)
+        buffer += _PACKET_TAG + _varint(len(packet) + len(timestamp)) + packet + timestamp
+        if len(buffer) > _CHUNK:
+            out.write(bytes(buffer))
+            buffer.clear()
+    out.write(bytes(buffer))
+
+
+class _Packets:
+    """Makes the packets of one trace. Packets that others refer to go to `emit` before them.
+
+    Most events of a dump repeat those of an earlier run in all but time, so each different one is
+    serialized once.
+    """
+
+    def __init__(
+        self, pb2: Any, timeline: Timeline, lanes: Lanes, emit: Callable[[bytes], None]
+    ) -> None:
+        self._pb2 = pb2
+        self._timeline = timeline
+        self._lanes = lanes
+        self._emit = emit
+        self._lane = lanes.lane.tolist()
+        self._name_id = timeline.name_id.tolist()
+        self._args_id = timeline.args_id.tolist()
+        self._begins: dict[tuple[int, int, int], bytes] = {}
+        self._ends: dict[int, bytes] = {}
+        self._interned = pb2.InternedData()  # what was not yet emitted
+        self._iids: dict[tuple[str, str], int] = {}
+
+    def describe_tracks(self) -> None:
+        """The process, its tracks, and the start of the sequence that all packets are of."""
+        packet = self._packet(cleared=True)
+        process = packet.track_descriptor
+        process.uuid = _PROCESS_UUID
+        process.process.pid = _PID
+        process.process.process_name = _utf8(self._timeline.title or "etscope")
+        process.child_ordering = self._pb2.TrackDescriptor.EXPLICIT
+        self._emit_packet(packet)
+        for index, (track, label) in enumerate(
+            zip(self._lanes.tracks, self._lanes.labels, strict=True)
+        ):
+            packet = self._packet()
+            descriptor = packet.track_descriptor
+            descriptor.uuid = _FIRST_TRACK_UUID + index
+            descriptor.parent_uuid = (
+                _PROCESS_UUID if track.parent is None else _FIRST_TRACK_UUID + track.parent
+            )
+            descriptor.name = _utf8(label)
+            descriptor.sibling_order_rank = index
+            descriptor.child_ordering = self._pb2.TrackDescriptor.EXPLICIT
+            # Else the viewer draws tracks of one name as one.
+            descriptor.sibling_merge_behavior = (
+                self._pb2.TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE
+            )
+            self._emit_packet(packet)
+
+    def begin(self, span: int) -> bytes:
+        """The packet that begins `span`, but for its timestamp."""
+        key = (self._lane[span], self._name_id[span], self._args_id[span])
+        if key not in self._begins:
+            self._begins[key] = self._new_begin(*key)
+        return self._begins[key]
+
+    def end(self, span: int) -> bytes:
+        """The packet that ends `span`, but for its timestamp."""
+        lane = self._lane[span]
+        if lane not in self._ends:
+            packet = self._event(lane, self._pb2.TrackEvent.TYPE_SLICE_END)
+            self._ends[lane] = packet.SerializeToString()
+        return self._ends[lane]
+
+    def _new_begin(self, lane: int, name_id: int, args_id: int) -> bytes:
+        packet = self._event(lane, self._pb2.TrackEvent.TYPE_SLICE_BEGIN)
+        event = packet.track_event
+        event.name_iid = self._iid("event_names", self._timeline.names[name_id])
+        if args_id >= 0:
+            self._annotate(event.debug_annotations, self._timeline.args[args_id])
+        if self._interned.ByteSize():
+            dictionary = self._packet()
+            dictionary.interned_data.CopyFrom(self._interned)
+            self._emit_packet(dictionary)
+            self._interned.Clear()
+        return packet.SerializeToString()  # type: ignore[no-any-return]
+
+    def _annotate(self, annotations: Any, args: Mapping[str, Any]) -> None:
+        for name, anything in args.items():
+            value = plain(anything)
+            if value is None:
+                continue
+            annotation = annotations.add()
+            annotation.name_iid = self._iid("debug_annotation_names", name)
+            if isinstance(value, bool):
+                annotation.bool_value = value
+            elif isinstance(value, int) and value in _INT64:
+                annotation.int_value = value
+            elif isinstance(value, float):
+                annotation.double_value = value
+            else:
+                iid = self._iid("debug_annotation_string_values", str(value))
+                annotation.string_value_iid = iid
+
+    def _iid(self, kind: str, text: str) -> int:
+        """The number of `text` in the interned strings of `kind`; 0 would mean none."""
+        known = self._iids.get((kind, text))
+        if known is not None:
+            return known
+        number = self._iids[kind, text] = len(self._iids) + 1
+        entry = getattr(self._interned, kind).add()
+        entry.iid = number
+        if kind == "debug_annotation_string_values":
+            entry.str = _utf8(text).encode()  # bytes in the schema, unlike its siblings
+        else:
+            entry.name = _utf8(text)
+        return number
+
+    def _event(self, lane: int, kind: int) -> Any:
+        packet = self._packet()
+        packet.track_event.type = kind
+        packet.track_event.track_uuid = _FIRST_TRACK_UUID + lane
+        return packet
+
+    def _packet(self, *, cleared: bool = False) -> Any:
+        """A packet of our sequence. The first says that nothing before it counts, and all others
+        that they need what stands between."""
+        kinds = self._pb2.TracePacket
+        packet = kinds(trusted_packet_sequence_id=_SEQUENCE)
+        packet.sequence_flags = (
+            kinds.SEQ_INCREMENTAL_STATE_CLEARED if cleared else kinds.SEQ_NEEDS_INCREMENTAL_STATE
+        )
+        return packet
+
+    def _emit_packet(self, packet: Any) -> None:
+        self._emit(self._pb2.Trace(packet=[packet]).SerializeToString())
+
+
+def _varint(value: int) -> bytes:
+    """Base 128, the least significant group first."""
+    groups = bytearray()
+    while value > 0x7F:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    groups.append(value)
+    return bytes(groups)
+
+
+def _utf8(text: str) -> str:
+    """`text` without lone surrogates, which protobuf refuses."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,1 +1,0 @@
-"""The report's page over HTTP: `etscope serve`, and a tab of TensorBoard."""

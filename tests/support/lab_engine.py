@@ -1,0 +1,24 @@
+"""An engine in a process of its own, to be killed: `python lab_engine.py HOME [SCHEDULER]`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+from etscope.lab.engine.engine import Engine
+from etscope.lab.lab import Lab
+
+
+def main(home: str, scheduler: str | None = None) -> None:
+    ends = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ends.set())
+    with Lab.open(home) as lab:
+        lab.engine = Engine(lab, scheduler=scheduler, lease_seconds=3.0, changed=lab._notify)
+        lab.engine.start()
+        print("started", flush=True)
+        ends.wait()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
