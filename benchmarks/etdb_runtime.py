@@ -29,7 +29,7 @@ from etscope.etdb.targets.target import Watch
 from etscope.run._native import command
 from etscope.run._result import read_result
 from etscope.run.job import Job, JobCall
-from etscope.run.native_build import find_runner, find_server
+from etscope.run.native import find_runner, find_server
 from tests.support.artifacts import Artifact, artifacts
 
 ROUNDS = 9

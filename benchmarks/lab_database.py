@@ -32,8 +32,7 @@ from etscope.lab.database import Database
 from etscope.lab.database import transitions as life
 from etscope.lab.database.connection import Connections
 from etscope.lab.jobs.api import Filter
-from etscope.lab.jobs.records import Artifact
-from etscope.lab.jobs.results import statistics_of
+from etscope.lab.jobs.records import Artifact, statistics_of
 from etscope.lab.jobs.spec import FileRef, JobSpec
 from etscope.lab.jobs.states import State
 from etscope.lab.jobs.task import Outcome

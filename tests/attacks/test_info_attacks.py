@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from etscope.analysis.graphs.graph_list import graph_list
+from etscope.analysis.graphs.graph_names import graph_list
 from etscope.analysis.graphs.linked_graph import linked_graph
 from etscope.analysis.graphs.module_tree import module_tree
 from etscope.analysis.graphs.node_info import node_info

@@ -21,8 +21,7 @@ from etscope.cli.options.files import open_trace
 from etscope.reporting.tensorboard import write_tensorboard
 from etscope.units import TimeScale
 from etscope.views.tensorboard.event_files import write_runs
-from etscope.views.tensorboard.graph import named, time_tag
-from etscope.views.tensorboard.names import scope_name
+from etscope.views.tensorboard.graph import named, scope_name, time_tag
 from tests.browser.chromium import screenshot
 from tests.support.artifacts import artifacts
 from tests.support.timed_dumps import told_dump

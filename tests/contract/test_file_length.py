@@ -1,4 +1,4 @@
-"""A module of more than 400 lines is a sign that it holds two things; 500 is the end."""
+"""A file of more than 800 lines holds more than one idea. Length is a symptom, not a goal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.contract.source_tree import ROOT
 
-LIMIT = 500
+LIMIT = 800
 FOLDERS = ("src", "tests", "benchmarks", "docs", "examples")
 
 
@@ -16,12 +16,12 @@ def too_long(root: Path) -> dict[str, int]:
     return {name: length for name, length in lengths.items() if length > LIMIT}
 
 
-def test_no_file_is_longer_than_500_lines() -> None:
+def test_no_file_is_longer_than_800_lines() -> None:
     assert too_long(ROOT) == {}
 
 
 def test_a_long_file_is_found(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
-    (tmp_path / "src/a.py").write_text("\n" * 500)
-    (tmp_path / "src/b.py").write_text("\n" * 501)
-    assert too_long(tmp_path) == {"src/b.py": 501}
+    (tmp_path / "src/a.py").write_text("\n" * 800)
+    (tmp_path / "src/b.py").write_text("\n" * 801)
+    assert too_long(tmp_path) == {"src/b.py": 801}

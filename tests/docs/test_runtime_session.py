@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from etscope.etdb import Session
-from etscope.run.native_build import native_missing
+from etscope.run.native import native_missing
 from tests.docs.pages import ROOT
 from tests.docs.sessions import check_said, laid_out, replayed, sessions_of, written_anew
 from tests.support import aarch64

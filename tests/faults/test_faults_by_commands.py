@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from etscope.run.native_build import native_missing
+from etscope.run.native import native_missing
 from tests.faults.commanded import COMMANDS, OVER, files_of, names, told
 from tests.faults.planted import Case, cases
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import MissingDependencyError
-from etscope.run.native_build import find_sdk
+from etscope.run.native import find_sdk
 from tests.support.artifacts import ArtifactUnavailable, cache_folder
 
 DEFINES = ("C10_USING_CUSTOM_GENERATED_MACROS", "ET_EVENT_TRACER_ENABLED", "ET_USE_THREADPOOL")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from etscope.etdb import Session
-from etscope.run.native_build import native_missing
+from etscope.run.native import native_missing
 from tests.support import aarch64
 from tests.support.artifacts import ArtifactUnavailable
 from tests.unit.etdb.sessions import said

@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from etscope.errors import MissingDependencyError
-from etscope.run.native_build import find_sources
+from etscope.run.native import find_sources
 from tests.support.artifacts import ArtifactUnavailable, cache_folder
 
 LIBRARIES = Path("/usr/aarch64-linux-gnu")  # of the C and C++ runtimes, where Debian puts them

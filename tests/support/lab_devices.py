@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from etscope.lab.jobs.records import DeviceConfig
-from etscope.run.native_build import find_runner
+from etscope.run.native import find_runner
 from tests.support import adb_device, sshd
 
 KINDS = ("host", "ssh", "adb")

@@ -111,7 +111,7 @@ class Simulated:
     def _output(self, number: int) -> Any:
         import numpy as np
 
-        from etscope.run._values import describe_value
+        from etscope.run.job import describe_value
 
         with np.load(self._artifact / "outputs.npz") as outputs:
             value = outputs[outputs.files[0]]
@@ -122,7 +122,7 @@ class Simulated:
 
         from etscope.formats.etdump.reader import read_etdump
         from etscope.formats.etdump.writer import write_etdump
-        from etscope.run._dumps import select_runs
+        from etscope.run.execute import select_runs
 
         dump = read_etdump(next(self._artifact.glob("*.etdp")))
         names = [dump.run_name_of(run) for run in range(dump.num_runs)]

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.bisect._answer import Answer
     from etscope.bisect._bisect import Bisected, bisect
+    from etscope.bisect._check import Answer
 
 __all__ = ["Answer", "Bisected", "bisect"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "Answer": "etscope.bisect._answer",
+        "Answer": "etscope.bisect._check",
         "Bisected": "etscope.bisect._bisect",
         "bisect": "etscope.bisect._bisect",
     },

@@ -2,29 +2,225 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.metrics import find_metric
 from etscope.bisect import _repro_script
-from etscope.bisect._answer import GOOD, UNKNOWN, Answer
-from etscope.bisect._check import CommandCheck, MetricCheck, metric_check
+from etscope.bisect._check import (
+    COMMAND,
+    GOOD,
+    UNKNOWN,
+    VALUE,
+    Answer,
+    CommandCheck,
+    MetricCheck,
+    metric_check,
+)
 from etscope.bisect._probe import Probe
-from etscope.bisect._report import report_table
 from etscope.bisect._repro import write_repro
 from etscope.bisect._search import BISECT, STRATEGIES, Search, Verdict
-from etscope.bisect._state import State, open_state
-from etscope.bisect._subject import find_subject
-from etscope.errors import MissingDataError, UsageError
+from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope.formats.bytes.atomic_write import make_folder
 from etscope.formats.bytes.source import PathLike
-from etscope.model.pieces import Piece, Pieces
-from etscope.model.table import Table
+from etscope.formats.identify import ETRECORD, identify
+from etscope.formats.search_state import NAME, known_answers, write_state
+from etscope.model.pieces import Piece, Pieces, written
+from etscope.model.table import Column, Kind, Table
 from etscope.optional import require
+
+if TYPE_CHECKING:
+    from etscope.bridge.programs.subprograms import Subject
+
+
+# What was found, as a table.
+
+
+_FAILURES = {
+    VALUE: "wrong value",
+    COMMAND: "the command says so",
+    "lower": "cannot be lowered",
+    "run": "fails to run",
+}
+
+
+def report_table(bisected: Bisected) -> Table:
+    """One row for each failing piece."""
+    check = bisected.check
+    metric = check.metric if isinstance(check, MetricCheck) else None
+    name, unit = ("status", None) if metric is None else (metric.name, metric.unit or None)
+    rows = [
+        {
+            "piece": written(piece),
+            "nodes": bisected.pieces.names(piece),
+            "ops": _distinct(bisected.pieces.nodes[index].op for index in piece),
+            "modules": _distinct(
+                (bisected.pieces.nodes[index].modules or ("",))[-1] or None for index in piece
+            ),
+            "source": _distinct(_short(bisected.pieces.nodes[index].source) for index in piece),
+            "failure": _FAILURES[answer.kind],
+            name: answer.number,
+            "detail": answer.detail or None,
+        }
+        for piece, answer in bisected.found
+    ]
+    columns = (
+        Column("piece", priority=3),
+        Column("nodes", Kind.LIST),
+        Column("ops", Kind.LIST),
+        Column("modules", Kind.LIST, priority=1),
+        Column("source", Kind.LIST, priority=1),
+        Column("failure", priority=2),
+        Column(name, Kind.FLOAT, unit),
+        Column("detail", priority=4),
+    )
+    return Table(
+        columns=columns,
+        values={column.name: [row[column.name] for row in rows] for column in columns},
+        notes=_notes(bisected),
+    )
+
+
+def _distinct(texts: object) -> list[str]:
+    return list(dict.fromkeys(text for text in texts if text))  # type: ignore[attr-defined]
+
+
+def _short(source: str | None) -> str | None:
+    return None if source is None else PurePath(source).name
+
+
+def _notes(bisected: Bisected) -> tuple[str, ...]:
+    count = len(bisected.pieces.nodes)
+    tried = f"{bisected.tried} of the pieces of {count} nodes were tried"
+    if bisected.unknown:
+        tried += f"; of {bisected.unknown} nothing can be said"
+    notes = [f"{tried}."]
+    if not bisected.found:
+        notes.insert(0, "Nothing to find: the whole model is good.")
+    if bisected.repro is not None:
+        notes.append(f"The first piece fails by itself: python {bisected.repro}")
+    return tuple(notes)
+
+
+# The model that is cut into pieces: what a user names, or holds.
+
+
+def find_subject(
+    model: Any,
+    inputs: Sequence[PathLike | Any],
+    *,
+    backend: str,
+    quantize: bool,
+    strict: bool | None,
+    method: str | None,
+    seed: int,
+) -> Subject:
+    """The program to cut, of a name ("file.pt2", "record.etrecord", "file.py:make") or of a
+    `Source`; `inputs` are samples, files of them among those, the model's own if there are none."""
+    from etscope.bridge.programs.subprograms import check_samples, subject_of
+    from etscope.export import Source, load_model
+
+    source = model
+    if isinstance(model, (str, Path)):
+        model = str(model)
+        source = _of_record(model) if _is_record(model) else load_model(model, seed=seed)
+    elif not isinstance(model, Source):
+        source = Source("", type(model).__name__, model)
+    by_method = isinstance(source.model, Mapping)
+    source = _one_method(source, method)
+    samples = [
+        source.read_inputs(one) if isinstance(one, (str, Path)) else one for one in inputs
+    ] or [source.inputs]
+    subject = subject_of(
+        source.model,
+        samples[0],
+        samples[1:],
+        backend=backend,
+        quantize=quantize,
+        strict=strict,
+        method=None if by_method else method,
+    )
+    check_samples(subject)
+    return subject
+
+
+def _is_record(path: str) -> bool:
+    try:
+        return Path(path).is_file() and identify(path) == ETRECORD
+    except FormatError:
+        return False
+
+
+def _of_record(path: str) -> Any:
+    from etscope.bridge.programs.subprograms import nested
+    from etscope.etrecord import parse_etrecord
+    from etscope.export import Source
+
+    record = parse_etrecord(path)
+    programs = record.exported_programs
+    if not programs:
+        raise MissingDataError(
+            f"{path} has no exported program, which is what can be cut",
+            hint="etscope export writes it; generate_etrecord(exported_program=) takes it",
+        )
+    flat = record._representative_inputs
+    main = "forward" if "forward" in programs else next(iter(programs))
+    inputs = {} if flat is None else {main: nested(programs[main], flat)}
+    return Source(path, Path(path).stem, programs, inputs)
+
+
+def _one_method(source: Any, method: str | None) -> Any:
+    """The source of one program where there is one for each method."""
+    if not isinstance(source.model, Mapping):
+        return source
+    name = method or ("forward" if "forward" in source.model else next(iter(source.model)))
+    if name not in source.model:
+        raise MissingDataError(
+            f"the model has no method {name!r}", hint=f"methods are: {', '.join(source.model)}"
+        )
+    inputs = source.inputs.get(name) if isinstance(source.inputs, Mapping) else source.inputs
+    return replace(source, model=source.model[name], inputs=inputs)
+
+
+# What is known so far, in a file that a bisection can go on from.
+
+
+_ANSWERS = "answers"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """Answers by piece. `given`: what they depend on (the model's fingerprint, the options)."""
+
+    path: Path
+    given: Mapping[str, Any]
+    answers: dict[str, Answer] = field(default_factory=dict)
+
+    def get(self, piece: Piece) -> Answer | None:
+        return self.answers.get(written(piece))
+
+    def add(self, piece: Piece, answer: Answer) -> None:
+        """Keep an answer; the file is written whole."""
+        self.answers[written(piece)] = answer
+        content = {key: one.to_json() for key, one in self.answers.items()}
+        write_state(self.path, self.given, content, name=_ANSWERS)
+
+
+def open_state(folder: Path, given: Mapping[str, Any], *, resume: bool) -> State:
+    """The state to begin with: that of the folder with `resume`, else an empty one.
+
+    Raises what `known_answers` does.
+    """
+    path = folder / NAME
+    answers = known_answers(
+        path, given, Answer.of_json, name=_ANSWERS, search="bisection", resume=resume
+    )
+    return State(path, given, answers)
+
 
 REPRO = "repro"
 SNR, DECIBELS = "snr", 40.0

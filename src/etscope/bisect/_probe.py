@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etscope.bisect._answer import LOWER, RUN, UNKNOWN, Answer
-from etscope.bisect._check import CommandCheck, MetricCheck
+from etscope.bisect._check import LOWER, RUN, UNKNOWN, Answer, CommandCheck, MetricCheck
 from etscope.errors import EtscopeError, ExportFailure, RuntimeFailure
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
 from etscope.model.pieces import Piece, Pieces

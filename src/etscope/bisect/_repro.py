@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.bisect import _repro_script
-from etscope.bisect._answer import LOWER, Answer
-from etscope.bisect._check import CommandCheck
+from etscope.bisect._check import LOWER, Answer, CommandCheck
 from etscope.bisect._probe import Probe, write_samples
 from etscope.errors import EtscopeWarning, ExportFailure, RuntimeFailure
 from etscope.formats.bytes.atomic_write import make_folder

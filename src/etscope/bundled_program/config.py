@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 import numpy.typing as npt
 
-from etscope.bundled_program._flatten import flat_leaves
 from etscope.errors import BundleError
 
 if TYPE_CHECKING:
@@ -23,6 +24,40 @@ __all__ = [
     "MethodTestCase",
     "MethodTestSuite",
 ]
+
+
+# Nested inputs to a flat list, as `torch.export` has them in a program.
+
+
+_SEQUENCES = (list, tuple, deque)
+_MAPPINGS = (dict, OrderedDict, defaultdict)
+
+
+def flat_leaves(tree: Any) -> list[Any]:
+    """The values in lists, tuples, named tuples, deques and dicts, in order; anything else is a
+    value itself.
+
+    When torch is loaded it is torch that flattens, since it knows the containers that libraries
+    have registered. Otherwise no such container can have been registered.
+    """
+    pytree = sys.modules.get("torch.utils._pytree")
+    try:
+        if pytree is not None:
+            return list(pytree.tree_leaves(tree))
+        return list(_leaves(tree))
+    except RecursionError as error:
+        raise BundleError("values are nested too deep, or in themselves") from error
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    if type(tree) in _MAPPINGS:
+        tree = list(tree.values())
+    if type(tree) in _SEQUENCES or (isinstance(tree, tuple) and hasattr(tree, "_fields")):
+        for item in tree:
+            yield from _leaves(item)
+    else:
+        yield tree
+
 
 # A value of a case: a tensor of torch, an array, or a number.
 ConfigValue: TypeAlias = Union["torch.Tensor", npt.NDArray[Any], int, bool, float]

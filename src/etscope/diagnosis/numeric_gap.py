@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +23,71 @@ from etscope.analysis.numerics.gap import (
 )
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.reference import inputs_of_run, reference_of
-from etscope.diagnosis.tensor_spill import Spool
 from etscope.errors import NumericGapError, UsageError
 from etscope.formats.program.bpte import BundledFile
 from etscope.optional import require
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+# A place for more tensors than one wants in memory: a temporary file that is mapped.
+
+
+_ALIGNMENT = 64
+
+
+class Spool:
+    """Takes arrays, and gives them back as writable arrays over the file.
+
+    What is written into them stays in this process. The file has no name, and goes when the last
+    array does.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the spool
+        self._end = 0
+        self._map: mmap.mmap | None = None
+
+    def add(self, value: Any) -> Any:
+        """Keep a value; what `get` takes. Only arrays go to the file."""
+        if not isinstance(value, np.ndarray):
+            return value
+        # In the order of its memory, where it has no gaps: a transposed array is not turned round.
+        axes = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
+        ordered = value.transpose(axes)
+        stored = np.ascontiguousarray(ordered)
+        at = -(-self._end // _ALIGNMENT) * _ALIGNMENT
+        self._file.seek(at)
+        self._file.write(stored.reshape(-1).view(np.uint8).data)
+        self._end = at + stored.nbytes
+        return _Stored(ordered.shape, stored.dtype, at, tuple(np.argsort(axes).tolist()))
+
+    def get(self, kept: Any) -> Any:
+        """The value. Nothing can be added afterwards."""
+        if not isinstance(kept, _Stored):
+            return kept
+        if kept.size == 0:
+            return np.empty(kept.shape, kept.dtype).transpose(kept.axes)
+        if self._map is None:
+            self._file.flush()
+            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_COPY)
+        array: npt.NDArray[Any] = np.ndarray(kept.shape, kept.dtype, self._map, kept.offset)
+        return array.transpose(kept.axes)
+
+
+class _Stored:
+    """Where an array is: `axes` turn what was stored into the array's own order of dimensions."""
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int, axes: tuple[int, ...]
+    ) -> None:
+        self.shape, self.dtype, self.offset, self.axes = shape, dtype, offset, axes
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
 
 COLUMNS = (
     "aot_debug_handle",
@@ -195,7 +255,7 @@ class _Cells:
         return (expected[0], logged[0]) if len(entries) == 1 else (expected, logged)
 
     def _tensor(self, kept: Any) -> Any:
-        from etscope.bridge.mapped import tensor_over
+        from etscope.bridge.tensors import tensor_over
 
         value = self._spool.get(kept)
         return tensor_over(value) if isinstance(value, np.ndarray) else value

@@ -12,10 +12,10 @@ from typing import Any
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeError, UsageError
 from etscope.etdb._answer import Answer
-from etscope.etdb._cores import after_death
 from etscope.etdb._debugger import Debugger
 from etscope.etdb._files import Files
 from etscope.etdb.commands import load
+from etscope.etdb.commands.files import after_death
 from etscope.etdb.commands.registry import COMMANDS, Command, find_command
 from etscope.etdb.protocol.facts import RunnerDied
 from etscope.etdb.ui.show import error_text, json_of, text_of

@@ -170,7 +170,7 @@ class MemoryRecord:
     @cached_property
     def fingerprints(self) -> Fingerprints | None:
         """See `RecordFile`. Without hashes of the graphs."""
-        from etscope.etrecord._fingerprints import program_fingerprints
+        from etscope.etrecord._etrecord import program_fingerprints
 
         buffer = self.program_buffer()
         return None if buffer is None else program_fingerprints(buffer, {})

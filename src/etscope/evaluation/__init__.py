@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from etscope.evaluation._classification import Labels, Task, read_labels
     from etscope.evaluation._dataset import Dataset, Sample, open_dataset
     from etscope.evaluation._evaluate import evaluate, evaluate_dump
-    from etscope.evaluation._evaluation import Evaluation
-    from etscope.evaluation._labels import Labels, read_labels
-    from etscope.evaluation._task import Task
+    from etscope.evaluation._results import Evaluation
 
 __all__ = [
     "Dataset",
@@ -36,13 +35,13 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Dataset": "etscope.evaluation._dataset",
-        "Evaluation": "etscope.evaluation._evaluation",
-        "Labels": "etscope.evaluation._labels",
+        "Evaluation": "etscope.evaluation._results",
+        "Labels": "etscope.evaluation._classification",
         "Sample": "etscope.evaluation._dataset",
-        "Task": "etscope.evaluation._task",
+        "Task": "etscope.evaluation._classification",
         "evaluate": "etscope.evaluation._evaluate",
         "evaluate_dump": "etscope.evaluation._evaluate",
         "open_dataset": "etscope.evaluation._dataset",
-        "read_labels": "etscope.evaluation._labels",
+        "read_labels": "etscope.evaluation._classification",
     },
 )

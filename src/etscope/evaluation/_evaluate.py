@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from etscope.analysis.matching.logged_run import unfolded
+from etscope.analysis.memory.memory import debug_buffer_bytes
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
-from etscope.analysis.numerics.gap import NO_RECORD_HINT, RECORD_HINT, MethodRun, check_values
+from etscope.analysis.numerics.gap import (
+    NO_RECORD_HINT,
+    RECORD_HINT,
+    MethodRun,
+    check_values,
+    runs_of,
+)
+from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.numerics.runs import sequences
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.numeric_gap import method_that_ran
@@ -28,17 +37,227 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
-from etscope.evaluation._collector import Collector, Wanted
-from etscope.evaluation._dataset import Fit, Sample, open_dataset
-from etscope.evaluation._device import Device
-from etscope.evaluation._evaluation import DUMP, FRESH, SEQUENCE, Evaluation
-from etscope.evaluation._labels import Labels, read_labels
+from etscope.evaluation._classification import Answer, Labels, TaskCounts, answers, read_labels
+from etscope.evaluation._dataset import Fit, Sample, named, open_dataset
+from etscope.evaluation._results import (
+    DUMP,
+    FRESH,
+    SEQUENCE,
+    SKIPPED,
+    Evaluation,
+    SampleResult,
+    Statistics,
+    sample_result,
+)
 from etscope.formats.bytes.source import PathLike
+from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import Program
-from etscope.model.input_names import record_input_names
+from etscope.model.exported_graph import record_input_names
 from etscope.optional import require
+from etscope.run.execute import Folder, How, chosen_runner, execute
 from etscope.run.inputs import method_inputs
-from etscope.run.program import open_program
+from etscope.run.job import INTERMEDIATE_OUTPUTS, Job, JobCall
+from etscope.run.program import Opened, open_program
+
+__all__ = ["DEFAULT_TOP", "STATES", "Collector", "Device", "Wanted", "evaluate", "evaluate_dump"]
+
+
+# The device: some samples run in one process of the runtime, their values recorded.
+
+
+_BYTES, _SAMPLES = 64 << 20, 64  # recorded in one process
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Device:
+    """A program on the runtime, and how it is run.
+
+    fresh: the method is loaded anew for each sample, so that none has the state of another.
+    """
+
+    opened: Opened
+    method: str
+    data: Path | None
+    libraries: tuple[Path, ...]
+    threads: int | None
+    runner: str
+    isolate: bool
+    timeout: float | None
+    fresh: bool
+    forced: bool
+
+    @property
+    def batch(self) -> int:
+        """How many samples one process takes: what they record stays below some size."""
+        size = debug_buffer_bytes(self.opened.program, self.method)
+        return max(1, min(_SAMPLES, _BYTES // max(size, 1)))
+
+    @contextmanager
+    def ran(self, samples: Sequence[Sequence[Any]]) -> Iterator[tuple[Trace, list[MethodRun]]]:
+        """Run samples, flat inputs of each; their trace, and the run of each. What was recorded
+        goes at the end of the block.
+
+        Raises `RuntimeFailure` when one of them fails.
+        """
+        folder = Folder()
+        try:
+            trace = self._trace(samples, folder.path)
+            runs = runs_of(trace, self.method)
+            if len(runs) != len(samples):
+                raise MismatchError(
+                    f"{len(samples)} samples were run, and the dump has {len(runs)} runs of the "
+                    f"method {self.method!r} of the record",
+                    hint="take the program and the ETRecord of one export",
+                )
+            yield trace, runs
+        finally:
+            folder.remove()
+
+    def _trace(self, samples: Sequence[Sequence[Any]], folder: Path) -> Trace:
+        job = Job(
+            program=self.opened.file(folder),
+            calls=tuple(
+                JobCall(self.method, tuple(inputs), fresh=self.fresh) for inputs in samples
+            ),
+            data=self.data,
+            debug_level=INTERMEDIATE_OUTPUTS,
+            threads=self.threads,
+            libraries=self.libraries,
+        )
+        how = How(
+            runner=chosen_runner(self.runner, [job], self.opened.program, isolate=self.isolate),
+            isolate=self.isolate,
+            timeout=self.timeout,
+        )
+        place = folder / "values"
+        place.mkdir()
+        done = execute(job, place, how, self.opened.program)
+        buffer = done.debug_buffer
+        return Trace(
+            dump=read_etdump(place / "run.etdp" if done.etdump is None else done.etdump),
+            record=self.opened.record,
+            debug_buffer=None if buffer is None else DebugBuffer.open(buffer),
+            program=self.opened.program,
+            forced=self.forced,
+        )
+
+
+# What is known of the samples so far.
+
+
+DEFAULT_TOP = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of the evaluation, beyond errors. top: None, unless classes are looked at.
+    progress: called after each sample with how many are done, and of how many if that is known."""
+
+    labels: Labels | None = None
+    top: int | None = None
+    output: int = 0
+    keep_going: bool = False
+    progress: Callable[[int, int | None], None] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        labels: Labels | None,
+        top: int | None,
+        output: int,
+        keep_going: bool,
+        progress: Callable[[int, int | None], None] | None,
+    ) -> Wanted:
+        """Checked. Labels alone ask for the default number of best classes."""
+        if top is not None and top < 1:
+            raise UsageError(f"the best K classes are at least 1, not {top}")
+        if output < 0:
+            raise UsageError(f"outputs are counted from 0, and output {output} is asked for")
+        return cls(
+            labels, DEFAULT_TOP if top is None and labels else top, output, keep_going, progress
+        )
+
+
+class Collector:
+    """Takes samples as they are done."""
+
+    def __init__(self, wanted: Wanted, metric: Metric, count: int | None) -> None:
+        self._wanted, self._metric, self._count = wanted, metric, count
+        self._statistics = Statistics(metric)
+        self._results: list[SampleResult] = []
+        self._task = None if wanted.top is None else TaskCounts(wanted.top, wanted.output)
+        self._first: Numerics | None = None
+
+    def add(
+        self, sample: Sample, found: Numerics, reference: Sequence[Any], device: Sequence[Any]
+    ) -> None:
+        """Count a sample in: its diagnosis, and the outputs of both sides."""
+        given = self._answers(sample, reference, device)
+        self._statistics.add(sample.name, found)
+        for answer in given:
+            if self._task is not None:
+                self._task.add(answer)
+        outputs = reference, device
+        self._results.append(sample_result(sample.number, sample.name, found, outputs, given))
+        self._first = self._first or found
+        self._tell()
+
+    def skip(self, sample: Sample, error: EtscopeError) -> None:
+        """A sample that could not be compared. Without `keep_going` this raises the error, with the
+        sample's name."""
+        if not self._wanted.keep_going:
+            raise _with_name(sample.name, error) from error
+        self._results.append(
+            SampleResult(sample.number, sample.name, SKIPPED, reason=error.message)
+        )
+        self._tell()
+
+    def _answers(
+        self, sample: Sample, reference: Sequence[Any], device: Sequence[Any]
+    ) -> list[Answer]:
+        top, output = self._wanted.top, self._wanted.output
+        if top is None:
+            return []
+        known = min(len(reference), len(device))
+        if output >= known:
+            raise MissingDataError(
+                f"there is no output {output} to take classes of: {known} were recorded"
+            )
+        labels = None if self._wanted.labels is None else self._wanted.labels.of(sample)
+        return answers(sample.name, reference[output], device[output], top, labels)
+
+    def _tell(self) -> None:
+        if self._wanted.progress is not None:
+            self._wanted.progress(len(self._results), self._count)
+
+    def evaluation(self, state: str | None) -> Evaluation:
+        """The whole. Raises `MissingDataError` when no sample could be compared."""
+        results = tuple(sorted(self._results, key=lambda result: result.number))
+        if self._first is None:
+            if not results:
+                raise MissingDataError("the dataset has no samples")
+            raise MissingDataError(
+                f"none of {len(results)} samples could be compared; sample {results[0].name}: "
+                f"{results[0].reason}"
+            )
+        return Evaluation(
+            method=self._first.method,
+            reference=self._first.reference,
+            metric=self._metric,
+            operators=self._statistics.operators(),
+            samples=results,
+            task=None if self._task is None else self._task.task(),
+            coverage=self._first.coverage,
+            state=state,
+        )
+
+
+def _with_name(sample: str, error: EtscopeError) -> EtscopeError:
+    if isinstance(error, RuntimeFailure):
+        return RuntimeFailure(f"sample {sample}: {error.message}", log=error.log, hint=error.hint)
+    return named(sample, error)
+
 
 STATES = (FRESH, SEQUENCE)
 
@@ -380,6 +599,3 @@ def _files(paths: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
         if not Path(path).is_file():
             raise MissingFileError(f"file not found: {os.fspath(path)}")
     return tuple(Path(path).resolve() for path in listed)
-
-
-__all__ = ["STATES", "evaluate", "evaluate_dump"]

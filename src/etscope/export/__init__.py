@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.export._export import export
-    from etscope.export._exported import Exported
+    from etscope.export._export import Exported, export
     from etscope.export._source import Source, load_model
 
 __all__ = ["Exported", "Source", "export", "load_model"]
@@ -16,7 +15,7 @@ __all__ = ["Exported", "Source", "export", "load_model"]
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "Exported": "etscope.export._exported",
+        "Exported": "etscope.export._export",
         "Source": "etscope.export._source",
         "export": "etscope.export._export",
         "load_model": "etscope.export._source",

@@ -15,9 +15,8 @@ from etscope._lazy import lazy_names
 if TYPE_CHECKING:
     from etscope.fleet._collect import Collected, collect
     from etscope.fleet._dataset import Dataset
-    from etscope.fleet._query import query
     from etscope.fleet._sources import Source, find_sources
-    from etscope.fleet.saved import SavedQuery, saved_queries
+    from etscope.fleet.query import SavedQuery, query, saved_queries
 
 __all__ = [
     "Collected",
@@ -35,11 +34,11 @@ __getattr__, __dir__ = lazy_names(
     {
         "Collected": "etscope.fleet._collect",
         "Dataset": "etscope.fleet._dataset",
-        "SavedQuery": "etscope.fleet.saved",
+        "SavedQuery": "etscope.fleet.query",
         "Source": "etscope.fleet._sources",
         "collect": "etscope.fleet._collect",
         "find_sources": "etscope.fleet._sources",
-        "query": "etscope.fleet._query",
-        "saved_queries": "etscope.fleet.saved",
+        "query": "etscope.fleet.query",
+        "saved_queries": "etscope.fleet.query",
     },
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -14,12 +15,7 @@ from etscope.analysis.profile.blocks import Block, EventKey
 from etscope.analysis.profile.correlate import Attribution
 from etscope.analysis.profile.modules import matches_module
 from etscope.analysis.profile.symbols import EDGE_GRAPH, load_graph
-from etscope.analysis.profile.trace import (
-    UNAVAILABLE,
-    Trace,
-    warn_no_debug_buffer,
-    warn_own_clock,
-)
+from etscope.analysis.profile.trace import UNAVAILABLE, Trace, warn_no_debug_buffer, warn_own_clock
 from etscope.errors import MissingDataError, UsageError
 from etscope.etrecord import as_record
 from etscope.formats.bytes.source import PathLike
@@ -30,9 +26,6 @@ from etscope.formats.etrecord.reader import EDGE, EXPORTED
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.program_file import read_program_file
 from etscope.formats.program.pte import Program
-from etscope.inspector._debug_method import Debugging
-from etscope.inspector._gap_methods import NumericGaps
-from etscope.inspector._report_methods import Reports
 from etscope.model.events import (
     Event,
     EventBlock,
@@ -41,8 +34,8 @@ from etscope.model.events import (
     PerfData,
     ProgramOutput,
     Runs,
+    blocks_frame,
 )
-from etscope.model.frame import blocks_frame
 from etscope.optional import available, require
 from etscope.units import TimeScale, scale_factor
 
@@ -50,7 +43,219 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from etscope.analysis.numerics.rows import Numerics
+    from etscope.inspector._error_plots import PlottedGap, PlottedNumerics
     from etscope.model.graph import Graph
+
+
+# The methods of `Inspector` that compare a device's values with a reference.
+
+
+class NumericGaps:
+    """A part of `Inspector`, which has the trace and the bundled program."""
+
+    trace: Trace
+    _bundle: BundledFile | None
+
+    def calculate_numeric_gap(
+        self,
+        distance: Any,
+        disable_debug_handle_valdiation: bool = False,
+        reference_graph: str | None = None,
+        *,
+        method: str | None = None,
+        run: int | None = None,
+        inputs: Any = None,
+    ) -> pd.DataFrame:
+        """Compare the values that the device logged with those of a graph of the ETRecord, computed
+        by PyTorch on the same inputs. `numeric_gap` has the same with all that is known of it.
+
+        distance: "MSE", "L1", "SNR", or another metric of `etscope.analysis.metrics`; or a
+            `NumericalComparatorBase`.
+        disable_debug_handle_valdiation: compare with the exported program even if parts of the edge
+            program do not say which of its nodes they come from.
+        reference_graph: "exported_program", "edge_dialect_exported_program" or another graph of the
+            record; by default the exported program, where the edge program leads back to it.
+        method: "forward" by default, or the only one that ran.
+        run: which of the method's runs, from 0; by default the first that has values.
+        inputs: of that run; by default those of its bundled test case, or the record's
+            representative inputs.
+
+        Columns: aot_debug_handle, aot_ops (nodes of the reference graph), aot_intermediate_output,
+        runtime_ops, runtime_debug_handle, runtime_intermediate_output, gap (a list: one number for
+        each pass of a loop) and stacktraces (by node). One row for each output of an instruction,
+        in the order of the reference. Values are tensors in a temporary file.
+
+        Raises `NumericGapError` when values, record, inputs or the reference graph are missing, or
+        nothing can be compared; `UsageError` for an unknown distance.
+        """
+        from etscope.diagnosis.numeric_gap import calculate
+
+        if getattr(distance, "inspector", self) is None:  # upstream's comparators look at theirs
+            distance.inspector = self
+        return calculate(
+            self.trace,
+            distance,
+            self._bundle,
+            reference_graph=reference_graph,
+            best_effort=disable_debug_handle_valdiation,
+            method=method,
+            run=run,
+            inputs=inputs,
+        )
+
+    def numeric_gap(
+        self,
+        metrics: Sequence[str] = ("mse",),
+        reference_graph: str | None = None,
+        *,
+        method: str | None = None,
+        run: int | None = None,
+        inputs: Any = None,
+        disable_debug_handle_validation: bool = False,
+    ) -> PlottedGap:
+        """The comparison of `calculate_numeric_gap` by several metrics, with its coverage: what was
+        compared, and why all else was not. No values are kept. `.plot_errors()` draws it."""
+        from etscope.diagnosis.numeric_gap import gap_of, metric_of
+        from etscope.inspector._error_plots import plotted_gap
+
+        names = [metric_of(name) or "" for name in metrics]
+        return plotted_gap(
+            gap_of(
+                self.trace,
+                names,
+                reference_graph,
+                method=method,
+                run=run,
+                inputs=inputs,
+                bundle=self._bundle,
+                best_effort=disable_debug_handle_validation,
+            )
+        )
+
+    def diagnose_numerics(
+        self,
+        metric: str = "sqnr",
+        *,
+        tolerance: float | None = None,
+        reference_graph: str | None = None,
+        method: str | None = None,
+        run: int | None = None,
+        inputs: Any = None,
+        previous: Sequence[Any] | None = None,
+    ) -> PlottedNumerics:
+        """Which operator's numbers go wrong, and which line of Python that is: of each logged value
+        the total error to the reference, the operator's own, and the one that it inherited.
+
+        metric: of `etscope.analysis.metrics`. tolerance: the worst error of an operator that is
+        fine, in that metric; by default what is usual for the type. Rounding is always allowed for.
+        reference_graph: the edge program by default. method, run, inputs: as for
+        `calculate_numeric_gap`. previous: of a model that keeps state, the inputs of each run since
+        it was loaded, in order, up to this one; by default those of their test cases, or this
+        run's, with a warning if nothing tells that they are.
+
+        `.verdict` names the first operator that is wrong, `.first`, `.suspects` and `.odd_origin`
+        are rows, `.table()` has all, `.plot_errors()` draws it; `etscope.analysis.numerics.limits`
+        says what is allowed.
+
+        Raises what `numeric_gap` raises.
+        """
+        from etscope.diagnosis.numerics import numerics_of
+        from etscope.inspector._error_plots import plotted_numerics
+
+        found = numerics_of(
+            self.trace,
+            metric=metric,
+            tolerance=tolerance,
+            reference_graph=reference_graph,
+            method=method,
+            run=run,
+            inputs=inputs,
+            previous=previous,
+            bundle=self._bundle,
+        )
+        return plotted_numerics(found)
+
+
+# The methods of `Inspector` that show all there is: a report, and what a notebook displays.
+
+
+class Reports:
+    """A part of `Inspector`, which has the trace and the events."""
+
+    trace: Trace
+    event_blocks: list[EventBlock]
+    _bundle: BundledFile | None
+    _source_time_scale: TimeScale
+    _target_time_scale: TimeScale
+
+    def report(
+        self,
+        path: PathLike,
+        *,
+        title: str | None = None,
+        numerics: bool | None = None,
+        inputs: Any = None,
+        method: str | None = None,
+    ) -> None:
+        """Write the report, one HTML file that opens anywhere without network: the times by
+        operator, module, line and graph node, memory, numerics. "-" is standard output.
+
+        numerics: whether to compare logged values with a reference; None for where values and
+        reference are there. inputs: those that ran, as for `diagnose_numerics`. method: whose
+        values are compared; None for "forward" or the only one that ran.
+
+        Raises `UsageError` for a place that cannot be written, `MissingDependencyError` when the
+        page was not built with this installation, and with `numerics=True` what
+        `diagnose_numerics` raises.
+        """
+        from etscope.analysis.profile.scale import Scale
+        from etscope.reporting.report import ReportOptions, input_of_trace
+        from etscope.views.output import open_output
+        from etscope.views.page import document_of, page_html
+
+        options = ReportOptions(
+            numerics=numerics,
+            inputs=None if inputs is None else lambda *_: inputs,
+            method=method,
+        )
+        scale = Scale(self._source_time_scale, self._target_time_scale)
+        found = input_of_trace(self.trace, self.event_blocks, scale, options, self._bundle)
+        text = page_html(document_of([found], title))
+        with open_output(path) as out:
+            out.write(text)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how long the methods took, and their longest operators."""
+        from etscope.analysis.profile.scale import Scale
+        from etscope.views.page.html import summary_html
+
+        scale = Scale(self._source_time_scale, self._target_time_scale)
+        return summary_html(self.trace, scale)
+
+
+# `Inspector.debug`: a session of the debugger on what an Inspector has open.
+
+
+# The debugger stands above the Inspector, so it is known here by name only.
+_DEBUGGER = "etscope.etdb._session"
+
+
+class Debugging:
+    """What an Inspector has of the debugger."""
+
+    trace: Trace
+    _source_time_scale: TimeScale
+
+    def debug(self, inputs: Any = None) -> Any:
+        """A session of ETDB (an `etscope.etdb.Session`) on this dump, its record and debug buffer.
+
+        inputs: what the reference is run on, as the model takes it; by default the record's.
+        Each command is a method of the session, and `execute` takes lines; see docs/etdb.md.
+        """
+        return importlib.import_module(_DEBUGGER).session_of_trace(
+            self.trace, inputs=inputs, source_unit=self._source_time_scale.value
+        )
+
 
 MetadataParser = Callable[[list[Any]], Any]
 TimeConverter = Callable[[Any, Any], Any]

@@ -13,13 +13,14 @@ from etscope._lazy import lazy_names
 from etscope.optional import require
 
 if TYPE_CHECKING:
-    from etscope.bridge.taps.compare import compare_aot_runtime_dataframe, tap_compare
     from etscope.bridge.taps.outputs import (
         TapRule,
         TapSpec,
+        compare_aot_runtime_dataframe,
         find_tap_nodes,
         is_tap_node,
         strip_taps_,
+        tap_compare,
         tap_intermediate_outputs_,
     )
     from etscope.bridge.taps.reducers import FULL_TENSOR, STATS, StatReducer, get_reducer
@@ -58,10 +59,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "compare": ("compare_aot_runtime_dataframe", "tap_compare"),
     "outputs": (
         "TapRule", "TapSpec", "find_tap_nodes", "is_tap_node", "strip_taps_",
-        "tap_intermediate_outputs_",
+        "tap_intermediate_outputs_", "compare_aot_runtime_dataframe", "tap_compare",
     ),
     "reducers": ("FULL_TENSOR", "STATS", "StatReducer", "get_reducer"),
     "selectors": (

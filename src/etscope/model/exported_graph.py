@@ -7,13 +7,23 @@ nodes are here the named outputs of the node that makes them.
 from __future__ import annotations
 
 import base64
-from typing import Any
+import builtins
+import json
+import keyword
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, overload
 
-from etscope.errors import VersionError, reading
-from etscope.formats.etrecord.reader import RecordView
+from etscope.errors import FormatError, VersionError, reading
+from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.exported_program.exported_json import (
+    DTYPES,
+    LAYOUTS,
+    MEMORY_FORMATS,
     SUPPORTED_MAJOR,
     Json,
+    enum_name,
     integer,
     mapping,
     parse_json,
@@ -22,10 +32,311 @@ from etscope.formats.exported_program.exported_json import (
     text,
     union,
 )
-from etscope.model.exported_values import Arguments, tensor_spec
-from etscope.model.fx_names import Namespace, from_target
-from etscope.model.graph import Delegate, Graph, Node, Value
-from etscope.model.node_metadata import debug_handle, module_frames, origins
+from etscope.model.graph import Delegate, Graph, ModuleFrame, Node, Origin, TensorSpec, Value
+
+# Arguments and tensor descriptions of a serialized graph: as text, and as `TensorSpec`.
+
+
+def tensor_spec(content: object) -> TensorSpec:
+    """The description of a tensor value: an entry of `tensor_values`."""
+    meta = mapping(content, "a tensor's description")
+    sizes = [_size(size) for size in sequence(meta["sizes"], "sizes")]
+    strides = [_size(size)[0] for size in sequence(meta["strides"], "strides")]
+    symbolic = any(isinstance(size, str) for size, _ in sizes)
+    return TensorSpec(
+        dtype=enum_name(DTYPES, meta["dtype"], "dtype"),
+        shape=tuple(size for size, _ in sizes),
+        strides=tuple(strides),
+        device=_device(meta["device"]),
+        hints=tuple(hint for _, hint in sizes) if symbolic else (),
+    )
+
+
+def _size(value: object) -> tuple[int | str, int | None]:
+    """A size or stride with its hint: of a number itself, of an expression where recorded."""
+    tag, content = union(value)
+    if tag == "as_int":
+        number = integer(content, "a size")
+        return number, number
+    expression = mapping(content, "a symbolic size")
+    hint = expression.get("hint")
+    known = None if hint is None else union(hint)[1]
+    shown = text(expression["expr_str"], "a symbolic size")
+    return shown, known if known is None else integer(known, "the hint of a symbolic size")
+
+
+def _device(value: object) -> str:
+    device = mapping(value, "a device")
+    kind = text(device["type"], "a device's type")
+    index = device.get("index")
+    return kind if index is None else f"{kind}:{integer(index, 'the index of a device')}"
+
+
+class Arguments:
+    """Arguments of nodes as text, with the names that values have in the graph.
+
+    `names` maps a value's name in the file to its name in the graph; it is read as it grows.
+    """
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def text(self, argument: object, used: list[str]) -> str:
+        """An argument as a person would write it; names of the values in it are put in `used`."""
+        tag, content = union(argument)
+        return self._text(tag, content, used)
+
+    def _text(self, tag: str, content: Any, used: list[str]) -> str:
+        if tag in ("as_tensor", "as_custom_obj", "as_graph"):
+            return self._use(content["name"], used)
+        if tag in ("as_sym_int", "as_sym_bool", "as_sym_float"):
+            inner, value = union(content)
+            return self._use(value, used) if inner == "as_name" else repr(value)
+        if tag == "as_none":
+            return "None"
+        if tag == "as_scalar_type":
+            return "torch." + enum_name(DTYPES, content, "dtype")
+        if tag == "as_memory_format":
+            return "torch." + enum_name(MEMORY_FORMATS, content, "memory format")
+        if tag == "as_layout":
+            return "torch." + enum_name(LAYOUTS, content, "layout")
+        if tag == "as_device":
+            return repr(_device(content))
+        if tag in ("as_int", "as_float", "as_bool", "as_string"):
+            return repr(content)
+        if tag == "as_operator":
+            return text(content, "an operator")
+        if tag == "as_tensors":
+            return self._list((("as_tensor", item) for item in content), used)
+        if tag == "as_optional_tensors":
+            return self._list(map(union, content), used)
+        if tag in ("as_sym_ints", "as_sym_bools", "as_sym_floats"):
+            return self._list(((tag[:-1], item) for item in content), used)
+        if tag in ("as_ints", "as_floats", "as_bools", "as_strings"):
+            return repr(sequence(content, "a list"))
+        raise FormatError(f"unknown kind of argument: {tag[:60]}")
+
+    def _list(self, items: Any, used: list[str]) -> str:
+        return "[" + ", ".join(self._text(tag, item, used) for tag, item in items) + "]"
+
+    def _use(self, written: object, used: list[str]) -> str:
+        name = self._names.get(text(written, "a value's name"))
+        if name is None:
+            raise FormatError(f"a node uses the value {written!r} before any node gives it")
+        used.append(name)
+        return name
+
+
+# Names as `torch.fx` gives them to nodes, so that ours equal those of a deserialized program.
+#
+# A serialized program does not hold the names of all nodes: torch makes them anew when it builds
+# the graph, by the rules of `torch.fx.graph._Namespace` (torch 2.1 to 2.13).
+
+
+_ILLEGAL = re.compile(r"[^0-9a-zA-Z_]+")
+_NUMBERED = re.compile(r"([a-zA-Z_][0-9a-zA-Z_]*?)(?:_([0-9]{1,18}))?")
+_CAPITAL = re.compile(r"(?<=[a-z])([A-Z])")
+_RESERVED = frozenset(
+    {*keyword.kwlist, *dir(builtins), "NoneType", "device", "fx_pytree", "inf", "nan", "pytree"}
+    | {"torch"}
+)
+
+
+class Namespace:
+    """The names of one graph, each given once."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._last: dict[str, int] = {}
+
+    def create(self, wanted: str) -> str:
+        """A name like `wanted` that is an identifier and was not given before."""
+        name = _ILLEGAL.sub("_", wanted) or "_unnamed"
+        if name[0].isdigit():
+            name = "_" + name
+        base, digits = _split(name)
+        if digits is None or name in self._used:
+            number = self._last.get(base, 0)
+            if name in _RESERVED:
+                number += 1
+                name = f"{base}_{number}"
+        else:
+            number = int(digits)
+        while name in self._used:
+            number += 1
+            name = f"{base}_{number}"
+        self._used.add(name)
+        self._last[base] = number
+        return name
+
+    def reserve(self, name: str) -> None:
+        """Keep `name` from being given to another."""
+        self._used.add(name)
+
+
+def from_target(target: str) -> str:
+    """The name that fx wants for a node of this target, when it is told no other."""
+    if len(target) > 4 and target.startswith("__") and target.endswith("__"):
+        target = target[2:-2]
+    return _CAPITAL.sub(r"_\1", target).lower()
+
+
+def _split(name: str) -> tuple[str, str | None]:
+    """An identifier without its number, and the number."""
+    match = _NUMBERED.fullmatch(name)
+    return (match[1], match[2]) if match else (name, None)
+
+
+# The texts in which a serialized graph keeps what is known of a node: modules, origins, handle.
+
+
+_HANDLE = re.compile(r"-?\d{1,18}")
+
+
+class Origins(Sequence[Origin]):
+    """The `from_node` chain of a node, parsed when it is first looked at.
+
+    It is JSON within JSON, and the larger half of a record's graph; few tools need it.
+    """
+
+    __slots__ = ("_parsed", "_text")
+
+    def __init__(self, from_node: str) -> None:
+        self._text = from_node
+        self._parsed: tuple[Origin, ...] | None = None
+
+    def _origins(self) -> tuple[Origin, ...]:
+        if self._parsed is None:
+            with reading("ETRecord", member="from_node"):
+                content = json.loads(self._text)
+                self._parsed = _origins([] if content is None else content)
+        return self._parsed
+
+    @overload
+    def __getitem__(self, index: int) -> Origin: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Origin, ...]: ...
+    def __getitem__(self, index: int | slice) -> Origin | tuple[Origin, ...]:
+        return self._origins()[index]
+
+    def __len__(self) -> int:
+        return len(self._origins())
+
+    def __iter__(self) -> Iterator[Origin]:
+        return iter(self._origins())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Origins):
+            return self._text == other._text or self._origins() == other._origins()
+        return self._origins() == other
+
+    def __hash__(self) -> int:
+        return hash(self._origins())
+
+    def __repr__(self) -> str:
+        return repr(self._origins())
+
+
+def _origins(content: object) -> tuple[Origin, ...]:
+    return tuple(_origin(mapping(link, "an origin")) for link in sequence(content, "from_node"))
+
+
+def _origin(link: dict[str, Any]) -> Origin:
+    return Origin(
+        name=text(link["name"], "an origin's name"),
+        target=text(link["target"], "an origin's target"),
+        graph_id=integer(link["graph_id"], "a graph's id"),
+        pass_name=text(link.get("pass_name") or "", "a pass's name"),
+        actions=tuple(filter(None, text(link.get("action") or "", "an action").split("+"))),
+        origins=_origins(link.get("from_node") or []),
+    )
+
+
+def origins(from_node: str | None) -> Sequence[Origin]:
+    """The origins that a node's metadata give as JSON text."""
+    return Origins(from_node) if from_node else ()
+
+
+def debug_handle(value: str | None) -> int | None:
+    """The handle that a node's metadata give as decimal text."""
+    if value is None or value == "None":
+        return None
+    if not _HANDLE.fullmatch(text(value, "a debug handle")):
+        raise FormatError(f"a debug handle must be a whole number, found {value[:40]!r}")
+    return int(value)
+
+
+@lru_cache(maxsize=4096)
+def module_frames(nn_module_stack: str | None) -> tuple[ModuleFrame, ...]:
+    """The levels of a module stack, outermost first, from "key,path,type;key,path,type".
+
+    A type may hold commas within brackets, as `Generic[int, str]` does.
+    """
+    return tuple(_frame(level) for level in (nn_module_stack or "").split(";") if level)
+
+
+def _frame(level: str) -> ModuleFrame:
+    parts = (
+        level.split(",", 2)
+        if "[" not in level and "(" not in level
+        else _split_of_node_metadata(level)
+    )
+    if len(parts) < 3:  # a module's name may hold half a pair of brackets
+        parts = level.split(",", 2)
+    if len(parts) < 3:
+        raise FormatError(f"a module stack's level must be key,path,type: {level[:80]!r}")
+    return ModuleFrame(parts[0].strip(), parts[1].strip(), ",".join(parts[2:]).strip())
+
+
+def _split_of_node_metadata(level: str) -> list[str]:
+    """The parts between commas that stand outside of brackets."""
+    parts = [""]
+    depth = 0
+    for piece in re.split(r"([\[\](),])", level):
+        if piece == "," and depth == 0:
+            parts.append("")
+            continue
+        depth = max(0, depth + (piece in "[(") - (piece in "])") if piece else depth)
+        parts[-1] += piece
+    return parts
+
+
+# What the inputs of a method are called by the model's author: from a record's graph.
+
+
+def record_input_names(record: RecordView, method: str) -> tuple[str, ...] | None:
+    """The names of the inputs that a user gives, in the order of the program's: nested ones flat,
+    those without a tensor among them.
+
+    None if the record has no graph of the method, or one that does not name them all. Raises
+    `FormatError` if the graph is broken.
+    """
+    names = [f"{EDGE}/{method}", f"{EXPORTED}/{method}"]
+    if method == "forward" or record.edge_methods == (method,):
+        names.append(EXPORTED)  # ExecuTorch keeps one exported program, under the bare name
+    for name in names:
+        if name in record.graph_names:
+            with reading("ETRecord", record.path, member=name):
+                return _user_inputs(record.program_json(name))
+    return None
+
+
+def _user_inputs(program: Json) -> tuple[str, ...] | None:
+    module = mapping(program["graph_module"], "graph_module")
+    signature = mapping(module["signature"], "signature")
+    names = []
+    for spec in sequence(signature.get("input_specs") or [], "input_specs"):
+        tag, content = union(spec)
+        if tag == "constant_input":
+            names.append(text(content["name"], "an input's name"))
+        elif tag == "user_input":
+            _, argument = union(content["arg"])
+            name = argument.get("name") or argument.get("as_name") if argument else None
+            if name is None:
+                return None
+            names.append(text(name, "an input's name"))
+    return tuple(names)
+
 
 _DIALECT_OPS = ("executorch.exir.dialects.edge.ops.", "executorch.exir.dialects.backend.ops.")
 _CALL_DELEGATE = "torch.ops.higher_order.executorch_call_delegate"

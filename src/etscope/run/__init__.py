@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.run._calls import Call
-    from etscope.run._latency import Latency
     from etscope.run._outcome import Run
-    from etscope.run._run import run
+    from etscope.run._result import Latency
+    from etscope.run._run import Call, run
     from etscope.run._runner_host import Elsewhere, Place
 
 __all__ = ["Call", "Elsewhere", "Latency", "Place", "Run", "run"]
@@ -25,9 +24,9 @@ __all__ = ["Call", "Elsewhere", "Latency", "Place", "Run", "run"]
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "Call": "etscope.run._calls",
+        "Call": "etscope.run._run",
         "Elsewhere": "etscope.run._runner_host",
-        "Latency": "etscope.run._latency",
+        "Latency": "etscope.run._result",
         "Place": "etscope.run._runner_host",
         "Run": "etscope.run._outcome",
         "run": "etscope.run._run",

@@ -18,7 +18,7 @@ from etscope.formats.program.dense_tensor import dim_order_of
 from etscope.formats.program.scalar_type import scalar_type_of
 from etscope.run.failure_log import relevant
 from etscope.run.job import DEBUG_BUFFER, ETDUMP, NONE, RESULT, Job, JobCall
-from etscope.run.native_build import find_runner, native_missing
+from etscope.run.native import find_runner, native_missing
 from etscope.run.process import DebugBufferFull, failure
 
 __all__ = ["DEBUG_BUFFER_FULL", "command", "conclude", "find_runner", "native_missing"]

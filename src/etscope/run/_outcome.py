@@ -25,9 +25,8 @@ from etscope.formats.program.pte import program_fingerprint
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
 from etscope.model.table import Table
 from etscope.optional import available
-from etscope.run._latency import Latency, latency_of, latency_table
-from etscope.run.execute import Executed
-from etscope.run.folder import Folder
+from etscope.run._result import Latency, latency_of, latency_table
+from etscope.run.execute import Executed, Folder
 from etscope.run.job import JobCall
 from etscope.run.program import Opened
 

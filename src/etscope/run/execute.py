@@ -3,20 +3,192 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import warnings
+import weakref
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 import etscope.run.python as python
-from etscope.analysis.memory.memory import debug_buffer_bytes
+from etscope.analysis.memory.memory import debug_buffer_bytes, recorded_by_a_run
 from etscope.errors import EtscopeWarning, MissingDependencyError, RuntimeFailure, UsageError
+from etscope.formats.etdump.logged_values import logged_values
+from etscope.formats.etdump.reader import ETDump, read_etdump
+from etscope.formats.etdump.writer import write_etdump
 from etscope.formats.program.pte import Program
-from etscope.run._dumps import finish_dump, trim_debug_buffer
-from etscope.run._limits import beyond_python, unloggable
+from etscope.formats.program.pte_schema import ScalarValue, TensorValue, ValueKind
+from etscope.formats.program.scalar_type import ScalarType
 from etscope.run._result import Result, read_result
 from etscope.run._runner_host import HERE, NATIVE, PYTHON, Place
-from etscope.run.job import DEBUG_BUFFER, ETDUMP, INTERMEDIATE_OUTPUTS, NONE, Job
+from etscope.run.job import (
+    ALL_EVENTS,
+    DEBUG_BUFFER,
+    ETDUMP,
+    INTERMEDIATE_OUTPUTS,
+    NONE,
+    PROGRAM_OUTPUTS,
+    Job,
+)
 from etscope.run.process import DebugBufferFull
+
+# What a runner cannot do, found out before it runs.
+
+
+# The types that ETDumpGen (ExecuTorch 1.0 to 1.5, devtools/etdump/etdump_flatcc.cpp) can log. Any
+# other leaves a dump that nobody can read.
+LOGGABLE = frozenset(
+    {
+        ScalarType.BYTE,
+        ScalarType.CHAR,
+        ScalarType.SHORT,
+        ScalarType.INT,
+        ScalarType.LONG,
+        ScalarType.FLOAT,
+        ScalarType.DOUBLE,
+        ScalarType.BOOL,
+        ScalarType.BITS16,
+        ScalarType.UINT16,
+    }
+)
+
+
+def beyond_python(job: Job, program: Program) -> list[str]:
+    """What of a job the Python runtime cannot do, in words that end a sentence."""
+    found = []
+    if job.debug_level == PROGRAM_OUTPUTS:
+        found.append("the debug level program_outputs")
+    if job.profiling_level != ALL_EVENTS:
+        found.append(f"the profiling level {job.profiling_level}")
+    if job.allocations:
+        found.append("allocation events")
+    if job.delegate_filters and job.debug_level == INTERMEDIATE_OUTPUTS:
+        found.append("filters of delegates' outputs")
+    if job.debug_level == INTERMEDIATE_OUTPUTS:
+        for method in dict.fromkeys(call.method for call in job.calls):
+            found += unloggable(program, method)
+    return found
+
+
+def unloggable(program: Program, method: str) -> list[str]:
+    """Values that the runtime's own tracer cannot log at the level intermediate_outputs."""
+    types: dict[str, list[str]] = {}
+    for place, value in _logged(program, method):
+        if isinstance(value, TensorValue) and value.scalar_type not in LOGGABLE:
+            types.setdefault(f"tensors of {value.scalar_type.torch_name}", []).append(place)
+        elif isinstance(value, ScalarValue) and value.kind is ValueKind.NULL:
+            types.setdefault("None as an output", []).append(place)
+    return [f"{kind} ({_shortened(places)})" for kind, places in types.items()]
+
+
+def _logged(program: Program, method: str) -> Iterator[tuple[str, object]]:
+    values = program.method(method).values
+    for place, index in recorded_by_a_run(program, method):
+        yield place, values[index]
+
+
+def _shortened(places: Iterable[str]) -> str:
+    listed = list(dict.fromkeys(places))
+    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
+    return ", ".join(listed[:3]) + more
+
+
+# What is done to a dump after its run: runs that only warmed up are taken out, the test cases that
+# ran are written in, and the debug buffer ends where its last tensor does.
+
+
+_EXECUTE = "Execute"  # the name of the block that the runtime opens for each execution
+
+
+def finish_dump(path: Path, job: Job) -> ETDump:
+    """Read the dump that a job wrote, and rewrite the file when it must say something else.
+
+    Executions are known by their order: one run of that name each.
+    """
+    dump = read_etdump(path)
+    executed = np.flatnonzero([dump.run_name_of(run) == _EXECUTE for run in range(dump.num_runs)])
+    if len(executed) != job.executions:
+        raise RuntimeFailure(
+            f"the runtime wrote {len(executed)} runs for {job.executions} executions"
+        )
+    indices = dump.run_bundled_input_index.copy()
+    kept = np.ones(dump.num_runs, bool)
+    position = 0
+    for call in job.calls:
+        runs = executed[position : position + call.executions]
+        kept[runs[: call.warmup]] = False
+        indices[runs] = call.bundled_input_index
+        position += call.executions
+    if kept.all() and (indices == dump.run_bundled_input_index).all():
+        return dump
+    content = write_etdump(select_runs(replace(dump, run_bundled_input_index=indices), kept))
+    part = path.with_suffix(".part")
+    part.write_bytes(content)
+    part.replace(path)
+    return read_etdump(path)
+
+
+def select_runs(dump: ETDump, kept: npt.NDArray[np.bool_]) -> ETDump:
+    """The dump with those runs only; `kept` is a mask over its runs."""
+    events = kept[dump.run]
+    columns = {name: getattr(dump, name)[events] for name in _EVENT_COLUMNS}
+    counts = np.diff(dump.run_first_event)[kept]
+    return replace(
+        dump,
+        **columns,
+        run=np.repeat(np.arange(len(counts), dtype=dump.run.dtype), counts),
+        run_name=dump.run_name[kept],
+        run_bundled_input_index=dump.run_bundled_input_index[kept],
+        run_first_event=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        run_allocators=tuple(a for a, keep in zip(dump.run_allocators, kept, strict=True) if keep),
+    )
+
+
+_EVENT_COLUMNS = (
+    "kind",
+    "name",
+    "chain_index",
+    "instruction_id",
+    "delegate_id_int",
+    "delegate_id_str",
+    "start",
+    "end",
+    "metadata_offset",
+    "metadata_length",
+    "allocator_id",
+    "allocation_size",
+    "is_output",
+    "debug_value_offset",
+)
+
+
+def trim_debug_buffer(path: Path, dump: ETDump) -> int:
+    """Cut off what no tensor of the dump uses; the size that is left. An unused file is removed."""
+    used = logged_values(dump).buffer_size
+    if used == 0:
+        path.unlink(missing_ok=True)
+    else:
+        os.truncate(path, used)
+    return used
+
+
+# The temporary folder of a run.
+
+
+class Folder:
+    """A new folder that goes when `remove` is called, or with this object."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="etscope-run-"))
+        self._finalizer = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def remove(self) -> None:
+        self._finalizer()
+
 
 AUTO = "auto"
 RUNNERS = (AUTO, PYTHON, NATIVE)

@@ -2,22 +2,214 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import re
+import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from etscope.errors import MismatchError, UsageError
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import EtscopeError, MismatchError, UsageError, reading
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.bpte import CaseValue
+from etscope.formats.program.dense_tensor import in_dim_order
 from etscope.formats.program.pte import Program
-from etscope.formats.program.pte_schema import Method
+from etscope.formats.program.pte_fit import is_same_number, sizes_fit
+from etscope.formats.program.pte_schema import Method, ScalarValue, TensorValue, Value, ValueKind
+from etscope.formats.program.scalar_type import scalar_type_of
 from etscope.formats.torch_files.tensor_files import TensorFile, read_tensor_file
-from etscope.model.input_names import record_input_names
-from etscope.run._arrays import plain_value
-from etscope.run._flatten import Signature, flatten, signature_of
+from etscope.model.exported_graph import record_input_names
 from etscope.run._generate import generate_inputs
-from etscope.run._input_validation import fitted, place
+
+# Whatever a user gives as one input, as a numpy array or a plain value. torch is not needed: who
+# gives its tensors has loaded it.
+
+
+Leaf = npt.NDArray[Any] | int | float | bool | str | None
+
+
+def plain_value(value: Any, place: str) -> Leaf:
+    """An array, a number, text or None. Arrays and tensors of the CPU are not copied.
+
+    Raises `UsageError`, which begins with `place`, for anything else.
+    """
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _native(np.asarray(value))
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _array_of_tensor(torch, value, place)
+    if hasattr(value, "__array__"):
+        return _native(np.asarray(value))
+    raise UsageError(
+        f"{place}: a {type(value).__name__} is neither a tensor nor a number",
+        hint="give numpy arrays, torch tensors, numbers, or nested tuples, lists and dicts of them",
+    )
+
+
+def _native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same values in the byte order of this machine."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _array_of_tensor(torch: Any, tensor: Any, place: str) -> npt.NDArray[Any]:
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        raise UsageError(
+            f"{place}: a tensor that is sparse, quantized or without data",
+            hint="give dense tensors with values: tensor.to_dense(), tensor.dequantize()",
+        )
+    from etscope.bridge.tensors import numpy_from_tensor  # torch is loaded: this is its tensor
+
+    try:
+        return numpy_from_tensor(tensor)
+    except (TypeError, RuntimeError) as error:  # a type that numpy lacks; a tensor without values
+        raise UsageError(f"{place}: cannot read this {tensor.dtype} tensor: {error}") from error
+
+
+# Nested inputs as a flat list, in the order in which torch's pytree would list them.
+#
+# A program tells how its inputs nest (`Method.input_tree`, torch's pytree text). By it, a dict's
+# values are taken in the order of the keys at export, whatever the order they are given in now.
+
+
+_DICTS = ("builtins.dict", "collections.OrderedDict")
+_MAX_DEPTH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """How values nest. `keys` are those of a dict; a leaf, and anything that is not known, has no
+    children."""
+
+    children: tuple[Tree, ...] = ()
+    keys: tuple[Any, ...] | None = None
+
+    @property
+    def by_key(self) -> dict[Any, Tree]:
+        return dict(zip(self.keys or (), self.children, strict=True))
+
+
+_UNKNOWN = Tree()
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """How the positional and the keyword arguments of a method nest."""
+
+    positional: tuple[Tree, ...] = ()
+    keyword: Tree = _UNKNOWN
+
+    def keyword_tree(self, given: Mapping[Any, Any]) -> Tree | None:
+        """The tree whose keys are those of `given`: of all the arguments if all are keyword
+        arguments, or of the one argument that is a dict; None if neither fits."""
+        if not self.positional:
+            candidate = self.keyword
+        elif len(self.positional) == 1 and not self.keyword.children:
+            candidate = self.positional[0]
+        else:
+            return None
+        return candidate if candidate.keys and set(candidate.keys) == set(given) else None
+
+    @property
+    def trees(self) -> tuple[Tree, ...]:
+        """Of all arguments, in the order of the flat inputs."""
+        return self.positional + self.keyword.children
+
+
+def signature_of(input_tree: str) -> Signature:
+    """What `Method.input_tree` says. The runtime does without it, and so do we: what cannot be
+    read is as if it were not there."""
+    try:
+        with reading("input tree"):
+            _, root = json.loads(input_tree)
+            positional, keyword = _tree(root).children
+            return Signature(positional.children, keyword)
+    except EtscopeError:
+        return Signature()
+
+
+def _tree(node: Mapping[str, Any]) -> Tree:
+    children = tuple(_tree(child) for child in node["children_spec"])
+    if node["type"] not in _DICTS:
+        return Tree(children)
+    keys = tuple(json.loads(node["context"]))
+    return Tree(children, keys) if len(set(keys)) == len(keys) == len(children) else _UNKNOWN
+
+
+def flatten(values: Sequence[Any], trees: Sequence[Tree]) -> list[Any]:
+    """The leaves of `values`, each nested as the tree of its place; trees of another number are
+    of something else, and not used.
+
+    Raises `MismatchError` for a dict with other keys than at export, `UsageError` for containers
+    that nest without end.
+    """
+    leaves: list[Any] = []
+    for value, tree in _pairs(values, trees):
+        _collect(value, tree, leaves, 0)
+    return leaves
+
+
+def _pairs(values: Sequence[Any], trees: Sequence[Tree]) -> list[tuple[Any, Tree]]:
+    fitting = trees if len(trees) == len(values) else [_UNKNOWN] * len(values)
+    return list(zip(values, fitting, strict=True))
+
+
+def _collect(value: Any, tree: Tree, leaves: list[Any], depth: int) -> None:
+    children = _children(value, tree)
+    if children is None:
+        leaves.append(value)
+        return
+    if depth == _MAX_DEPTH:
+        raise UsageError(f"the inputs nest more than {_MAX_DEPTH} levels deep")
+    for child, below in children:
+        _collect(child, below, leaves, depth + 1)
+
+
+def _children(value: Any, tree: Tree) -> list[tuple[Any, Tree]] | None:
+    """What a container holds, None for a leaf."""
+    if isinstance(value, Mapping):
+        return _children_of_mapping(value, tree)
+    if isinstance(value, (list, tuple, deque)):
+        return _pairs(list(value), tree.children)
+    if (known := _known_to_torch(value)) is not None:
+        return _pairs(known, tree.children)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        # torch.export leaves out what is None
+        fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
+        return _pairs([field for field in fields if field is not None], tree.children)
+    return None
+
+
+def _children_of_mapping(value: Mapping[Any, Any], tree: Tree) -> list[tuple[Any, Tree]]:
+    if tree.keys is None:
+        return _pairs(list(value.values()), tree.children)
+    if set(tree.keys) != set(value):
+        raise MismatchError(
+            f"a dict with the keys {_shown(value)} where the program was exported with "
+            f"{_shown(tree.keys)}"
+        )
+    return [(value[key], below) for key, below in tree.by_key.items()]
+
+
+def _shown(keys: Any) -> str:
+    return ", ".join(map(repr, keys)) or "none"
+
+
+def _known_to_torch(value: Any) -> list[Any] | None:
+    """The leaves of an object of a class that was registered with torch's pytree."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    leaves = torch.utils._pytree.tree_leaves(value)
+    return None if len(leaves) == 1 and leaves[0] is value else list(leaves)
+
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
@@ -153,3 +345,155 @@ def _numbers(names: list[str]) -> list[int] | None:
     stems = {match[1] for match in matches}
     counting = sorted(numbers) in (list(range(len(names))), list(range(1, len(names) + 1)))
     return numbers if len(set(numbers)) == len(numbers) and (counting or len(stems) == 1) else None
+
+
+# Whether inputs are what a method takes: asked before anything runs, and all of them.
+
+
+_MAX_PROBLEMS = 20
+_NAMES = {
+    ValueKind.INT: "the int",
+    ValueKind.BOOL: "the bool",
+    ValueKind.DOUBLE: "the float",
+    ValueKind.STRING: "the text",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """What is wrong with one input, and what may help."""
+
+    text: str
+    hint: str | None = None
+
+
+def fitted(
+    values: Sequence[Leaf], names: Sequence[str | None], method: Method, program: str | None
+) -> tuple[CaseValue | None, ...]:
+    """The inputs as the runtime takes them: tensors dense in the order of dimensions that the
+    program expects, with the same values.
+
+    `program` is its file, for a hint. Raises `MismatchError` with all that does not fit.
+    """
+    expected = [method.values[index] for index in method.inputs]
+    if len(values) != len(expected):
+        raise _mismatch(method, program, [_count_problem(values, expected)])
+    problems = [
+        _Problem(f"{place(index, names[index])}: {problem.text}", problem.hint)
+        for index, (value, wanted) in enumerate(zip(values, expected, strict=True))
+        if (problem := _problem(value, wanted)) is not None
+    ]
+    if problems:
+        raise _mismatch(method, program, problems)
+    return tuple(map(_ready, values, expected))
+
+
+def place(index: int, name: str | None) -> str:
+    """How messages call an input."""
+    return f"input {index}" if name is None else f"input {index} ({name})"
+
+
+def _mismatch(method: Method, program: str | None, problems: list[_Problem]) -> MismatchError:
+    lines = [problem.text for problem in problems[:_MAX_PROBLEMS]]
+    if len(problems) > _MAX_PROBLEMS:
+        lines.append(f"and {len(problems) - _MAX_PROBLEMS} more")
+    listed = "".join(f"\n  {line}" for line in lines) if len(lines) > 1 else f" {lines[0]}"
+    hints = [problem.hint for problem in problems if problem.hint is not None]
+    if program is not None:
+        hints.append(f"what the program takes: etscope info {program}")
+    return MismatchError(
+        f"these inputs do not fit the method {method.name!r}:{listed}",
+        hint="; ".join(hints[-2:]) or None,
+    )
+
+
+def _count_problem(values: Sequence[Leaf], expected: Sequence[Value]) -> _Problem:
+    numbers = sum(isinstance(value, (bool, int, float)) for value in values)
+    hint = None
+    if numbers == len(values) > 0:
+        hint = "a list of numbers is a number of inputs; give a numpy array for a tensor"
+    return _Problem(
+        f"{_counted(values, _shown_value)} where the program takes "
+        f"{_counted(expected, _shown_expected)}",
+        hint,
+    )
+
+
+def _counted(items: Sequence[Any], shown: Any) -> str:
+    plural = "" if len(items) == 1 else "s"
+    listed = [shown(item) for item in items[:_MAX_PROBLEMS]]
+    more = ", …" if len(items) > _MAX_PROBLEMS else ""
+    return f"{len(items)} input{plural}" + (f" ({', '.join(listed)}{more})" if items else "")
+
+
+def _problem(value: Leaf, wanted: Value) -> _Problem | None:
+    """What is wrong with an input, None if nothing is."""
+    shown = f"{_shown_value(value)} where the program takes {_shown_expected(wanted)}"
+    if isinstance(wanted, TensorValue):
+        return _tensor_problem(value, wanted, shown)
+    if not isinstance(wanted, ScalarValue):
+        return _Problem(f"{shown}, which nothing can be given for")
+    if wanted.value is None:
+        hint = "what has no value at export, as text, is None in the program; give None"
+        return None if value is None else _Problem(shown, hint)
+    if is_same_number(_as_number(value), wanted.value):
+        return None
+    return _Problem(shown, "numbers are fixed at export, and the runtime takes no others")
+
+
+def _tensor_problem(value: Leaf, wanted: TensorValue, shown: str) -> _Problem | None:
+    if not isinstance(value, np.ndarray):
+        return _Problem(shown, "give a numpy array or a torch tensor")
+    try:
+        kind = scalar_type_of(value.dtype)
+    except UsageError:
+        kind = None
+    if kind is not wanted.scalar_type:
+        return _Problem(shown, f"array.astype({_shown_type(wanted)}) converts it")
+    return None if sizes_fit(value.shape, wanted) else _Problem(shown)
+
+
+def _shown_type(tensor: TensorValue) -> str:
+    """Its type as an argument of `astype`."""
+    dtype = tensor.scalar_type.numpy_dtype
+    return f'"{dtype.name}"' if dtype.isbuiltin == 1 else f"ml_dtypes.{dtype.name}"
+
+
+def _as_number(value: Leaf) -> bool | int | float | str | npt.NDArray[Any] | None:
+    """What a file or numpy gives as an array without dimensions, as the number it is."""
+    if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "biuf":
+        number: bool | int | float = value.item()
+        return number
+    return value
+
+
+def _ready(value: Leaf, wanted: Value) -> CaseValue | None:
+    if isinstance(wanted, TensorValue) and isinstance(value, np.ndarray):
+        return in_dim_order(value, wanted.dim_order)
+    number: Any = _as_number(value)
+    is_double = isinstance(wanted, ScalarValue) and wanted.kind is ValueKind.DOUBLE
+    ready: CaseValue | None = float(number) if is_double else number
+    return ready
+
+
+def _shown_value(value: Leaf) -> str:
+    if isinstance(value, np.ndarray):
+        return _shown_array(value)
+    if isinstance(value, str):
+        return f"the text {value!r:.60}"
+    if value is None:
+        return "None"
+    kind = "bool" if isinstance(value, bool) else type(value).__name__
+    return f"the {kind} {value!r:.60}"
+
+
+def _shown_array(array: npt.NDArray[Any]) -> str:
+    return f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
+
+
+def _shown_expected(value: Value) -> str:
+    if isinstance(value, TensorValue):
+        return str(value)
+    if isinstance(value, ScalarValue):
+        return "None" if value.value is None else f"{_NAMES[value.kind]} {value.value!r:.60}"
+    return f"a {value.kind.value}"

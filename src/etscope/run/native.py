@@ -6,13 +6,261 @@ of the folder of their C++, from which they are built for another machine.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import importlib.util
 import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
-from etscope.errors import EtscopeError, UsageError
-from etscope.run.native_build import SERVER, find_runner, find_server, find_sources
+from etscope.errors import (
+    EtscopeError,
+    MissingDependencyError,
+    MissingFileError,
+    RuntimeFailure,
+    UsageError,
+)
+
+# The native runner and the debugger's server: found, or built once for this source and this
+# ExecuTorch.
+#
+# The C++ is in `native/` of a checkout and in `etscope/native_src` of an installed package. It is
+# built against the `executorch` package, which from version 1.5 on is a C++ SDK on Linux. What was
+# built is kept in the user's cache folder, under a name that a change of source or SDK changes.
+
+
+BINARY = "etscope-runner"
+VARIABLE = "ETSCOPE_RUNNER"
+SERVER = "etdb-server"
+SERVER_VARIABLE = "ETSCOPE_ETDB_SERVER"
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_SOURCE_FOLDERS = (_PACKAGE / "native_src", _PACKAGE.parents[1] / "native")
+_LOG_LINES = 30
+
+_GET_SDK = (
+    "pip install 'executorch>=1.5' on Linux, or build native/ against an ExecuTorch of your own "
+    f"and name the binary in ${VARIABLE}"
+)
+_GET_CMAKE = "pip install cmake, or the system's package of that name"
+_GET_COMPILER = "install g++ or clang++ (Debian, Ubuntu: apt-get install g++)"
+_GET_MAKE = "pip install ninja, or the system's package make"
+
+
+def find_runner() -> Path:
+    """The runner: that of `$ETSCOPE_RUNNER`, else the one in the cache, else built now.
+
+    Raises `MissingDependencyError` when something that building needs is not there, and
+    `RuntimeFailure` with the log when building fails.
+    """
+    return _find(BINARY, VARIABLE)
+
+
+def find_server() -> Path:
+    """The debugger's server, `etdb-server`: that of `$ETSCOPE_ETDB_SERVER`, else like the runner,
+    with which it is built."""
+    return _find(SERVER, SERVER_VARIABLE)
+
+
+def native_missing() -> str | None:
+    """Why there is no native runner and none can be built here; None when it can be had. Nothing
+    is built to find out."""
+    return _missing(BINARY, VARIABLE)
+
+
+def server_missing() -> str | None:
+    """The same of the debugger's server."""
+    return _missing(SERVER, SERVER_VARIABLE)
+
+
+def server_is_built() -> bool:
+    """Whether `find_server` has nothing to build. Raises as that does."""
+    return bool(os.environ.get(SERVER_VARIABLE)) or _kit().binary(SERVER).exists()
+
+
+def find_sources() -> Path:
+    """The folder of the runner's C++ and its CMakeLists.txt."""
+    for folder in _SOURCE_FOLDERS:
+        if (folder / "CMakeLists.txt").is_file():
+            return folder
+    raise MissingDependencyError(
+        "the native runner's C++ is not in this installation of etscope",
+        hint=f"name a binary in ${VARIABLE}, or install etscope again",
+    )
+
+
+def find_sdk() -> Path:
+    """The folder of the `executorch` package, which is not imported."""
+    try:
+        spec = importlib.util.find_spec("executorch")
+    except (ImportError, ValueError):
+        spec = None
+    folders = [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
+    for folder in folders:
+        if (folder / "lib" / "libexecutorch_etdump.so").is_file():
+            return folder.resolve()
+    if not folders:
+        raise MissingDependencyError("executorch is not installed", hint=_GET_SDK)
+    raise MissingDependencyError(
+        "the installed executorch has no C++ libraries, which the native runner needs",
+        hint=_GET_SDK,
+    )
+
+
+def _find(name: str, variable: str) -> Path:
+    if os.environ.get(variable):
+        return _given(variable)
+    kit = _kit()
+    binary = kit.binary(name)
+    if not binary.exists():
+        _check_tools()
+        with _locked(kit.binary(BINARY)):
+            if not binary.exists():
+                _build(kit)
+    return binary
+
+
+def _missing(name: str, variable: str) -> str | None:
+    try:
+        if os.environ.get(variable):
+            _given(variable)
+        elif not _kit().binary(name).exists():
+            _check_tools()
+    except (MissingDependencyError, MissingFileError) as error:
+        return error.message if error.hint is None else f"{error.message}; {error.hint}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Kit:
+    """What the binaries are built from, and where they are kept: in `folder`, under their names
+    and `key`."""
+
+    sources: Path
+    sdk: Path
+    folder: Path
+    key: str
+
+    def binary(self, name: str) -> Path:
+        return self.folder / f"{name}-{self.key}"
+
+
+def _kit() -> _Kit:
+    sources, sdk = find_sources(), find_sdk()
+    version = metadata.version("executorch")
+    digest = hashlib.sha256(os.fsencode(sdk) + b"\0" + version.encode())
+    for path in sorted(path for path in sources.rglob("*") if _is_source(path)):
+        digest.update(b"\0" + path.relative_to(sources).as_posix().encode())
+        digest.update(b"\0" + path.read_bytes())
+    return _Kit(sources, sdk, _cache_folder(), f"{version}-{digest.hexdigest()[:12]}")
+
+
+def _given(variable: str) -> Path:
+    """A binary that the user names."""
+    path = os.environ[variable]
+    if not os.access(path, os.X_OK) or Path(path).is_dir():
+        raise MissingFileError(
+            f"${variable} names {path}, which is not a program",
+            hint="unset it to have the runner built",
+        )
+    return Path(path).absolute()
+
+
+def _is_source(path: Path) -> bool:
+    return path.suffix in (".cpp", ".h", ".cmake") or path.name == "CMakeLists.txt"
+
+
+def _find_tool(*names: str) -> str | None:
+    """The first of some programs that is on the PATH, or beside this Python, where pip puts it."""
+    beside = str(Path(sys.executable).parent)
+    for name in names:
+        found = shutil.which(name) or shutil.which(name, path=beside)
+        if found:
+            return found
+    return None
+
+
+def _find_compiler() -> str | None:
+    if os.environ.get("CXX"):
+        return os.environ["CXX"]
+    return _find_tool("c++", "g++", "clang++")
+
+
+def _check_tools() -> None:
+    for what, found, hint in (
+        ("cmake", _find_tool("cmake"), _GET_CMAKE),
+        ("a C++ compiler", _find_compiler(), _GET_COMPILER),
+        ("ninja or make", _find_tool("ninja", "make"), _GET_MAKE),
+    ):
+        if found is None:
+            raise MissingDependencyError(
+                f"{what} is needed to build the native runner, and is not installed", hint=hint
+            )
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "etscope"
+
+
+@contextlib.contextmanager
+def _locked(binary: Path) -> Iterator[None]:
+    """One builder of a binary at a time; others wait, and then find it."""
+    import fcntl  # not on Windows, where there is no SDK either
+
+    try:
+        binary.parent.mkdir(parents=True, exist_ok=True)
+        lock = binary.with_name(f"{binary.name}.lock").open("w")
+    except OSError as error:
+        raise RuntimeFailure(
+            f"the native runner cannot be kept in {binary.parent}: {error.strerror}",
+            hint="name a folder that can be written to in $XDG_CACHE_HOME",
+        ) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(kit: _Kit) -> None:
+    """Build in a folder that is removed afterwards; a binary appears when it is whole."""
+    with tempfile.TemporaryDirectory(prefix="building-", dir=kit.folder) as folder:
+        build = Path(folder)
+        cmake, ninja = str(_find_tool("cmake")), _find_tool("ninja")
+        generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []
+        configure = [cmake, "-S", str(kit.sources), "-B", str(build), *generator]
+        settings = [
+            f"-DCMAKE_PREFIX_PATH={kit.sdk}",
+            f"-DCMAKE_CXX_COMPILER={_find_compiler()}",
+            "-DCMAKE_BUILD_TYPE=Release",
+        ]
+        _run_tool([*configure, *settings])
+        jobs = str(os.cpu_count() or 1)
+        _run_tool([cmake, "--build", str(build), "--parallel", jobs])
+        for name in (SERVER, BINARY):
+            (build / name).replace(kit.binary(name))
+
+
+def _run_tool(command: list[str]) -> None:
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    if done.returncode:
+        lines = done.stdout.decode(errors="replace").splitlines()
+        raise RuntimeFailure(
+            f"the native runner cannot be built: {' '.join(command)} failed",
+            log="\n".join(lines[-_LOG_LINES:]),
+        )
+
 
 _FOUND: dict[tuple[str, ...], Callable[[], Path]] = {
     (): find_runner,

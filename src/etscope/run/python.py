@@ -19,8 +19,16 @@ from typing import Any
 
 from etscope import errors
 from etscope.errors import EtscopeError, RuntimeFailure
-from etscope.run._values import describe_value, value_of
-from etscope.run.job import DEBUG_BUFFER, ETDUMP, NONE, RESULT, Job, JobCall
+from etscope.run.job import (
+    DEBUG_BUFFER,
+    ETDUMP,
+    NONE,
+    RESULT,
+    Job,
+    JobCall,
+    describe_value,
+    value_of,
+)
 from etscope.run.process import LOG, failure, read_log, run_process
 
 JOB = "job.json"

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from etscope.sensitivity._results import Sensitivity, Variant
     from etscope.sensitivity._sensitivity import sensitivity
-    from etscope.sensitivity._variant import Sensitivity, Variant
 
 __all__ = ["Sensitivity", "Variant", "sensitivity"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "Sensitivity": "etscope.sensitivity._variant",
-        "Variant": "etscope.sensitivity._variant",
+        "Sensitivity": "etscope.sensitivity._results",
+        "Variant": "etscope.sensitivity._results",
         "sensitivity": "etscope.sensitivity._sensitivity",
     },
 )

@@ -10,7 +10,7 @@ from etscope.views.plots.figures import new_figure, save_figure
 from etscope.views.tables.text_cells import visible
 
 if TYPE_CHECKING:
-    from etscope.sensitivity._variant import Sensitivity
+    from etscope.sensitivity._results import Sensitivity
 
 _COLORS = {"int8": "tab:red", "float": "tab:green", "chosen": "tab:blue"}
 _GREY = "0.6"

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from etscope.analysis.comparison.align import align
-from etscope.analysis.comparison.common_subsequence import matched
+from etscope.analysis.comparison.align import align, matched
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import read_etdump

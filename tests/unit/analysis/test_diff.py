@@ -168,7 +168,7 @@ def test_dumps_of_other_models_have_nothing_in_common(tmp_path: Path) -> None:
     one = dump("cnn_portable", tmp_path, 1, record=False)
     profile = one.profiles()[0]
     from etscope.analysis.comparison.align import align
-    from etscope.analysis.comparison.method_pairing import check_comparable
+    from etscope.analysis.comparison.diff import check_comparable
 
     renamed = replace(profile, rows=tuple(replace(r, name=f"x_{r.name}") for r in profile.rows))
     with pytest.raises(MismatchError, match="no operator in common"):

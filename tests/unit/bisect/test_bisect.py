@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from etscope.bisect import bisect
-from etscope.bisect._answer import LOWER, RUN, VALUE
+from etscope.bisect._check import LOWER, RUN, VALUE
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
 from etscope.export import Source, export
 from tests.unit.bisect.planted import WIDTH, Products, Sorted, Tangent, backend, generated

@@ -13,8 +13,7 @@ import pytest
 
 import etscope
 from etscope.bundled_program import bundle_cases
-from etscope.bundled_program._flatten import flat_leaves
-from etscope.bundled_program.config import MethodTestCase, MethodTestSuite
+from etscope.bundled_program.config import MethodTestCase, MethodTestSuite, flat_leaves
 from etscope.bundled_program.core import BundledProgram
 from etscope.bundled_program.schema import Bool, Double, Int, ScalarType, Tensor
 from etscope.bundled_program.serialize import (

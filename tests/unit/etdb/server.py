@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import MissingDependencyError
-from etscope.run.native_build import find_server
+from etscope.run.native import find_server
 from tests.support.artifacts import ArtifactUnavailable
 
 (HELLO, UPLOAD, LOAD, INPUTS, BEGIN, GO, GOTO, DESCRIBE, STATISTICS, READ, WRITE, CORE, FETCH,

@@ -16,8 +16,8 @@ import pytest
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
 from etscope.errors import MismatchError, MissingDataError, RuntimeFailure, UsageError
 from etscope.etdb.protocol import runner as runner_module
+from etscope.etdb.protocol.connection import failure_of
 from etscope.etdb.protocol.facts import Condition, NumberTest, Why
-from etscope.etdb.protocol.failures import failure_of
 from etscope.etdb.protocol.launch import Launcher, Local
 from etscope.etdb.protocol.messages import Code, Kind
 from etscope.etdb.protocol.runner import Runner

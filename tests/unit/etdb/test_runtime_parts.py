@@ -12,10 +12,9 @@ import pytest
 from etscope.analysis.program.program import instructions
 from etscope.errors import UsageError
 from etscope.etdb.protocol.facts import Described, Statistics, TensorFacts
-from etscope.etdb.targets.fitting import fitted
-from etscope.etdb.targets.runtime_memory import Memory
+from etscope.etdb.targets.runtime_execution import Line
 from etscope.etdb.targets.runtime_tensor import RunnerTensor, fetched
-from etscope.etdb.targets.stop_sequence import Line
+from etscope.etdb.targets.runtime_values import Memory, fitted
 from etscope.etdb.targets.target import Stop
 from etscope.formats.program.pte import read_pte
 from tests.support.artifacts import artifacts

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from etscope.run.native_build import native_missing
+from etscope.run.native import native_missing
 from tests.support.artifacts import artifacts
 from tests.support.rogue_programs import endless
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from etscope.errors import MismatchError, MissingDataError
-from etscope.evaluation._classes import Answer, answers
-from etscope.evaluation._statistics import Spread
-from etscope.evaluation._task import TaskCounts
+from etscope.evaluation._classification import Answer, TaskCounts, answers
+from etscope.evaluation._results import Spread
 
 from etscope.analysis.metrics import METRICS  # isort: skip
 

@@ -137,7 +137,7 @@ def test_artefacts_in_processes_of_their_own(name: str) -> None:
 
 
 def test_samples_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("etscope.evaluation._device._SAMPLES", 4)
+    monkeypatch.setattr("etscope.evaluation._evaluate._SAMPLES", 4)
     kept: weakref.WeakSet[Any] = weakref.WeakSet()
     most = 0
 
@@ -234,7 +234,7 @@ def test_the_state_of_a_sequence_is_the_devices() -> None:
     """Its outputs are those of the samples one after the other, and of each alone else."""
     model, total = exported(Running), torch.zeros(4)
     captured: list[Any] = []
-    import etscope.evaluation._collector as collector
+    import etscope.evaluation._evaluate as collector
 
     original = collector.Collector.add
 

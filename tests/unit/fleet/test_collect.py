@@ -27,8 +27,8 @@ from etscope.errors import (  # noqa: E402
 from etscope.fleet import Dataset, Source, collect, query  # noqa: E402
 from etscope.fleet._batches import Batch, plan, write_batch  # noqa: E402
 from etscope.fleet._collect import _options  # noqa: E402
-from etscope.fleet._records import Record, fitting  # noqa: E402
 from etscope.fleet._schema import DUMP_FIELDS, EVENT_FIELDS  # noqa: E402
+from etscope.fleet._sources import Record, fitting  # noqa: E402
 from etscope.formats.etdump.reader import EventKind, read_etdump  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
 from tests.unit.fleet.dumps import record_of, saved_run  # noqa: E402

@@ -63,7 +63,7 @@ def test_workers_make_the_same_dataset(
 def test_a_worker_that_dies(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is tried again elsewhere; one that is lost each time ends the collect, and what came
     before it is in the dataset."""
-    import etscope.fleet._workers as workers
+    import etscope.fleet._collect as workers
 
     def deadly(batch: object, options: object, known: object) -> object:
         os._exit(1)
@@ -76,7 +76,7 @@ def test_a_worker_that_dies(runs: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_no_cluster(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("etscope.fleet._workers._CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("etscope.fleet._collect._CONNECT_SECONDS", 0.5)
     with pytest.raises(LabError, match="no Dask scheduler answers"):
         collect([runs], tmp_path / "ds", scheduler="tcp://127.0.0.1:9")
     with pytest.raises(UsageError, match="not both"):

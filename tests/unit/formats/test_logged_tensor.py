@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from etscope.errors import UsageError
-from etscope.formats.etdump.logged_tensor import is_tensor, tensor_storage
+from etscope.formats.etdump.writer import is_tensor, tensor_storage
 from etscope.formats.program.scalar_type import ScalarType
 
 GRID = np.arange(24, dtype=np.int32).reshape(2, 3, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from etscope.errors import FormatError
-from etscope.formats.exported_program.symexpr_calls import check_calls
+from etscope.formats.exported_program.symexpr import check_calls
 
 S = "Symbol('s77', positive=True, integer=True)"
 

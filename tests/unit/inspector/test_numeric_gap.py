@@ -13,8 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
 from etscope import Inspector  # noqa: E402
-from etscope.diagnosis.numeric_gap import COLUMNS  # noqa: E402
-from etscope.diagnosis.tensor_spill import Spool  # noqa: E402
+from etscope.diagnosis.numeric_gap import COLUMNS, Spool  # noqa: E402
 from etscope.errors import EtscopeWarning, NumericGapError, UsageError  # noqa: E402
 from etscope.etrecord import parse_etrecord  # noqa: E402
 from etscope.inspector.numerical_comparator import NumericalComparatorBase  # noqa: E402
@@ -289,8 +288,7 @@ def test_a_spool_gives_back_what_it_took() -> None:
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e5m2", "float16"])
 def test_tensors_over_arrays_of_any_type(name: str) -> None:
-    from etscope.bridge.mapped import tensor_over
-    from etscope.bridge.tensors import numpy_from_tensor
+    from etscope.bridge.tensors import numpy_from_tensor, tensor_over
 
     tensor = torch.arange(4.0).to(getattr(torch, name))
     array = np.array(numpy_from_tensor(tensor))

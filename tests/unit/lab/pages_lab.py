@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from etscope.lab.jobs.records import Artifact, Job
-from etscope.lab.jobs.results import statistics_of
+from etscope.lab.jobs.records import Artifact, Job, statistics_of
 from etscope.lab.jobs.spec import JobSpec, spec_of
 from etscope.lab.jobs.states import State
 from etscope.lab.jobs.task import Outcome

@@ -19,8 +19,7 @@ from etscope.errors import (
     MissingFileError,
     UsageError,
 )
-from etscope.lab._transfers import checked, quiet
-from etscope.lab.client import Client
+from etscope.lab.client import Client, checked, quiet
 from etscope.lab.jobs.api import Filter
 from etscope.lab.jobs.spec import JobSpec
 from etscope.lab.jobs.states import State

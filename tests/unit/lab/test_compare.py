@@ -12,8 +12,7 @@ import pytest
 
 from etscope.errors import MissingDataError
 from etscope.lab.comparison.compare import compare
-from etscope.lab.jobs.records import Artifact
-from etscope.lab.jobs.results import statistics_of
+from etscope.lab.jobs.records import Artifact, statistics_of
 from etscope.lab.jobs.spec import JobSpec
 from etscope.lab.jobs.states import State
 from etscope.lab.jobs.task import Outcome

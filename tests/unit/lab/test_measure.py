@@ -20,7 +20,7 @@ import pytest
 from etscope.bundled_program import bundle_cases
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import program_fingerprint
-from etscope.lab.jobs.results import statistics_of
+from etscope.lab.jobs.records import statistics_of
 from etscope.lab.jobs.task import place_of
 from etscope.lab.worker.measure import answer_to, main
 from etscope.run import run
@@ -354,7 +354,7 @@ def test_a_job_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
     ordered(tmp_path, {"model": endless(tmp_path)})
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    guarded = "import sys; from etscope.lab.worker.parent_watchdog import main; main(sys.argv[1:])"
+    guarded = "import sys; from etscope.lab.worker.subprocesses import main; main(sys.argv[1:])"
     measuring = subprocess.Popen(
         [sys.executable, "-c", guarded, "0", "etscope.lab.worker.measure", str(tmp_path)],
         stdin=subprocess.PIPE,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from etscope.lab.pages import _texts
+from etscope.lab.pages import _site as _texts
 
 
 @pytest.mark.parametrize(

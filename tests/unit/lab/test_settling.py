@@ -7,8 +7,7 @@ from datetime import datetime, timezone
 import pytest
 
 from etscope.lab.engine.cluster import Gone
-from etscope.lab.engine.retry_policy import Again, settled, settled_without_answer
-from etscope.lab.engine.slots import Attempt
+from etscope.lab.engine.slots import Again, Attempt, settled, settled_without_answer
 from etscope.lab.jobs.records import Job
 from etscope.lab.jobs.spec import spec_of
 from etscope.lab.jobs.states import State

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etscope.model.fx_names import Namespace, from_target
+from etscope.model.exported_graph import Namespace, from_target
 
 WANTED = st.lists(
     st.one_of(

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from etscope.errors import FormatError
+from etscope.model.exported_graph import Origins, debug_handle, module_frames
 from etscope.model.graph import ModuleFrame, Origin
-from etscope.model.node_metadata import Origins, debug_handle, module_frames
 
 
 @pytest.mark.parametrize(

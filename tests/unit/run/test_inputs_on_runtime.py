@@ -16,7 +16,7 @@ from etscope.etrecord._views import as_record
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.torch_files.tensor_files import write_tensor_file
-from etscope.model.input_names import record_input_names
+from etscope.model.exported_graph import record_input_names
 from etscope.run.inputs import method_inputs
 from tests.support.artifacts import artifacts
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from etscope.errors import MissingDependencyError, MissingFileError, RuntimeFailure
-from etscope.run import native_build as _native_build
-from etscope.run.native_build import (
+from etscope.run import native as _native_build
+from etscope.run.native import (
     find_runner,
     find_sdk,
     find_server,
@@ -102,7 +102,7 @@ def test_the_module_prints_the_path() -> None:
 
 def test_the_sdk_is_found_without_importing_it() -> None:
     code = (
-        "import sys; from etscope.run.native_build import find_sdk; find_sdk();"
+        "import sys; from etscope.run.native import find_sdk; find_sdk();"
         "sys.exit('executorch' in sys.modules or 'torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

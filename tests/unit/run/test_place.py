@@ -17,8 +17,8 @@ import pytest
 from etscope.errors import FormatError, RuntimeFailure, UsageError
 from etscope.run import Elsewhere, run
 from etscope.run import _runner_host as _place
-from etscope.run._values import value_of
-from etscope.run.native_build import find_runner
+from etscope.run.job import value_of
+from etscope.run.native import find_runner
 from tests.support.artifacts import artifacts
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from etscope.analysis.metrics import find_metric
 from etscope.errors import FormatError, MissingFileError
-from etscope.sensitivity import _measure
-from etscope.sensitivity._measure import Samples, measured, timed
-from etscope.sensitivity._state import key_of, open_state
-from etscope.sensitivity._variant import RUN, Variant, gain, is_good
+from etscope.sensitivity import _sensitivity as _measure
+from etscope.sensitivity._results import RUN, Variant, gain, is_good
+from etscope.sensitivity._search import key_of, open_state
+from etscope.sensitivity._sensitivity import Samples, measured, timed
 
 SQNR, MSE = find_metric("sqnr"), find_metric("mse")
 

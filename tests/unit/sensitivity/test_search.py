@@ -9,8 +9,8 @@ import random
 import pytest
 
 from etscope.analysis.metrics import find_metric
+from etscope.sensitivity._results import LOWER, Key, Variant
 from etscope.sensitivity._search import Search
-from etscope.sensitivity._variant import LOWER, Key, Variant
 
 SQNR, MSE = find_metric("sqnr"), find_metric("mse")
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from etscope.errors import MissingDataError, MissingFileError
-from etscope.sensitivity._source import sources_of
+from etscope.sensitivity._sensitivity import sources_of
 
 
 def loaded(samples: list[object]) -> list[object]:

@@ -14,8 +14,14 @@ from etscope.analysis.graphs.flow import own_times
 from etscope.analysis.graphs.views import STATISTICS, GraphView, view_of
 from etscope.units import TimeScale
 from etscope.views.tensorboard.event_files import write_runs
-from etscope.views.tensorboard.graph import LONGEST_ATTRIBUTE, named, time_tag
-from etscope.views.tensorboard.names import NodeNames, device, scope_name
+from etscope.views.tensorboard.graph import (
+    LONGEST_ATTRIBUTE,
+    NodeNames,
+    device,
+    named,
+    scope_name,
+    time_tag,
+)
 from tests.unit.analysis.graphs import call, graph, linked, profile, row
 from tests.unit.views.graph_shapes import HOSTILE, hostile, timed
 

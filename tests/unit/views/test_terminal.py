@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from etscope.model.table import Column, Kind, Table
 from etscope.views import write_table
-from etscope.views.tables.column_layout import cell_width, cut_start
+from etscope.views.tables.terminal import cell_width, cut_start
 from tests.support.golden_files import check_golden
 from tests.unit.views import shapes
 

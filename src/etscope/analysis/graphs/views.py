@@ -17,7 +17,6 @@ import numpy as np
 from etscope.analysis.graphs.executed import EXECUTED, executed_graph
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
-from etscope.analysis.graphs.node_bytes import given_bytes
 from etscope.analysis.graphs.node_times import NodeTime, NodeTimes, kernel_labels, node_times
 from etscope.analysis.memory.memory import memory_plan
 from etscope.analysis.profile.profile import MethodProfile, Ticks
@@ -27,7 +26,8 @@ from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.program.pte import Program, read_pte
-from etscope.model.graph import Graph, Node
+from etscope.formats.program.scalar_type import scalar_type_of
+from etscope.model.graph import Graph, Node, TensorSpec
 
 __all__ = [
     "EXECUTED",
@@ -40,6 +40,35 @@ __all__ = [
     "view_keys",
     "view_of",
 ]
+
+
+# Bytes of a graph's nodes: of the tensors that they give.
+
+
+def given_bytes(node: Node) -> int | None:
+    """Bytes of the tensors that the node gives; symbolic sizes count with their hints. None if it
+    gives none, or a size is not known."""
+    if node.kind == "output":
+        return None
+    sizes = [_nbytes(value.tensor) for value in node.outputs if value.tensor is not None]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known and len(known) == len(sizes) else None
+
+
+def _nbytes(spec: TensorSpec) -> int | None:
+    sizes: list[int] = []
+    for position, size in enumerate(spec.shape):
+        hint = spec.hints[position] if position < len(spec.hints) else None
+        known = size if isinstance(size, int) else hint
+        if known is None:
+            return None
+        sizes.append(known)
+    try:
+        kind = scalar_type_of(spec.dtype)
+    except UsageError:
+        return None
+    return kind.nbytes(math.prod(sizes))
+
 
 STATISTICS = ("avg", "p50", "p90", "min", "max", "first")
 _PERCENTILES = {"p50": 50, "p90": 90, "min": 0, "max": 100}

@@ -15,7 +15,7 @@ The table in ``docs/metrics.md`` has every case.
 from __future__ import annotations
 
 from etscope.analysis.metrics._arrays import Array, Quantization
-from etscope.analysis.metrics._builtin import tolerance_metric
+from etscope.analysis.metrics._builtin import Metric, tolerance_metric
 from etscope.analysis.metrics._measure import (
     DEFAULT_METRICS,
     METRICS,
@@ -24,7 +24,6 @@ from etscope.analysis.metrics._measure import (
     measure_all,
     register_metric,
 )
-from etscope.analysis.metrics._metric import Metric
 
 __all__ = [
     "DEFAULT_METRICS",

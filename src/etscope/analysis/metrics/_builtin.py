@@ -4,16 +4,116 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.metrics._arrays import Array, is_integer, parts
-from etscope.analysis.metrics._metric import Metric
 from etscope.analysis.metrics._summary import Summary, integer_distance, summarize
-from etscope.analysis.metrics._ulp import largest_ulp_distance
 from etscope.errors import UsageError
+
+# What a metric is.
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A named number for a pair of arrays.
+
+    name: the word for commands and columns (snake_case). title, unit: for people; the unit of a
+        plain number is "". better: whether "lower" or "higher" is nearer to the reference.
+    perfect: the value of equal arrays.
+    function: ``(reference, value) -> float``. Both are arrays of one shape, in their own types.
+    doc: what it says, with its formula.
+    of_summary: the number from a `Summary`, for metrics that can share one pass over the arrays.
+    errors_only: whether a summary of errors alone will do for that.
+    """
+
+    name: str
+    title: str
+    unit: str
+    better: Literal["lower", "higher"]
+    perfect: float
+    function: Callable[[Array, Array], float]
+    doc: str = ""
+    of_summary: Callable[[Summary], float] | None = field(default=None, repr=False)
+    errors_only: bool = field(default=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise UsageError(
+                f"{self.name!r} is no name for a metric",
+                hint="names have lower-case letters, digits and _, and begin with a letter",
+            )
+        if self.better not in ("lower", "higher"):
+            raise UsageError(f'better must be "lower" or "higher", not {self.better!r}')
+
+    def badness(self, number: float | None) -> float:
+        """A key to sort by, the worst last: NaN is worse than any number, None (no value) too."""
+        if number is None or math.isnan(number):
+            return math.inf
+        return number if self.better == "lower" else -number
+
+
+# Distances counted in representable numbers.
+
+
+def largest_ulp_distance(reference: Array, value: Array) -> float:
+    """The largest distance in units in the last place, of the value's own float type.
+
+    The reference is rounded to that type first. IEEE floats of one sign are ordered as their bits
+    are, read as integers; negated for negative numbers, the integers count all floats in order, and
+    -0 and +0 are the same. The distance of two floats is the difference of their integers: the
+    number of steps of `nextafter` between them (Bruce Dawson, "Comparing Floating Point Numbers",
+    2012).
+
+    For integers and booleans the unit is 1. An infinity is infinitely far from all but itself, also
+    one that the reference becomes in a narrower type.
+    """
+    largest = 0.0
+    for part in parts(reference, value):
+        distance = _integers(*part) if is_integer(value.dtype) else _floats(*part)
+        if math.isnan(distance):
+            return math.nan
+        largest = max(largest, distance)
+    return largest if reference.size else math.nan
+
+
+def _integers(reference: Array, value: Array) -> float:
+    if is_integer(reference.dtype):
+        return float(np.max(integer_distance(reference, value)))
+    wide = reference.astype(np.float64)
+    return float(np.max(np.abs(wide - value.astype(np.float64))))
+
+
+def _floats(reference: Array, value: Array) -> float:
+    dtype = value.dtype.newbyteorder("=")
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded, value = reference.astype(dtype), value.astype(dtype)
+    wide, wide_rounded, wide_value = (x.astype(np.float64) for x in (reference, rounded, value))
+    if np.isnan(wide).any() or np.isnan(wide_value).any():
+        return math.nan
+    far = ~np.isfinite(wide) | ~np.isfinite(wide_rounded) | ~np.isfinite(wide_value)
+    if np.any(wide[far] != wide_value[far]):
+        return math.inf
+    return float(np.max(integer_distance(_ordered(rounded), _ordered(value))))
+
+
+def _ordered(floats: Array) -> npt.NDArray[np.int64]:
+    """Integers that count the floats of a type in order, 0 for both zeros."""
+    size = floats.dtype.itemsize
+    bits: npt.NDArray[Any] = floats.view(f"u{size}").astype(np.uint64)
+    sign = np.uint64(1 << (8 * size - 1))
+    magnitude = (bits & ~sign).astype(np.int64)
+    ordered: npt.NDArray[np.int64] = np.where(bits & sign, -magnitude, magnitude)
+    return ordered
+
 
 RTOL, ATOL = 1e-5, 1e-8  # those of numpy.allclose
 

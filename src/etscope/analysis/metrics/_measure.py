@@ -7,8 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from etscope.analysis.metrics._arrays import Array, Quantization, as_array
-from etscope.analysis.metrics._builtin import BUILTIN
-from etscope.analysis.metrics._metric import Metric
+from etscope.analysis.metrics._builtin import BUILTIN, Metric
 from etscope.analysis.metrics._summary import Summary, summarize
 from etscope.errors import UsageError
 

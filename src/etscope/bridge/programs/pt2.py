@@ -15,8 +15,7 @@ from torch._export.serde.serialize import (
 from torch.export import ExportedProgram
 
 from etscope.bridge.failures import innermost
-from etscope.bridge.programs.kernels import check_kernels
-from etscope.bridge.programs.programs import load_tensors
+from etscope.bridge.programs.programs import check_kernels, load_tensors
 from etscope.errors import FormatError, reading
 from etscope.formats.exported_program.exported_json import integer, sequence, union
 from etscope.formats.exported_program.pt2 import KIND, Payload, Pt2Program, read_pt2

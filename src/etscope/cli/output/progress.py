@@ -4,10 +4,78 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock, Timer
+from time import monotonic
 from typing import Any
+
+__all__ = ["counting"]
+
+
+# A bar on stderr that counts what is done of work over a second.
+
+
+_PATIENCE_of_samples = 1.0  # seconds
+
+
+@contextmanager
+def counting(text: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Show `text` with a bar, on a terminal only. What is yielded is told how many are done, and of
+    how many, if that is known; the bar appears when it is told something after a second."""
+    if not sys.stderr.isatty():
+        yield _nothing
+        return
+    terminal = os.fdopen(os.dup(sys.stderr.fileno()), "w")  # ours, whatever is done to stderr
+    begin = monotonic()
+    shown: list[Any] = []
+
+    def tell(done: int, total: int | None) -> None:
+        if not shown:
+            if monotonic() - begin < _PATIENCE_of_samples:
+                return
+            shown.append(_bar(text, terminal))
+        bar, task = shown[0]
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield tell
+    finally:
+        for bar, _ in shown:
+            bar.stop()
+        terminal.close()
+
+
+def _nothing(done: int, total: int | None) -> None:
+    pass
+
+
+def _bar(text: str, terminal: Any) -> Any:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(file=terminal),
+        transient=True,
+        # Left alone, rich would show on the terminal what others write to stderr meanwhile.
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    bar.start()
+    return bar, bar.add_task(text, total=None)
+
 
 _PATIENCE = 1.0  # seconds
 

@@ -105,7 +105,7 @@ def command(
     3 when samples were skipped; 4 when none could be compared.
     """
     from etscope.cli.output.output import for_people
-    from etscope.cli.output.samples import counting
+    from etscope.cli.output.progress import counting
     from etscope.evaluation import evaluate
     from etscope.quiet import quiet
 

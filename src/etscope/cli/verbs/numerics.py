@@ -154,7 +154,7 @@ def _evaluated(
     method: str | None,
     run: int | None,
 ) -> Evaluation:
-    from etscope.cli.output.samples import counting
+    from etscope.cli.output.progress import counting
     from etscope.evaluation import evaluate_dump
     from etscope.quiet import quiet
 

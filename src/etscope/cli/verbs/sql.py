@@ -75,7 +75,7 @@ def command(
     from etscope.cli.output.progress import progress
     from etscope.errors import MissingDataError, UsageError
     from etscope.fleet import query
-    from etscope.fleet.saved import saved_query
+    from etscope.fleet.query import saved_query
 
     if show_saved is not None:
         click.echo(saved_query(show_saved).sql, nl=False)

@@ -6,8 +6,8 @@ import importlib
 
 # In the order of `help`.
 _MODULES = (
-    "walk", "breaks", "frames", "source", "values", "numerics", "times", "program", "graph",
-    "info", "files", "targets", "cores", "script",
+    "walk", "breaks", "source", "values", "numerics", "times", "program", "graph",
+    "info", "files", "targets", "script",
 )  # fmt: skip
 
 

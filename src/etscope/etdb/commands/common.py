@@ -13,7 +13,7 @@ from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._breakpoints import WATCH_INF, WATCH_NAN, Breakpoint, fields_of_stop
 from etscope.etdb._debugger import Debugger
-from etscope.etdb._walk import Interest, Reason
+from etscope.etdb.commands.stepping import Interest, Reason
 from etscope.etdb.expressions.evaluate import evaluate, is_true
 from etscope.etdb.expressions.expression import Expression
 from etscope.etdb.expressions.names import Values

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.graphs.graph_list import graph_list
+from etscope.analysis.graphs.graph_names import graph_list
 from etscope.analysis.graphs.module_tree import module_tree
 from etscope.analysis.graphs.node_table import default_columns, node_table
 from etscope.analysis.memory.memory import memory_plan

@@ -171,7 +171,7 @@ def _launcher(asked: _Request) -> Launcher:
 
 
 def _announce_build() -> None:
-    from etscope.run.native_build import server_is_built
+    from etscope.run.native import server_is_built
 
     if not server_is_built():
         print("building etdb-server, once: this takes a minute or two", file=sys.stderr)

@@ -6,15 +6,6 @@ from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb._answer import Answer
 from etscope.etdb._breakpoints import fields_of_stop
 from etscope.etdb._debugger import Debugger
-from etscope.etdb._walk import (
-    BACKWARD,
-    FORWARD,
-    INTERRUPTED,
-    Reason,
-    outside_of,
-    same_level,
-    walk,
-)
 from etscope.etdb.commands.common import (
     arrived,
     interest_of,
@@ -23,6 +14,15 @@ from etscope.etdb.commands.common import (
     whole,
 )
 from etscope.etdb.commands.registry import command
+from etscope.etdb.commands.stepping import (
+    BACKWARD,
+    FORWARD,
+    INTERRUPTED,
+    Reason,
+    outside_of,
+    same_level,
+    walk,
+)
 from etscope.etdb.targets.target import Stop, Target
 from etscope.etdb.ui.describe import operators
 

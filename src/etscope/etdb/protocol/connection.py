@@ -3,26 +3,195 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from etscope.errors import DeviceLost, EtscopeError, FormatError, UsageError
+from etscope.errors import (
+    DeviceLost,
+    EtscopeError,
+    FormatError,
+    MismatchError,
+    MissingDataError,
+    RuntimeFailure,
+    UsageError,
+    VersionError,
+)
 from etscope.etdb.protocol.facts import Core, RunnerDied
-from etscope.etdb.protocol.failures import failure_of, lost
-from etscope.etdb.protocol.launch import Channel
+from etscope.etdb.protocol.launch import PROGRAM, TOKEN_VARIABLE, Channel
 from etscope.etdb.protocol.messages import (
     ANSWER,
     ERROR,
     HEADER,
     MOST_BODY,
+    VERSION,
     Code,
     Event,
     Kind,
     Reader,
     Writer,
 )
-from etscope.etdb.protocol.patience import Patience
-from etscope.run.failure_log import relevant
+from etscope.run.failure_log import explained, relevant
+
+# A server's errors in our words: what is wrong, and what to do.
+
+
+_LACKS = {
+    "operator": "give the library that registers it (--library), or build etdb-server with it",
+    "backend": "build etdb-server with it, or give the library that registers it (--library)",
+}
+_NO_WEIGHTS = "external_data_map is null"
+_LARGER = "start it with the program (etdb-server PROGRAM), or with a larger --max-upload"
+
+
+def failure_of(code: int, message: str, log: str, kind: Kind, place: str) -> EtscopeError:
+    """The error of a request that the server refused."""
+    match code:
+        case Code.VERSION:
+            return VersionError(
+                f"the server at {place} does not speak version {VERSION} of the protocol: "
+                f"{message}",
+                hint="use an etdb-server of this release of etscope",
+            )
+        case Code.TOKEN:
+            return UsageError(
+                f"the server at {place} refuses the token: {message}",
+                hint=f"give the one that it was started with in ${TOKEN_VARIABLE}",
+            )
+        case Code.STATE:
+            return UsageError(f"not now: {message}")
+        case Code.INPUTS:
+            return MismatchError(f"the inputs do not fit: {message}")
+        case Code.VALUE if kind == Kind.WRITE:
+            return UsageError(f"nothing was written: {message}")
+        case Code.VALUE:
+            return MissingDataError(message)
+        case Code.LIMIT:
+            return RuntimeFailure(
+                f"the server at {place} has its limits: {message}",
+                log=relevant(log),
+                hint=None if kind == Kind.HELLO else _LARGER,
+            )
+        case Code.PROGRAM:
+            return _of_program(message, log)
+    found = explained(log)
+    if found is None:
+        return RuntimeFailure(message or f"error {code}", log=relevant(log))
+    return RuntimeFailure(found[0], log=relevant(log), hint=found[1])
+
+
+def lost(channel: Channel, reason: str) -> DeviceLost:
+    """The error of a connection that ended without a word."""
+    text = f"the runner ({channel.place}) is gone: {reason}"
+    hints = {
+        "SIGKILL": "the system may have run out of memory",
+        "code 127": f"put {PROGRAM} on the PATH there, name it (--server PATH), "
+        "or have it brought there (--push PATH)",
+    }
+    hint = next((text for sign, text in hints.items() if sign in reason), None)
+    return DeviceLost(text, log=relevant(channel.log()), hint=hint)
+
+
+def _of_program(message: str, log: str) -> RuntimeFailure:
+    if _NO_WEIGHTS in log:
+        return RuntimeFailure(
+            "weights of this program are in a file beside it (.ptd)",
+            log=relevant(log),
+            hint="name that file (--data), to target runtime or to etdb-server",
+        )
+    found = explained(f"{log}\n{message}")
+    if found is None:
+        return RuntimeFailure(f"the program cannot be loaded: {message}", log=relevant(log))
+    what, hint = found
+    if "backend" in what and "does not have" in what:
+        hint = f"{_LACKS['backend']}; {hint}"
+    elif "no kernel" in what:
+        hint = _LACKS["operator"]
+    return RuntimeFailure(what, log=relevant(log), hint=hint)
+
+
+# Ctrl-C while a server works: its answer comes first.
+
+
+class Patience:
+    """What becomes of a Ctrl-C inside `kept`: the first is noted, and `told` is called if a run
+    waits; the second is what it was before. Signals reach the main thread only."""
+
+    def __init__(self, told: Callable[[], None]) -> None:
+        self.noted = False
+        self._told = told
+        self._kept = False
+        self._waiting = False
+        self._asked = False
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Note a Ctrl-C; `noted` says whether there was one. Of several the outermost counts."""
+        if self._kept:
+            yield
+            return
+        self.noted = False
+        before = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or not callable(before):
+            yield
+            return
+
+        def note(number: int, frame: Any) -> None:
+            signal.signal(signal.SIGINT, before)
+            self.noted = True
+            self._told()
+
+        self._kept = True
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+            self._kept = False
+
+    @contextmanager
+    def later(self) -> Iterator[None]:
+        """A Ctrl-C inside, but outside of `kept`, comes when this is over: for what takes note of
+        an answer."""
+        before = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or not callable(before):
+            yield
+            return
+        came = False
+
+        def note(number: int, frame: Any) -> None:
+            nonlocal came
+            if self._kept:  # the second one of a request
+                before(number, frame)
+            came = True
+
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if came:
+            before(signal.SIGINT, None)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While the answer of a run is waited for, it may be interrupted."""
+        self._asked, self._waiting = False, True
+        if self.noted:
+            self._told()
+        try:
+            yield
+        finally:
+            self._waiting = False
+
+    def may_interrupt(self) -> bool:
+        """Whether a run waits that nobody has asked to end yet; the caller does that now."""
+        may = self._waiting and not self._asked
+        self._asked = self._asked or may
+        return may
+
 
 _MOST_CORE = 4 << 30  # bytes of a core that are kept
 _HANGS_UP = {Code.PROTOCOL, Code.VERSION, Code.TOKEN}

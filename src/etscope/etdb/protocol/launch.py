@@ -179,7 +179,7 @@ class Local:
     def _binary(self) -> Path:
         if self.server is not None:
             return _there(self.server, "server")
-        from etscope.run.native_build import find_server
+        from etscope.run.native import find_server
 
         return find_server()
 

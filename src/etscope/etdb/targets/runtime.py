@@ -26,9 +26,8 @@ from etscope.etdb.protocol.facts import (
 )
 from etscope.etdb.protocol.launch import Launcher
 from etscope.etdb.targets.prepared import prepared
-from etscope.etdb.targets.runtime_execution import Execution, Setup
+from etscope.etdb.targets.runtime_execution import Execution, Line, Setup
 from etscope.etdb.targets.runtime_values import Held, Values
-from etscope.etdb.targets.stop_sequence import Line
 from etscope.etdb.targets.target import RunInfo, Stop, Watch
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.pte_schema import ScalarValue, ValueKind

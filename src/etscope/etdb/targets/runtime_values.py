@@ -3,20 +3,215 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from etscope.analysis.matching.matching import Pair
+from etscope.analysis.program.program import InstructionRecord, unfolded
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb.protocol.facts import Described, Statistics
+from etscope.etdb.protocol.facts import Described, Statistics, TensorFacts
 from etscope.etdb.protocol.runner import Runner
-from etscope.etdb.targets.fitting import fitted
 from etscope.etdb.targets.prepared import Prepared
-from etscope.etdb.targets.runtime_execution import Execution
-from etscope.etdb.targets.runtime_memory import Memory
+from etscope.etdb.targets.runtime_execution import Execution, Ints
 from etscope.etdb.targets.runtime_tensor import SENT_AT_ONCE, RunnerTensor, fetched
-from etscope.formats.program.pte_schema import ListValue, TensorValue
+from etscope.formats.program.pte_schema import ListValue, Method, TensorValue
+
+__all__ = ["Held", "Memory", "Values", "fitted"]
+
+
+# Whether a value that a person sets can take the place of one of the program's.
+
+
+def fitted(name: str, old: Described, value: Any) -> Any:
+    """The value in the shape and type of the one that it takes the place of.
+
+    A tensor takes whatever numpy broadcasts to its shape, cast to its type; one of integers or
+    bools only what it can hold. Raises `UsageError` for all else.
+    """
+    if old.tensor is not None:
+        return _tensor(name, old.tensor, value)
+    if old.items is not None:
+        raise UsageError(f"{name} is a list: its elements are set one by one")
+    if old.scalar is None or isinstance(old.scalar, str):
+        raise UsageError(f"{name} is no tensor and no number: it cannot be set")
+    return _number(name, old.scalar, value)
+
+
+def _tensor(name: str, facts: TensorFacts, value: Any) -> npt.NDArray[Any]:
+    array = _numbers(name, value)
+    try:
+        fitting = np.broadcast_to(array, facts.shape)
+    except ValueError:
+        raise UsageError(
+            f"{name} has the shape {list(facts.shape)}, and the value {list(array.shape)}"
+        ) from None
+    with np.errstate(all="ignore"):
+        cast = np.ascontiguousarray(fitting).astype(facts.dtype).reshape(facts.shape)
+    if facts.dtype.kind in "biu" and not np.array_equal(cast, fitting):
+        raise UsageError(
+            f"{name} is of {facts.dtype}, which cannot hold all numbers of the value "
+            f"({array.dtype})",
+            hint="round or clip them first",
+        )
+    return cast
+
+
+def _number(name: str, old: bool | int | float, value: Any) -> bool | int | float:
+    array = _numbers(name, value)
+    if array.size != 1:
+        raise UsageError(f"{name} is a number, and the value has the shape {list(array.shape)}")
+    number = array.reshape(()).item()
+    if isinstance(old, bool) and number in (0, 1):
+        return bool(number)
+    if isinstance(old, float):
+        return float(number)
+    if not isinstance(old, bool) and np.isfinite(number) and int(number) == number:
+        return int(number)
+    raise UsageError(f"{name} is of {type(old).__name__}, which {number!r} is not")
+
+
+def _numbers(name: str, value: Any) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists that are no tensor
+        array = np.empty(0, dtype=object)
+    # The types of ml_dtypes are of numpy's kind V.
+    if array.dtype.kind not in "biufV" or array.dtype.names is not None:
+        raise UsageError(f"{name} takes numbers, and the value is {_shown(value, array)}")
+    return array
+
+
+def _shown(value: Any, array: npt.NDArray[Any]) -> str:
+    return f"of {array.dtype}" if array.dtype.kind != "O" else f"of type {type(value).__name__}"
+
+
+# Where a value is in the runtime's memory, and what has been written over it since.
+#
+# The program's plan gives a piece of memory to several values, one after the other. A value is gone
+# as soon as an instruction has written to its bytes; a view of the same bytes writes nothing.
+
+
+_VIEW = "executorch_prim::et_view"
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Bytes of a planned buffer."""
+
+    memory_id: int
+    first: int
+    end: int
+
+
+# Where a value is: in planned memory, or in what belongs to the value of that index alone.
+_Where = _Span | int
+
+
+class Memory:
+    """The memory of a method."""
+
+    def __init__(self, method: Method, records: Sequence[InstructionRecord]) -> None:
+        self._values, self._records = method.values, records
+        self._masks: dict[tuple[_Where, int], npt.NDArray[np.bool_]] = {}
+
+    def overwritten(self, value: int, since: int, now: int, ran: Ints) -> int | None:
+        """The first instruction after the step `since` and up to the step `now` that wrote over
+        what the value was; None while it is there. ran: the instructions of the run, in order."""
+        where = self._where(value, since, ran)
+        hits = np.flatnonzero(self._writers(where, value)[ran[since:now]])
+        return int(ran[since + hits[0]]) if len(hits) else None
+
+    def _where(self, value: int, step: int, ran: Ints) -> _Where:
+        """Where a value is after so many instructions."""
+        moves = self._moves.get(value)
+        if moves:
+            took = np.flatnonzero(np.isin(ran[:step], list(moves)))
+            if len(took):
+                at = int(took[-1])
+                return self._where(moves[int(ran[at])], at, ran)
+        return self._planned(value)
+
+    def _planned(self, value: int) -> _Where:
+        tensor = self._values[value]
+        if isinstance(tensor, TensorValue) and tensor.allocation is not None:
+            place = tensor.allocation
+            # A tensor that grows as it likes has no memory in the plan.
+            size = tensor.nbytes or 0
+            return _Span(place.memory_id, place.offset, place.offset + size)
+        source = self._views.get(value)
+        return value if source is None else self._planned(source)
+
+    def _writers(self, where: _Where, value: int) -> npt.NDArray[np.bool_]:
+        """bool [instructions]: those that write to a place, or let the value be another."""
+        key = where, value
+        if key not in self._masks:
+            mask = np.zeros(len(self._records), dtype=np.bool_)
+            if isinstance(where, _Span):
+                number, memory, first, end = self._written
+                over = (memory == where.memory_id) & (first < where.end) & (end > where.first)
+                mask[number[over]] = True
+            else:
+                mask[[number for number, index in self._own_writes if index == where]] = True
+            mask[list(self._moves.get(value, ()))] = True
+            self._masks[key] = mask
+        return self._masks[key]
+
+    @cached_property
+    def _moves(self) -> Mapping[int, Mapping[int, int]]:
+        """Of each value that others are moved to: by instruction, the value that is."""
+        found: dict[int, dict[int, int]] = {}
+        for record in self._records:
+            if record.kind == "move":
+                found.setdefault(record.outputs[0], {})[record.instruction_id] = record.inputs[0]
+        return found
+
+    @cached_property
+    def _views(self) -> Mapping[int, int]:
+        """The values that an instruction makes a view of another, with that."""
+        return {
+            record.outputs[0]: record.inputs[0]
+            for record in self._records
+            if record.operator is not None
+            and record.operator.startswith(_VIEW)
+            and record.outputs[0] != record.inputs[0]
+        }
+
+    @cached_property
+    def _writes(self) -> list[tuple[int, _Where]]:
+        """The places that instructions write to."""
+        found: list[tuple[int, _Where]] = []
+        for record in self._records:
+            if record.kind == "free":
+                found.append((record.instruction_id, self._planned(record.inputs[0])))
+                continue
+            if record.kind == "move" or (record.outputs[:1] and record.outputs[0] in self._views):
+                continue
+            tensors = unfolded(self._values, record.outputs)
+            found.extend(
+                (record.instruction_id, self._planned(index))
+                for index in dict.fromkeys((*tensors, *record.outputs))
+            )
+        return found
+
+    @cached_property
+    def _written(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Instruction, buffer, first byte and end of each write to planned memory."""
+        rows = [
+            (number, where.memory_id, where.first, where.end)
+            for number, where in self._writes
+            if isinstance(where, _Span)
+        ]
+        columns = np.array(rows, dtype=np.int64).reshape(-1, 4)
+        return columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3]
+
+    @cached_property
+    def _own_writes(self) -> list[tuple[int, int]]:
+        return [(number, where) for number, where in self._writes if isinstance(where, int)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +455,3 @@ def _each(held: list[Held], described: list[Described], value: Any) -> list[tupl
 
 def _until(instruction: int) -> str:
     return f"until id:{instruction}"
-
-
-__all__ = ["Held", "Values"]

@@ -7,8 +7,9 @@ from datetime import datetime
 from functools import partial
 
 from etscope.lab.database import devices as boards
-from etscope.lab.database import history, schema, tokens
 from etscope.lab.database import queries as found
+from etscope.lab.database import queries as history
+from etscope.lab.database import schema, tokens
 from etscope.lab.database import transitions as life
 from etscope.lab.database.connection import Connections
 from etscope.lab.database.tokens import Token

@@ -19,7 +19,7 @@ from etscope.errors import LabError, UsageError
 from etscope.lab.database import queries as found
 from etscope.lab.database import schema
 from etscope.lab.database.connection import now
-from etscope.lab.database.history import note_result
+from etscope.lab.database.queries import note_result
 from etscope.lab.jobs.records import Job
 from etscope.lab.jobs.spec import JobSpec
 from etscope.lab.jobs.states import State, may_follow

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import DeviceLost, MissingDependencyError, RuntimeFailure, UsageError
-from etscope.lab.devices._options import checked
+from etscope.lab.devices.driver import checked
 from etscope.lab.devices.remote import Remote
 from etscope.run.child_processes import end_with_parent
 

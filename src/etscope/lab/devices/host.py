@@ -13,8 +13,7 @@ from typing import Any
 
 from etscope.errors import MissingDependencyError, UsageError
 from etscope.lab.devices import _shell
-from etscope.lab.devices._options import checked
-from etscope.lab.devices.driver import Completed
+from etscope.lab.devices.driver import Completed, checked
 from etscope.run.child_processes import end_group, end_with_parent
 
 _LOG = ".log"
@@ -48,7 +47,7 @@ class Host:
             raise MissingDependencyError(f"this machine has no {kind} runner: {reason}")
         if kind == "python":
             return [self._python or sys.executable]
-        from etscope.run.native_build import find_runner
+        from etscope.run.native import find_runner
 
         return [self._runner or str(find_runner())]
 
@@ -116,7 +115,7 @@ class Host:
 
     def _missing(self, kind: str) -> str | None:
         """Why there is no such runner here; nothing is built to find out."""
-        from etscope.run.native_build import native_missing
+        from etscope.run.native import native_missing
         from etscope.run.python import python_missing
 
         if kind == "python":

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from etscope.errors import UsageError
+from etscope.errors import LabError, UsageError
+from etscope.lab.engine.cluster import Gone
 from etscope.lab.jobs.records import Device, DeviceConfig, Job
+from etscope.lab.jobs.states import State
+from etscope.lab.jobs.task import Outcome
 
 if TYPE_CHECKING:
     from etscope.lab.config import Home
+
 
 AHEAD = 2  # attempts a device has: one at work, and one ready when that ends
 
@@ -125,3 +129,48 @@ def slots_of(home: Home, names: Sequence[str] | None) -> dict[str, Slot]:
             hint=f"it has {', '.join(configured) or 'none'}; see lab.yaml in {home.folder}",
         )
     return {name: Slot(configured[name], {}) for name in names or configured}
+
+
+# What the end of an attempt means for its job: a final state, or another attempt.
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The job is queued again. counted: this was one of the attempts that it has."""
+
+    message: str
+    counted: bool = False
+
+
+def settled(attempt: Attempt, outcome: Outcome) -> Outcome | Again:
+    """What an answer means."""
+    if outcome.state is State.DEVICE_LOST:
+        begun = outcome.busy_seconds > 0
+        if attempt.cancelled:
+            return replace(outcome, state=State.CANCELLED)
+        if not begun or attempt.may_repeat:
+            return Again(f"the device was lost: {outcome.error}", counted=begun)
+    elif outcome.state is State.CANCELLED and not attempt.cancelled:
+        return Again("the lab was stopped")
+    return outcome
+
+
+def settled_without_answer(attempt: Attempt, gone: Gone) -> Outcome | Again:
+    """What it means that none will come."""
+    if attempt.cancelled:
+        return stopped(attempt)
+    if not gone.lost:
+        error = f"the worker cannot run jobs: {gone.why}"
+        return _ended(attempt, State.FAILED, error, LabError.slug)
+    if attempt.may_repeat or gone.innocent or not attempt.started:
+        return Again(gone.why, counted=attempt.started and not gone.innocent)
+    return _ended(attempt, State.DEVICE_LOST, f"{gone.why}, in every attempt", "device-lost")
+
+
+def stopped(attempt: Attempt) -> Outcome:
+    """The end of an attempt that somebody wanted stopped."""
+    return _ended(attempt, State.CANCELLED, "stopped on request", "")
+
+
+def _ended(attempt: Attempt, state: State, error: str, slug: str) -> Outcome:
+    return Outcome(attempt.job.id, attempt.token, state, error=error, error_slug=slug)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from etscope.lab.jobs.records import Device, Job
-from etscope.lab.jobs.results import LATENCY
+from etscope.lab.jobs.records import LATENCY, Device, Job
 from etscope.model.report import Report, Section, facts, rows
 from etscope.model.table import Column, Kind
 

@@ -211,7 +211,7 @@ def _options(source: Path, options: Mapping[str, Any]) -> ReportOptions:
 def _inputs(trace: Trace, method: str, path: Path) -> Sequence[Any]:
     """The inputs of a method's run, from a file."""
     from etscope.formats.torch_files.tensor_files import read_tensor_file
-    from etscope.model.input_names import record_input_names
+    from etscope.model.exported_graph import record_input_names
     from etscope.run.inputs import method_inputs
 
     program = trace.recorded_program

@@ -13,8 +13,7 @@ from starlette.datastructures import QueryParams
 
 from etscope.errors import EtscopeError, UsageError
 from etscope.lab.jobs.api import Filter
-from etscope.lab.jobs.records import Job
-from etscope.lab.jobs.results import LATENCY
+from etscope.lab.jobs.records import LATENCY, Job
 from etscope.lab.jobs.states import State
 from etscope.lab.lab import Lab
 from etscope.lab.pages._site import Site

@@ -12,7 +12,7 @@ from etscope.lab.jobs.api import Filter
 from etscope.lab.jobs.records import Device
 from etscope.lab.jobs.states import State
 from etscope.lab.lab import Lab
-from etscope.lab.pages import _texts
+from etscope.lab.pages import _site as _texts
 
 _NOISE_JOBS = 60  # the newest ones, from which a device's noise is known
 

@@ -12,7 +12,7 @@ from fastapi.responses import FileResponse, RedirectResponse, Response
 
 from etscope.errors import MissingDataError
 from etscope.lab.lab import Lab
-from etscope.lab.pages import _recipes
+from etscope.lab.pages import _artifact_cache as _recipes
 from etscope.lab.pages._artifact_cache import Made, Recipe, Workshop
 from etscope.lab.pages._site import Site, headers
 from etscope.lab.pages._tensorboards import Boards

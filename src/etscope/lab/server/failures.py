@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.lab.server.errors import Refused, body_of, status_of
-from etscope.lab.server.people import failure_page
+
+# The pages of the server itself: signing in, and what is wrong.
+
+
+_templates = Environment(
+    loader=PackageLoader("etscope.lab.server"), autoescape=True, undefined=StrictUndefined
+)
+
+
+def failure_page(error: EtscopeError, status: int, headers: Mapping[str, str]) -> HTMLResponse:
+    text = _templates.get_template("failure.html").render(error=error, status=status)
+    return HTMLResponse(text, status, dict(headers))
+
+
+def sign_in_page(
+    csrf: str, place: str, *, error: EtscopeError | None = None, status: int = 200
+) -> HTMLResponse:
+    """place: the path to go to afterwards."""
+    text = _templates.get_template("sign_in.html").render(csrf=csrf, place=place, error=error)
+    return HTMLResponse(text, status)
 
 
 def install(app: FastAPI) -> None:

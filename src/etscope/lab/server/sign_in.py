@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import UsageError
 from etscope.lab.server.errors import Refused
-from etscope.lab.server.people import sign_in_page
+from etscope.lab.server.failures import sign_in_page
 from etscope.lab.server.security import Gate, csrf_token, verify
 
 router = APIRouter(include_in_schema=False)

@@ -27,8 +27,7 @@ from etscope.lab.jobs.spec import spec_of
 from etscope.lab.jobs.states import State
 from etscope.lab.jobs.task import Order, Outcome, place_of
 from etscope.lab.store.store import Store
-from etscope.lab.worker.parent_watchdog import GRACE
-from etscope.lab.worker.subprocesses import End, Stop, run_child
+from etscope.lab.worker.subprocesses import GRACE, End, Stop, run_child
 
 MEASURE = "etscope.lab.worker.measure"
 PROBE = "etscope.lab.worker.probe"

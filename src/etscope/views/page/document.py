@@ -23,8 +23,7 @@ from etscope.views.page.events import events_document
 from etscope.views.page.graphs import ShownGraph, graph_document
 from etscope.views.page.inputs import ReportInput
 from etscope.views.page.lines import Lines
-from etscope.views.page.memory import memory_documents
-from etscope.views.page.method import ShownMethod, method_document
+from etscope.views.page.method import ShownMethod, memory_documents, method_document
 from etscope.views.page.numerics import ShownNumerics
 from etscope.views.page.summary import file_sections, profile_sections
 from etscope.views.page.tables import Json, section_document

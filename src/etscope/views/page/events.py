@@ -11,8 +11,7 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import user_line
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import TensorRef
-from etscope.model.events import Event, EventBlock
-from etscope.model.frame import STATISTICS, statistics_columns
+from etscope.model.events import STATISTICS, Event, EventBlock, statistics_columns
 from etscope.model.table import Column, Kind, Table
 from etscope.views.page.method import ShownMethod
 from etscope.views.page.tables import Json, table_document

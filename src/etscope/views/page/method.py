@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from etscope.analysis.memory.memory import MemoryPlan
 from etscope.analysis.profile.module_times import ModuleTime, module_times, row_modules
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.profile_table import closing_rows, profile_table
@@ -137,3 +138,25 @@ def _modules(modules: Sequence[ModuleTime], scale: Scale) -> list[Json]:
         }
         for module in modules
     ]
+
+
+# The memory plans of a program's methods for the page.
+
+
+def memory_documents(plans: Mapping[str, MemoryPlan], methods: Sequence[ShownMethod]) -> list[Json]:
+    """The `Memory` of each method; its instructions point at the rows of the runs, if it ran."""
+    ran = {shown.profile.method: shown for shown in methods}
+    return [_document(plan, ran.get(name)) for name, plan in plans.items()]
+
+
+def _document(plan: MemoryPlan, shown: ShownMethod | None) -> Json:
+    numbers = range(len(plan.labels))
+    return {
+        "method": plan.method,
+        "summary": table_document(plan.summary()),
+        "live": list(plan.live_bytes),
+        "labels": list(plan.labels),
+        "rows": [None if shown is None else shown.row_of(number, None) for number in numbers],
+        "peak": plan.peak_bytes,
+        "values": table_document(plan.table()),
+    }

@@ -18,8 +18,7 @@ from etscope.errors import UsageError
 from etscope.optional import require
 from etscope.units import TimeScale
 from etscope.views.output import open_output
-from etscope.views.tensorboard.graph import graph_def, named, profiles, run_metadata
-from etscope.views.tensorboard.names import scope_name
+from etscope.views.tensorboard.graph import graph_def, named, profiles, run_metadata, scope_name
 
 WANTED_BY = "TensorBoard artifacts"
 TABLES_RUN = "tables"

@@ -11,9 +11,9 @@ from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import MissingDataError
 from etscope.lab.jobs.records import Artifact
-from etscope.lab.server import uploads
-from etscope.lab.server.downloads import download
+from etscope.lab.server import files as uploads
 from etscope.lab.server.errors import Refused, answers
+from etscope.lab.server.files import download
 from etscope.lab.server.routes._common import (
     JobId,
     Nothing,

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import StringConstraints, TypeAdapter
+from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import UsageError
 from etscope.lab.jobs.api import Filter, Page
 from etscope.lab.jobs.records import Job, JobEvent
-from etscope.lab.jobs.spec import SHA256
+from etscope.lab.jobs.spec import SHA256, FileRef, JobSpec
 from etscope.lab.jobs.states import State
 from etscope.lab.server.errors import Refused, answers
-from etscope.lab.server.routes import _streams
 from etscope.lab.server.routes._common import (
     TEXT,
     JobId,
@@ -26,7 +30,98 @@ from etscope.lab.server.routes._common import (
     json_only,
     lab_of,
 )
-from etscope.lab.server.submitted import SubmittedSpec
+
+if TYPE_CHECKING:
+    from etscope.lab.lab import Lab
+    from etscope.lab.server.settings import Settings
+
+
+# What goes on for a while: events of a job, and its log.
+
+
+_ALIVE_SECONDS = 10.0  # a word now and then, for proxies that wait no longer
+AT_ONCE = {"X-Accel-Buffering": "no"}  # a header that nginx knows: it would wait for 4 KiB
+_event = TypeAdapter(JobEvent)
+
+
+async def events(app: Starlette, job_id: str, seen: int) -> AsyncIterator[str]:
+    """Server-sent events of a job, from the one after the first `seen`."""
+    lab: Lab = app.state.lab
+    settings: Settings = app.state.settings
+    end = time.monotonic() + settings.stream_seconds
+    said = time.monotonic()
+    yield "retry: 1000\n\n"
+    while True:
+        found = await run_in_threadpool(lab.events, job_id)
+        for number, event in enumerate(found[seen:], seen + 1):
+            data = _event.dump_json(event).decode()
+            yield f"id: {number}\nevent: {event.state}\ndata: {data}\n\n"
+            said = time.monotonic()
+        seen = max(seen, len(found))
+        if (found and found[-1].state.is_final) or _is_over(app, end):
+            return
+        if time.monotonic() - said >= _ALIVE_SECONDS:
+            yield ": still here\n\n"
+            said = time.monotonic()
+        await asyncio.sleep(settings.look_seconds)
+
+
+async def log(app: Starlette, job_id: str, offset: int) -> AsyncIterator[bytes]:
+    """A job's log from a byte on, as it grows."""
+    lab: Lab = app.state.lab
+    settings: Settings = app.state.settings
+    end = time.monotonic() + settings.stream_seconds
+    while True:
+        job = await run_in_threadpool(lab.job, job_id)  # before its log: then that is whole
+        text = (await run_in_threadpool(lab.log, job_id)).encode()
+        if len(text) > offset:
+            yield text[offset:]
+            offset = len(text)
+        if job.state.is_final or _is_over(app, end):
+            return
+        await asyncio.sleep(settings.look_seconds)
+
+
+def _is_over(app: Starlette, end: float) -> bool:
+    """Whether a stream has lasted long enough, or the server is about to end."""
+    return time.monotonic() >= end or app.state.ending()
+
+
+# A job's specification as it comes over HTTP: like any other, but files are named by content.
+
+
+def _plain(schema: dict[str, Any]) -> None:
+    """Instead of the conditions of `FileRef`: `sha256` is required here."""
+    schema.pop("anyOf", None)
+
+
+class StoredFile(FileRef):
+    """A file that the lab has: `PUT /files/{sha256}` came before. A text is short for it."""
+
+    model_config = ConfigDict(json_schema_extra=_plain)
+    _short_form = r"^sha256:[0-9a-f]{64}$"
+    _short_words = "sha256:…: a path means nothing to the lab, a file is sent to it before"
+
+    path: None = Field(None, description="Means nothing to the lab.")
+    sha256: str = Field(pattern=SHA256, description="Of the content.")
+
+
+class SubmittedSpec(JobSpec):
+    """One benchmark, accuracy or A/B job. Files are named by the SHA-256 of their content."""
+
+    model: StoredFile = Field(description="An ETRecord that holds its program, a .pte or a .bpte.")
+    etrecord: StoredFile | None = Field(None, description="Of the export, when model is a program.")
+    data: StoredFile | None = Field(None, description="The program's external weights (.ptd).")
+    baseline: StoredFile | None = Field(
+        None, description="Of an A/B job: what model is held against."
+    )
+    inputs: StoredFile | None = Field(
+        None, description=".npz, .npy, .safetensors or .pt; else a bundle's cases, else of seed."
+    )
+
+    def spec(self) -> JobSpec:
+        return JobSpec.model_validate(self.model_dump())
+
 
 router = APIRouter(tags=["jobs"])
 
@@ -130,8 +225,8 @@ def stream_events(
     a browser then asks again by itself."""
     job = lab_of(request).job(job_id)
     seen = int(last_event_id)
-    lines = _streams.events(request.app, job.id, seen)
-    return StreamingResponse(lines, media_type="text/event-stream", headers=_streams.AT_ONCE)
+    lines = events(request.app, job.id, seen)
+    return StreamingResponse(lines, media_type="text/event-stream", headers=AT_ONCE)
 
 
 @router.get(
@@ -153,8 +248,8 @@ def read_log(
     media_type = "text/plain; charset=utf-8"
     job = lab.job(job_id)
     if follow:
-        pieces = _streams.log(request.app, job.id, offset)
-        headers |= _streams.AT_ONCE
+        pieces = log(request.app, job.id, offset)
+        headers |= AT_ONCE
         return StreamingResponse(pieces, media_type=media_type, headers=headers)
     return Response(lab.log(job.id).encode()[offset:], media_type=media_type, headers=headers)
 

@@ -1,0 +1,370 @@
+"""What a classifier says: the class of each row of scores, of the reference and of the device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import (
+    FormatError,
+    MismatchError,
+    MissingDataError,
+    MissingFileError,
+    UsageError,
+)
+from etscope.evaluation._dataset import Sample
+from etscope.formats.torch_files.tensor_files import read_tensor_file
+
+__all__ = ["Answer", "Labels", "Task", "TaskCounts", "answers", "read_labels"]
+
+
+_Scores = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Of one row of scores, [classes].
+
+    reference, device: the class with the best score, the first of equal ones; None where a score is
+    NaN. in_top: whether the reference's class is among the device's K best. label: None if not
+    known. right, right_top: whether the label is the device's class, or among its K best;
+    reference_right, reference_right_top: the same of the reference. reference_margin: how much
+    better the reference scores its own class than the device's; device_margin: the other way round.
+    Of classes that agree, they are the distance to the second best.
+    """
+
+    sample: str
+    row: int
+    reference: int | None
+    device: int | None
+    in_top: bool
+    reference_margin: float | None
+    device_margin: float | None
+    label: int | None = None
+    right: bool = False
+    right_top: bool = False
+    reference_right: bool = False
+    reference_right_top: bool = False
+
+    @property
+    def flipped(self) -> bool:
+        """Whether the device has another class than the reference, or none."""
+        return self.reference is not None and self.device != self.reference
+
+
+def answers(
+    sample: str,
+    reference: Any,
+    device: Any,
+    top: int,
+    labels: tuple[int, ...] | None,
+) -> list[Answer]:
+    """One for each row of two outputs of shape [..., classes].
+
+    Raises `MissingDataError` for an output that is not scores, `MismatchError` for outputs of
+    different shapes, and for labels that are not as many as the rows or no class.
+    """
+    expected, found = _rows(reference), _rows(device)
+    if expected.shape != found.shape:
+        raise MismatchError(
+            f"the reference's scores have the shape {list(expected.shape)}, and the device's "
+            f"{list(found.shape)}"
+        )
+    rows, classes = expected.shape
+    if labels is not None and len(labels) != rows:
+        raise MismatchError(f"it has {rows} rows of scores and {len(labels)} labels")
+    if labels is not None and not all(0 <= label < classes for label in labels):
+        raise MismatchError(f"its label is none of {classes} classes: {list(labels)}")
+    return [
+        _answer(
+            sample, row, expected[row], found[row], top, None if labels is None else labels[row]
+        )
+        for row in range(rows)
+    ]
+
+
+def _rows(output: Any) -> _Scores:
+    array = np.asarray(output)
+    if array.ndim == 0 or array.shape[-1] < 2 or array.dtype.kind in "bO":
+        raise MissingDataError(
+            f"an output of the type {array.dtype} and the shape {list(array.shape)} has no scores "
+            "of classes, [..., classes]",
+            hint="name the output that has: output=, --scores",
+        )
+    return array.reshape(-1, array.shape[-1]).astype(np.float64)
+
+
+def _answer(
+    sample: str, row: int, reference: _Scores, device: _Scores, top: int, label: int | None
+) -> Answer:
+    expected, found = _ranked(reference), _ranked(device)
+    one = None if expected is None else int(expected[0])
+    other = None if found is None else int(found[0])
+    best = [] if found is None else found[:top].tolist()
+    reference_best = [] if expected is None else expected[:top].tolist()
+    return Answer(
+        sample=sample,
+        row=row,
+        reference=one,
+        device=other,
+        in_top=one is not None and one in best,
+        reference_margin=_margin(reference, expected, other),
+        device_margin=_margin(device, found, one),
+        label=label,
+        right=label is not None and label == other,
+        right_top=label in best,
+        reference_right=label is not None and label == one,
+        reference_right_top=label in reference_best,
+    )
+
+
+def _ranked(scores: _Scores) -> npt.NDArray[np.intp] | None:
+    """The classes by score, the best first; None if a score is NaN: then there is no order."""
+    return None if np.isnan(scores).any() else np.argsort(-scores, kind="stable")
+
+
+def _margin(
+    scores: _Scores, ranked: npt.NDArray[np.intp] | None, other: int | None
+) -> float | None:
+    if ranked is None:
+        return None
+    best = int(ranked[0])
+    second = int(ranked[1]) if other is None or other == best else other
+    if scores[best] == scores[second]:
+        return 0.0  # of infinities, too
+    return float(scores[best] - scores[second])
+
+
+# The right classes of samples: of an array, or of a file of numbers or of lines.
+
+
+_TEXT = (".txt", ".csv", ".tsv")
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """By the sample's number, or by its name: one class, or one for each row of its scores."""
+
+    by_number: Sequence[tuple[int, ...]] = ()
+    by_name: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def of(self, sample: Sample) -> tuple[int, ...]:
+        """Raises `MismatchError` for a sample without a label."""
+        if self.by_name:
+            for name in (sample.name, PurePath(sample.name).stem):
+                if name in self.by_name:
+                    return self.by_name[name]
+        elif sample.number < len(self.by_number):
+            return self.by_number[sample.number]
+        raise MismatchError(
+            "there is no label for it",
+            hint="labels are in the order of the samples, or lines of name,label",
+        )
+
+    def check(self, count: int | None, limit: int | None) -> None:
+        """Raise `MismatchError` for labels that are not as many as the samples."""
+        if count is None or self.by_name:
+            return
+        if len(self.by_number) != count and limit is None:
+            raise MismatchError(
+                f"there are {len(self.by_number)} labels, and the dataset has {count} samples"
+            )
+
+
+def read_labels(source: Any) -> Labels:
+    """Labels from a file or from numbers in memory.
+
+    source: a path, or integers in the order of the samples: of shape [samples], or [samples, rows]
+    where a sample has several rows of scores. Files of tensors (.npy, .npz, .pt, .safetensors) hold
+    such an array; in text (.txt, .csv, .tsv) each line is a label, or a sample's name and its label
+    with a comma, a semicolon or a tab between them. A first line without a number is a heading.
+
+    Raises `MissingFileError`, `FormatError` for a broken file, `UsageError` for what are no labels.
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        return Labels(_rows_of_labels(source, "the labels"))
+    path = Path(source)
+    if path.suffix.lower() in _TEXT:
+        return _of_text(path)
+    file = read_tensor_file(path)
+    if len(file.values) != 1 and not _are_numbers(file.content):
+        raise FormatError(f"labels are one array, and this file has {len(file.values)}", path=path)
+    return Labels(
+        _rows_of_labels(file.values[0] if len(file.values) == 1 else file.content, str(path))
+    )
+
+
+def _are_numbers(content: Any) -> bool:
+    return isinstance(content, (list, tuple)) and all(isinstance(one, int) for one in content)
+
+
+def _rows_of_labels(source: Any, what: str) -> list[tuple[int, ...]]:
+    if isinstance(source, Iterable) and not hasattr(source, "__array__"):
+        source = list(source)
+    try:
+        array = np.asarray(source)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{what} are not numbers: {error}") from error
+    if array.dtype.kind not in "iu" or array.ndim not in (1, 2):
+        raise UsageError(
+            f"{what} have the type {array.dtype} and the shape {list(array.shape)}",
+            hint="labels are integers of shape [samples] or [samples, rows]",
+        )
+    return [tuple(row) for row in array.reshape(len(array), -1).tolist()]
+
+
+def _of_text(path: Path) -> Labels:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError as error:
+        raise MissingFileError(f"labels file not found: {path}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"not a file of labels: {error}", path=path) from error
+    cells = [(number, _cells(line)) for number, line in enumerate(lines, 1) if line.strip()]
+    if cells and _number(cells[0][1][-1]) is None:
+        cells = cells[1:]
+    by_number: list[tuple[int, ...]] = []
+    by_name: dict[str, tuple[int, ...]] = {}
+    for number, (*names, last) in cells:
+        label = _number(last)
+        if label is None or len(names) > 1:
+            raise FormatError(f"line {number} is neither a label nor a name and a label", path=path)
+        if names and names[0] in by_name:
+            raise FormatError(f"line {number}: {names[0]!r} has a label already", path=path)
+        if names:
+            by_name[names[0]] = (label,)
+        else:
+            by_number.append((label,))
+    if by_name and by_number:
+        raise FormatError("some lines have a name, and some have none", path=path)
+    if not by_name and not by_number:
+        raise FormatError("there are no labels in it", path=path)
+    return Labels(by_number, by_name)
+
+
+def _cells(line: str) -> list[str]:
+    for mark in ("\t", ";", ","):
+        if mark in line:
+            return [cell.strip().strip('"') for cell in line.rsplit(mark, 1)]
+    return [line.strip()]
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+# How a classifier does on a dataset, on the device and by the reference.
+
+
+MAX_FLIPS = 10_000  # that are kept with their margins
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Counts over all rows of scores.
+
+    rows: those in which the reference has a class. agree: the device has the same. agree_top: it is
+    among the device's `top` best. undecided: rows without a class of the reference (NaN), which
+    count nowhere else. labelled: rows with a label; right, right_top, reference_right and
+    reference_right_top count among these. flips: rows with another class than the reference's, the
+    surest of the reference first; at most `MAX_FLIPS` are kept, and `flipped` counts all.
+    """
+
+    top: int
+    output: int
+    rows: int = 0
+    agree: int = 0
+    agree_top: int = 0
+    undecided: int = 0
+    labelled: int = 0
+    right: int = 0
+    right_top: int = 0
+    reference_right: int = 0
+    reference_right_top: int = 0
+    flips: tuple[Answer, ...] = ()
+
+    @property
+    def flipped(self) -> int:
+        """How many rows have another class than the reference's."""
+        return self.rows - self.agree
+
+    @property
+    def agreement(self) -> float | None:
+        """Share of rows with the reference's class; None without any row."""
+        return _share(self.agree, self.rows)
+
+    @property
+    def top_agreement(self) -> float | None:
+        """Share of rows in which the reference's class is among the device's best."""
+        return _share(self.agree_top, self.rows)
+
+    @property
+    def flip_share(self) -> float | None:
+        """Share of rows with another class than the reference's."""
+        return _share(self.flipped, self.rows)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of labelled rows in which the device is right."""
+        return _share(self.right, self.labelled)
+
+    @property
+    def reference_accuracy(self) -> float | None:
+        """Share of labelled rows in which the reference is right."""
+        return _share(self.reference_right, self.labelled)
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+class TaskCounts:
+    """Takes answers, one sample after the other."""
+
+    def __init__(self, top: int, output: int) -> None:
+        self._top, self._output = top, output
+        self._counts = dict.fromkeys(
+            (
+                "rows", "agree", "agree_top", "undecided", "labelled", "right", "right_top",
+                "reference_right", "reference_right_top",
+            ),
+            0,
+        )  # fmt: skip
+        self._flips: list[Answer] = []
+
+    def add(self, answer: Answer) -> None:
+        """Count a row in."""
+        decided = answer.reference is not None
+        for name, counts in (
+            ("rows", decided),
+            ("agree", decided and not answer.flipped),
+            ("agree_top", answer.in_top),
+            ("undecided", not decided),
+            ("labelled", answer.label is not None),
+            ("right", answer.right),
+            ("right_top", answer.right_top),
+            ("reference_right", answer.reference_right),
+            ("reference_right_top", answer.reference_right_top),
+        ):
+            self._counts[name] += counts
+        if answer.flipped:
+            self._flips.append(answer)
+            if len(self._flips) > 2 * MAX_FLIPS:
+                self._flips = self._surest()
+
+    def _surest(self) -> list[Answer]:
+        ranked = sorted(self._flips, key=lambda flip: -(flip.reference_margin or 0.0))
+        return ranked[:MAX_FLIPS]
+
+    def task(self) -> Task:
+        """What was counted."""
+        return Task(self._top, self._output, flips=tuple(self._surest()), **self._counts)

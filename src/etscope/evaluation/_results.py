@@ -1,0 +1,573 @@
+"""What an evaluation finds, for programs and for people."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.matching.matching import Coverage
+from etscope.analysis.metrics import Metric
+from etscope.analysis.numerics.limits import difference
+from etscope.analysis.numerics.rows import WRONG as WRONG_ROW
+from etscope.analysis.numerics.rows import Numerics, NumericsRow, described
+from etscope.analysis.profile.source_location import short_lines
+from etscope.errors import MissingDataError, UsageError
+from etscope.evaluation._classification import Answer
+from etscope.model.table import Column, Kind, Table
+
+if TYPE_CHECKING:
+    from etscope.evaluation._classification import Task
+
+__all__ = [
+    "DUMP",
+    "FINE",
+    "FRESH",
+    "NAN",
+    "SEQUENCE",
+    "SKIPPED",
+    "SORTS",
+    "WRONG",
+    "Evaluation",
+    "OperatorStatistics",
+    "SampleResult",
+    "Spread",
+    "Statistics",
+    "flips_table",
+    "operators_table",
+    "sample_result",
+    "samples_table",
+    "summary_table",
+    "task_notes",
+    "worst_of",
+]
+
+
+# Each operator's errors over the samples, added up as the samples come.
+#
+# Kept are numbers: two floats for each value that is compared in a sample, and no tensor.
+
+
+_Key = tuple[int, int | str | None, int, str, int | None, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Of a metric over samples; numbers are None where no sample has one.
+
+    count: samples that have a number. mean: of the finite ones: an operator without any error has
+    an infinite SQNR. median: of all; NaN counts as the worst. worst: NaN if there is one.
+    """
+
+    count: int
+    mean: float | None
+    median: float | None
+    worst: float | None
+
+    @classmethod
+    def of(cls, numbers: Sequence[float], metric: Metric) -> Spread:
+        """The spread of some numbers."""
+        values = np.asarray(numbers, np.float64)
+        if not values.size:
+            return cls(0, None, None, None)
+        finite = values[np.isfinite(values)]
+        badness = values if metric.better == "lower" else -values
+        order = np.argsort(badness, kind="stable")  # NaN last
+        return cls(
+            count=int(values.size),
+            mean=float(finite.mean()) if finite.size else None,
+            median=_middle(values[order]),
+            worst=float(values[order[-1]]),
+        )
+
+
+def _middle(ranked: npt.NDArray[np.float64]) -> float:
+    low, high = float(ranked[(len(ranked) - 1) // 2]), float(ranked[len(ranked) // 2])
+    return low if low == high else (low + high) / 2  # of two infinities, too
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStatistics:
+    """A value of the device over all samples in which it was compared.
+
+    row: as in the first of them, for its place in program and source. samples: their number. wrong:
+    in how many the operator's own error is more than is allowed. nan: in how many it has NaN where
+    the reference has numbers. local, total: of the operator's own error, and of that to the
+    reference. worst_sample: where the own error is worst.
+    """
+
+    row: NumericsRow
+    samples: int
+    wrong: int
+    nan: int
+    local: Spread
+    total: Spread
+    worst_sample: str
+
+    @property
+    def share(self) -> float:
+        """Of the samples, those in which it is out of its limit."""
+        return self.wrong / self.samples
+
+
+@dataclass(slots=True)
+class _Sums:
+    row: NumericsRow
+    samples: int = 0
+    wrong: int = 0
+    nan: int = 0
+    local: array[float] = field(default_factory=lambda: array("d"))
+    total: array[float] = field(default_factory=lambda: array("d"))
+    worst: tuple[bool, float, float] | None = None
+    worst_sample: str = ""
+
+
+class Statistics:
+    """Takes the diagnoses of samples, one after the other."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self._sums: dict[_Key, _Sums] = {}
+
+    def add(self, sample: str, found: Numerics) -> None:
+        """Count a sample in."""
+        for row in found.rows:
+            sums = self._sums.setdefault(_key(row), _Sums(row))
+            sums.samples += 1
+            sums.wrong += row.verdict == WRONG_ROW
+            sums.nan += bool(row.odd and row.odd.new_nan)
+            if row.local is not None:
+                sums.local.append(row.local)
+            if row.total is not None:
+                sums.total.append(row.total)
+            badness = self._badness(row)
+            if sums.worst is None or badness > sums.worst:
+                sums.worst, sums.worst_sample = badness, sample
+
+    def _badness(self, row: NumericsRow) -> tuple[bool, float, float]:
+        error = -math.inf if row.local is None else self._metric.badness(row.local)
+        return row.verdict == WRONG_ROW, error, row.excess
+
+    def operators(self) -> tuple[OperatorStatistics, ...]:
+        """The statistics, in order of execution."""
+        found = sorted(self._sums.values(), key=lambda sums: sums.row.order)
+        return tuple(self._of(sums) for sums in found)
+
+    def _of(self, sums: _Sums) -> OperatorStatistics:
+        return OperatorStatistics(
+            row=sums.row,
+            samples=sums.samples,
+            wrong=sums.wrong,
+            nan=sums.nan,
+            local=Spread.of(sums.local, self._metric),
+            total=Spread.of(sums.total, self._metric),
+            worst_sample=sums.worst_sample,
+        )
+
+
+def _key(row: NumericsRow) -> _Key:
+    pair = row.pair
+    place = pair.instruction, pair.delegate_id, pair.output, pair.node, pair.element
+    return (*place, row.loop_pass)
+
+
+def worst_of(metric: Metric, numbers: Iterable[float | None]) -> float | None:
+    """The worst of some numbers, None for none."""
+    known = [number for number in numbers if number is not None]
+    return max(known, key=metric.badness) if known else None
+
+
+# What is kept of a sample when it is done: a line of a table, and no tensor.
+
+
+FINE, WRONG, NAN, SKIPPED = "fine", "wrong", "nan", "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class SampleResult:
+    """A sample and how it went.
+
+    verdict: "wrong" when an operator is, "nan" when none is and there are NaN that the reference
+    has not, "skipped" when it could not be compared; or "fine". wrong: how many operators are.
+    operator: the first that is wrong, or made the NaN; of a fine sample the one nearest to its
+    limit. excess: the largest own error over what is allowed, in root mean squares. output: the
+    worst error of the program's outputs to the reference's, in the metric. flips: rows of scores
+    whose class is another. doubts: why its inputs may not be those that ran. reason: of a skipped
+    one.
+    """
+
+    number: int
+    name: str
+    verdict: str
+    wrong: int = 0
+    operator: NumericsRow | None = None
+    excess: float = 0.0
+    output: float | None = None
+    flips: int = 0
+    doubts: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether an operator is wrong, or made NaN."""
+        return self.verdict in (WRONG, NAN)
+
+
+def sample_result(
+    number: int,
+    name: str,
+    found: Numerics,
+    outputs: tuple[Sequence[Any], Sequence[Any]],
+    answers: Sequence[Answer],
+) -> SampleResult:
+    """What is kept of a sample. outputs: of the reference, and of the device."""
+    verdict = WRONG if found.wrong else (FINE if found.stray_nan is None else NAN)
+    nearest = max(found.rows, key=lambda row: row.excess)
+    errors = [difference(found.metric, *pair) for pair in zip(*outputs, strict=False)]
+    return SampleResult(
+        number=number,
+        name=name,
+        verdict=verdict,
+        wrong=len(found.wrong),
+        operator=found.first or found.stray_nan or nearest,
+        excess=nearest.excess,
+        output=worst_of(found.metric, errors),
+        flips=sum(answer.flipped for answer in answers),
+        doubts=found.doubts,
+    )
+
+
+FRESH, SEQUENCE, DUMP = "fresh", "sequence", "dump"
+_STATES = {
+    FRESH: "each sample starts from the first state",
+    SEQUENCE: "each sample goes on from the one before, on both sides",
+    DUMP: "each run goes on from those before it since the model was loaded, on both sides",
+}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A method on a dataset, on the device and by the reference.
+
+    operators: in order of execution. samples: in the order of the dataset, those that were skipped
+    among them. task: None, unless classes were looked at. coverage: of the first sample: what was
+    compared of it. state: for a model that keeps state, what a sample starts from (`_STATES`), else
+    None. doubts: about the evaluation as a whole.
+    """
+
+    method: str
+    reference: str
+    metric: Metric
+    operators: tuple[OperatorStatistics, ...]
+    samples: tuple[SampleResult, ...]
+    task: Task | None
+    coverage: Coverage
+    state: str | None = None
+    doubts: tuple[str, ...] = ()
+
+    @cached_property
+    def compared(self) -> tuple[SampleResult, ...]:
+        """The samples that were not skipped."""
+        return tuple(sample for sample in self.samples if sample.verdict != SKIPPED)
+
+    @cached_property
+    def skipped(self) -> tuple[SampleResult, ...]:
+        """The samples that could not be compared."""
+        return tuple(sample for sample in self.samples if sample.verdict == SKIPPED)
+
+    @cached_property
+    def findings(self) -> tuple[SampleResult, ...]:
+        """The samples in which an operator is wrong, or made NaN that the reference has not."""
+        return tuple(sample for sample in self.samples if sample.is_finding)
+
+    @cached_property
+    def wrong(self) -> tuple[OperatorStatistics, ...]:
+        """The operators that are wrong in a sample, in order of execution."""
+        return tuple(operator for operator in self.operators if operator.wrong)
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether all samples were compared, and none is a finding."""
+        return not self.findings and not self.skipped
+
+    def worst_samples(self, count: int | None = 10) -> tuple[SampleResult, ...]:
+        """Samples by what is wrong with them: findings by excess, then those with another class,
+        then by the error of the program's outputs. None: all of them."""
+        ranked = sorted(self.compared, key=self._badness, reverse=True)
+        return tuple(ranked[:count])
+
+    def _badness(self, sample: SampleResult) -> tuple[bool, float, bool, float]:
+        output = self.metric.badness(sample.output) if sample.output is not None else -float("inf")
+        excess = sample.excess if sample.is_finding else 0.0
+        return sample.is_finding, excess, sample.flips > 0, output
+
+    # -- for people
+
+    @property
+    def verdict(self) -> str:
+        """In words: how many samples are findings, and the operator that is to blame for most."""
+        total = len(self.compared)
+        if not self.findings:
+            return f"no operator goes wrong in {_samples(total)}"
+        text = f"{len(self.findings)} of {_samples(total)} have an operator that goes wrong"
+        if not self.wrong:
+            return f"{len(self.findings)} of {_samples(total)} have NaN that the reference has not"
+        most = max(self.wrong, key=lambda operator: operator.wrong)
+        return f"{text}; in {_samples(most.wrong)} it is {described(most.row)}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The verdict, and what else there is to say."""
+        notes = [self.verdict]
+        worst = self.worst_samples(1)
+        if worst and worst[0].is_finding and worst[0].operator is not None:
+            notes.append(f"worst: sample {worst[0].name}, {described(worst[0].operator)}")
+        if self.task is not None:
+            notes += task_notes(self.task)
+        if self.skipped:
+            first = self.skipped[0]
+            notes.append(
+                f"{_samples(len(self.skipped))} skipped, which is not a pass; the first is "
+                f"{first.name}: {first.reason}"
+            )
+        doubted = [sample for sample in self.compared if sample.doubts]
+        if doubted:
+            notes.append(f"in {_samples(len(doubted))}: {doubted[0].doubts[0]}")
+        if self.state is not None:
+            notes.append(f"the model keeps state: {_STATES[self.state]}")
+        notes += self.doubts
+        notes.append(str(self.coverage))
+        return tuple(notes)
+
+    def operators_table(self, sort: str = "run") -> Table:
+        """A row for each value of the device; sort: "run", or "error": most samples out of the
+        limit first, then the worst error."""
+        return operators_table(self, sort)
+
+    def samples_table(self, count: int | None = 10) -> Table:
+        """The worst samples, those that were skipped after them."""
+        return samples_table(self, count)
+
+    def flips_table(self, count: int | None = None) -> Table:
+        """The rows of scores whose class is another on the device. Raises `MissingDataError` when
+        classes were not looked at."""
+        return flips_table(self, count)
+
+    def summary_table(self) -> Table:
+        """Counts and shares, a row each."""
+        return summary_table(self)
+
+
+def _samples(count: int) -> str:
+    return f"{count} sample" if count == 1 else f"{count} samples"
+
+
+# The tables of an evaluation.
+
+
+SORTS = ("run", "error")
+
+
+def operators_table(found: Evaluation, sort: str) -> Table:
+    """See `Evaluation.operators_table`."""
+    if sort not in SORTS:
+        raise UsageError(f"operators are sorted by {' or '.join(SORTS)}, not {sort!r}")
+    operators: Sequence[OperatorStatistics] = found.operators
+    if sort == "error":
+        badness = found.metric.badness
+        operators = sorted(
+            operators, key=lambda one: (one.wrong, one.nan, badness(one.local.worst)), reverse=True
+        )
+    rows = [operator.row for operator in operators]
+    columns = [
+        Column("instruction", Kind.INT),
+        Column("output", Kind.INT, priority=5),
+        Column("pass", Kind.INT, priority=5),
+        Column("event", priority=5),
+        Column("op"),
+        Column("node", priority=3),
+        Column("samples", Kind.COUNT, priority=1),
+        Column("wrong", Kind.COUNT),
+        Column("share", Kind.SHARE, title="out of limit"),
+        Column("nan", Kind.COUNT, title="NaN", priority=2),
+    ]
+    values: dict[str, list[Any]] = {
+        "instruction": [row.pair.instruction for row in rows],
+        "output": [row.pair.output for row in rows],
+        "pass": [row.loop_pass for row in rows],
+        "event": [row.event for row in rows],
+        "op": [row.label or row.op for row in rows],
+        "node": [row.node for row in rows],
+        "samples": [operator.samples for operator in operators],
+        "wrong": [operator.wrong for operator in operators],
+        "share": [operator.share for operator in operators],
+        "nan": [operator.nan for operator in operators],
+    }
+    for kind, priority in (("local", 0), ("total", 2)):
+        for part in ("mean", "median", "worst"):
+            name = f"{kind}_{part}"
+            lower = 2 if part == "mean" else 0
+            columns.append(
+                Column(name, Kind.FLOAT, unit=found.metric.unit, priority=priority + lower)
+            )
+            values[name] = [getattr(getattr(one, kind), part) for one in operators]
+    columns += [
+        Column("worst_sample", priority=1),
+        Column("module", Kind.PATH, priority=4),
+        Column("source", Kind.PATH),
+        Column("sources", Kind.LIST, title="source lines", priority=8),
+    ]
+    values["worst_sample"] = [
+        None if one.local.worst == found.metric.perfect else one.worst_sample for one in operators
+    ]
+    values["module"] = [row.module for row in rows]
+    values["source"] = [short_lines(row.lines) or None for row in rows]
+    values["sources"] = [[str(line) for line in row.lines] for row in rows]
+    title = f"{found.metric.title} of {found.method} to {found.reference}, over samples"
+    return Table(columns=tuple(columns), values=values, title=title, notes=found.notes)
+
+
+def samples_table(found: Evaluation, count: int | None) -> Table:
+    """See `Evaluation.samples_table`."""
+    unit = found.metric.unit
+    samples = [*found.worst_samples(count), *found.skipped[:count]]
+
+    def of_operator(pick: Any) -> list[Any]:
+        return [None if one.operator is None else pick(one.operator) for one in samples]
+
+    columns = (
+        Column("sample"),
+        Column("number", Kind.INT, priority=4),
+        Column("verdict"),
+        Column("wrong", Kind.COUNT, title="wrong operators", priority=2),
+        Column("output", Kind.FLOAT, unit=unit, title="outputs"),
+        Column("flips", Kind.COUNT, priority=0 if found.task else 5),
+        Column("instruction", Kind.INT, priority=3),
+        Column("op", title="operator"),
+        Column("node", priority=3),
+        Column("local", Kind.FLOAT, unit=unit, priority=1),
+        Column("limit", Kind.FLOAT, unit=unit, priority=2),
+        Column("excess", Kind.FLOAT, priority=4),
+        Column("source", Kind.PATH),
+        Column("reason", priority=0 if found.skipped else 5),
+    )
+    values: dict[str, list[Any]] = {
+        "sample": [one.name for one in samples],
+        "number": [one.number for one in samples],
+        "verdict": [one.verdict for one in samples],
+        "wrong": [one.wrong for one in samples],
+        "output": [one.output for one in samples],
+        "flips": [one.flips for one in samples],
+        "instruction": of_operator(lambda row: row.pair.instruction),
+        "op": of_operator(_operator),
+        "node": of_operator(lambda row: row.node),
+        "local": of_operator(lambda row: row.local),
+        "limit": of_operator(lambda row: row.limit),
+        "excess": [one.excess for one in samples],
+        "source": of_operator(lambda row: short_lines(row.lines) or None),
+        "reason": [_reason(one) or None for one in samples],
+    }
+    title = f"The worst of {len(found.compared)} samples"
+    return Table(columns=columns, values=values, title=title, notes=found.notes)
+
+
+def _operator(row: NumericsRow) -> str:
+    return row.label or row.op
+
+
+def _reason(sample: SampleResult) -> str:
+    return sample.reason.partition("\n")[0]
+
+
+def flips_table(found: Evaluation, count: int | None) -> Table:
+    """See `Evaluation.flips_table`."""
+    task = _task(found)
+    flips = task.flips[:count]
+    has_labels = task.labelled > 0
+    columns = (
+        Column("sample"),
+        Column("row", Kind.INT, priority=3),
+        Column("reference", Kind.INT, title="class of the reference"),
+        Column("device", Kind.INT, title="class on the device"),
+        Column("label", Kind.INT, priority=0 if has_labels else 5),
+        Column("reference_margin", Kind.FLOAT, title="margin of the reference"),
+        Column("device_margin", Kind.FLOAT, title="margin on the device"),
+        Column("in_top", Kind.BOOL, title=f"in the device's {task.top} best", priority=2),
+    )
+    values: dict[str, list[Any]] = {
+        name: [getattr(flip, name) for flip in flips]
+        for name in (
+            "sample", "row", "reference", "device", "label", "reference_margin", "device_margin",
+            "in_top",
+        )
+    }  # fmt: skip
+    notes = tuple(task_notes(task))
+    return Table(columns=columns, values=values, title="Samples with another class", notes=notes)
+
+
+def _task(found: Evaluation) -> Task:
+    if found.task is None:
+        raise MissingDataError(
+            "classes were not looked at", hint="ask for them: top=, labels= (--top, --labels)"
+        )
+    return found.task
+
+
+def task_notes(task: Task) -> Iterator[str]:
+    """Agreement and accuracy in words."""
+    if task.rows:
+        yield (
+            f"top-1 agreement {_percent(task.agree, task.rows)}: {task.flipped} of {task.rows} have"
+            f" another class; the reference's class is among the device's {task.top} best in "
+            f"{_percent(task.agree_top, task.rows)}"
+        )
+    if task.undecided:
+        yield f"{task.undecided} have no class: a score of the reference is NaN"
+    if task.labelled:
+        yield (
+            f"accuracy {_percent(task.right, task.labelled)} (top-{task.top} "
+            f"{_percent(task.right_top, task.labelled)}), of the reference "
+            f"{_percent(task.reference_right, task.labelled)} (top-{task.top} "
+            f"{_percent(task.reference_right_top, task.labelled)}), of {task.labelled} with a label"
+        )
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.2f} %"
+
+
+def summary_table(found: Evaluation) -> Table:
+    """See `Evaluation.summary_table`."""
+    rows: list[tuple[str, int | float | None, float | None]] = []
+    compared, total = len(found.compared), len(found.samples)
+    rows.append(("samples compared", compared, compared / total))
+    rows.append(("samples skipped", len(found.skipped), len(found.skipped) / total))
+    rows.append(("samples with a wrong operator or NaN", len(found.findings),
+                 len(found.findings) / compared))  # fmt: skip
+    task = found.task
+    if task is not None:
+        for name, count, whole in (
+            ("same class as the reference", task.agree, task.rows),
+            (f"the reference's class in the {task.top} best", task.agree_top, task.rows),
+            ("another class", task.flipped, task.rows),
+            ("no class of the reference", task.undecided, task.rows + task.undecided),
+            ("right on the device", task.right, task.labelled),
+            (f"right in the {task.top} best on the device", task.right_top, task.labelled),
+            ("right by the reference", task.reference_right, task.labelled),
+            (f"right in the {task.top} best of the reference", task.reference_right_top,
+             task.labelled),
+        ):  # fmt: skip
+            if whole:
+                rows.append((name, count, count / whole))
+    columns = (Column("what"), Column("count", Kind.COUNT), Column("share", Kind.SHARE))
+    values = {
+        name: [row[place] for row in rows] for place, name in enumerate(("what", "count", "share"))
+    }
+    title = f"{found.method} on a dataset"
+    return Table(columns=columns, values=values, title=title, notes=found.notes)
