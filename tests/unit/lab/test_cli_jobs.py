@@ -4,6 +4,9 @@ of a server alike."""
 from __future__ import annotations
 
 import json
+import os
+import pty
+import select
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +19,7 @@ from etscope.cli import main
 from etscope.lab.lab import Lab
 from etscope.lab.server.settings import Settings
 from tests.support.artifacts import artifacts
-from tests.support.lab_server import a_done_job, a_job, running
+from tests.support.lab_server import a_done_job, a_job, program, running
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -174,3 +177,29 @@ def test_the_schema_takes_what_the_lab_takes(capsys: pytest.CaptureFixture[str])
         else:
             with pytest.raises(UsageError):
                 spec_of(value)
+
+
+def test_shows_the_progress_of_transfers_on_a_terminal(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "model.pte"
+    model.write_bytes(program().read_bytes() + bytes(3 << 20))
+    done = a_done_job(lab, {"run.etdp": b"x" * (3 << 20)})
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr("etscope.cli.output.progress._PATIENCE", 0.0)
+    master, slave = pty.openpty()
+
+    def shown() -> bytes:
+        text = b""
+        while select.select([master], [], [], 0.2)[0]:
+            text += os.read(master, 1 << 16)
+        return text
+
+    with os.fdopen(slave, "w") as terminal, running(lab) as url, monkeypatch.context() as patched:
+        patched.setattr("sys.stderr", terminal)
+        assert main(["lab", "submit", str(model), "--async", "--server", url]) == 0
+        assert b"sending model.pte" in shown()
+        assert main(["lab", "fetch", done.id, "-o", str(tmp_path), "--server", url]) == 0
+        assert b"fetching run.etdp" in shown()
+    os.close(master)

@@ -33,9 +33,10 @@ def command(
     or file, or the job has none.
     """
     from etscope.cli.lab.options import open_lab
+    from etscope.cli.lab.progress import transfers
     from etscope.errors import MissingDataError
 
-    with open_lab(server, token, home) as lab:
+    with transfers() as progress, open_lab(server, token, home, progress=progress) as lab:
         job = lab.job(job_id)
         if not job.artifacts:
             raise MissingDataError(f"job {job.id} is {job.state} and has no files")

@@ -78,11 +78,16 @@ def need_lab_packages() -> None:
 
 @contextmanager
 def open_lab(
-    server: str | None, token: str | None, home: Path | None, *, direct: bool = False
+    server: str | None,
+    token: str | None,
+    home: Path | None,
+    *,
+    direct: bool = False,
+    progress: Callable[[str, int, int], None] = lambda what, done, size: None,
 ) -> Iterator[Lab | Client]:
     """The lab that the options mean: a server's, by `--server`, $ETSCOPE_LAB_SERVER or because one
     runs for this home; else the home itself, in this process. direct: the home in any case, unless
-    there is a `server`."""
+    there is a `server`. progress: see `Client`."""
     need_lab_packages()
     url = server
     if url is None and home is None and not direct:
@@ -101,7 +106,7 @@ def open_lab(
         token = token or os.environ.get(TOKEN_VARIABLE) or _local_secret(here)
     from etscope.lab.client import Client
 
-    with Client(url, token) as client:
+    with Client(url, token, progress=progress) as client:
         yield client
 
 

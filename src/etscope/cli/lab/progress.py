@@ -1,68 +1,32 @@
-"""How far files are on their way to or from a lab, on a terminal's stderr after a second."""
+"""Progress of files that are sent to or fetched from a lab's server."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
 
-_PATIENCE = 1.0  # seconds
+from etscope.cli.output.progress import counting
 
 
 @contextmanager
 def transfers() -> Iterator[Callable[[str, int, int], None]]:
-    """What a `Client` calls with the words, the bytes done and all bytes."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, size: None
-        return
-    bars = _Bars()
-    try:
-        yield bars.show
-    finally:
-        bars.stop()
+    """Show a bar for the file that is being transferred, on a terminal and after a second only.
 
+    Yields the function that a `Client` calls with what it does ("sending model.pte"), the bytes
+    done and all bytes.
+    """
+    with ExitStack() as bars:
+        tell: Callable[[int, int | None], None] | None = None
+        shown = ""
 
-class _Bars:
-    """One bar at a time: of the file that is under way."""
+        def show(what: str, done: int, size: int) -> None:
+            nonlocal tell, shown
+            if tell is None or what != shown:
+                bars.close()
+                tell, shown = bars.enter_context(counting(what, in_bytes=True)), what
+            tell(done, size)
+            if done >= size:
+                bars.close()
+                tell = None
 
-    def __init__(self) -> None:
-        self._since: dict[str, float] = {}
-        self._bar: Any = None
-        self._task: Any = None
-        self._what = ""
-
-    def show(self, what: str, done: int, size: int) -> None:
-        began = self._since.setdefault(what, time.monotonic())
-        if done >= size:
-            self.stop()
-            self._since.pop(what, None)
-        elif time.monotonic() - began > _PATIENCE:
-            self._draw(what, done, size)
-
-    def stop(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-    def _draw(self, what: str, done: int, size: int) -> None:
-        if self._bar is None or self._what != what:
-            self.stop()
-            from rich.console import Console
-            from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
-
-            self._what = what
-            self._bar = Progress(
-                "{task.description}",
-                BarColumn(),
-                DownloadColumn(),
-                TransferSpeedColumn(),
-                console=Console(stderr=True),
-                transient=True,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self._task = self._bar.add_task(what, total=size)
-            self._bar.start()
-        self._bar.update(self._task, completed=done)
+        yield show

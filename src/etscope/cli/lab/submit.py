@@ -242,11 +242,12 @@ def command(
     run); 4 invalid (a limit did not hold) or cancelled; 5 failed, timeout or device_lost; 130
     interrupted, which cancels a job that is done here.
     """
+    from etscope.cli.lab.progress import transfers
     from etscope.cli.lab.result import exit_code, write_job
 
     need_lab_packages()
     spec = _spec(model, spec_file, options)
-    with open_lab(server, token, home) as lab:
+    with transfers() as progress, open_lab(server, token, home, progress=progress) as lab:
         job, new = lab.submit_new(spec, again=again, submitter=_user())
         if not new:
             click.echo(f"the same job is {job.state} already (--again: do it again)", err=True)

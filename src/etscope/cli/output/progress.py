@@ -13,18 +13,19 @@ from typing import Any
 __all__ = ["counting"]
 
 
-# A bar on stderr that counts what is done of work over a second.
-
-
-_PATIENCE_of_samples = 1.0  # seconds
+_PATIENCE = 1.0  # seconds
 
 
 @contextmanager
-def counting(text: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show `text` with a bar, on a terminal only. What is yielded is told how many are done, and of
-    how many, if that is known; the bar appears when it is told something after a second."""
+def counting(text: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int | None], None]]:
+    """Show `text` with a bar that counts what is done, on a terminal and after a second only.
+
+    Yields a function of the number done and the total, None while that is not known; the bar
+    appears at its first call after the second. in_bytes: both are bytes, shown as sizes and with
+    the speed.
+    """
     if not sys.stderr.isatty():
-        yield _nothing
+        yield lambda done, total: None
         return
     terminal = os.fdopen(os.dup(sys.stderr.fileno()), "w")  # ours, whatever is done to stderr
     begin = monotonic()
@@ -32,9 +33,9 @@ def counting(text: str) -> Iterator[Callable[[int, int | None], None]]:
 
     def tell(done: int, total: int | None) -> None:
         if not shown:
-            if monotonic() - begin < _PATIENCE_of_samples:
+            if monotonic() - begin < _PATIENCE:
                 return
-            shown.append(_bar(text, terminal))
+            shown.append(_bar(text, terminal, in_bytes))
         bar, task = shown[0]
         bar.update(task, completed=done, total=total)
 
@@ -46,25 +47,23 @@ def counting(text: str) -> Iterator[Callable[[int, int | None], None]]:
         terminal.close()
 
 
-def _nothing(done: int, total: int | None) -> None:
-    pass
-
-
-def _bar(text: str, terminal: Any) -> Any:
+def _bar(text: str, terminal: Any, in_bytes: bool) -> Any:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
+        DownloadColumn,
         MofNCompleteColumn,
         Progress,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
+        TransferSpeedColumn,
     )
 
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        *((DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=Console(file=terminal),
@@ -75,9 +74,6 @@ def _bar(text: str, terminal: Any) -> Any:
     )
     bar.start()
     return bar, bar.add_task(text, total=None)
-
-
-_PATIENCE = 1.0  # seconds
 
 
 @contextmanager
