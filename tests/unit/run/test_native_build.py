@@ -155,9 +155,9 @@ def test_what_was_built_needs_no_tools(alone: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda folder: (folder / "native/src/main.cpp").write_text("int main() { return 1; }\n"),
+        lambda folder: (folder / "native/src/runner/main.cpp").write_text("int main() { return 1; }\n"),
         lambda folder: (folder / "native/src/more.h").touch(),
-        lambda folder: (folder / "native/src/main.cpp").rename(folder / "native/src/other.cpp"),
+        lambda folder: (folder / "native/src/runner/main.cpp").rename(folder / "native/src/runner/other.cpp"),
     ],
     ids=["edited", "added", "renamed"],
 )

@@ -1,0 +1,107 @@
+// etscope-runner: runs a program on the ExecuTorch runtime and writes down what happened.
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "common/data_sink.h"
+#include "common/failure.h"
+#include "common/flags.h"
+#include "runner/name_filter.h"
+#include "runner/options.h"
+#include "common/output_file.h"
+#include "common/platform.h"
+#include "runner/result.h"
+#include "runner/run.h"
+#include "common/session.h"
+
+namespace etscope {
+namespace {
+
+/// Opened before anything runs, so that a folder that is not there is told at once.
+std::optional<OutputFile> open_if_asked(const std::string& path) {
+  if (path.empty()) {
+    return std::nullopt;
+  }
+  return std::optional<OutputFile>(std::in_place, path);
+}
+
+void write_etdump(Tracer& tracer, OutputFile& file) {
+  const auto dump = tracer.get_etdump_data();
+  const std::unique_ptr<void, void (*)(void*)> owned(dump.buf, std::free);
+  if (dump.buf == nullptr || dump.size == 0) {
+    throw Failure(kRuntimeFailed, "the runtime gave no ETDump");
+  }
+  file.write(dump.buf, dump.size);
+  file.commit();
+}
+
+void check_folder(const std::string& folder) {
+  if (!folder.empty() && !std::filesystem::is_directory(folder)) {
+    throw Failure(kBadInput, "--outputs-dir " + folder + ": not a folder");
+  }
+}
+
+int run(const Options& options) {
+  check_folder(options.outputs_dir);
+  NameFilter filter(options.delegate_filters);
+  auto etdump = open_if_asked(options.etdump_out);
+  auto result = open_if_asked(options.result_out);
+  std::optional<DebugFile> debug;
+  if (!options.debug_buffer_out.empty()) {
+    debug.emplace(options.debug_buffer_out, options.debug_buffer_size);
+  }
+
+  const Memory before = memory_now();
+  Session session(options);
+  Tracer* tracer = session.tracer();
+  if (debug) {
+    tracer->set_data_sink(&*debug);
+  }
+  if (!options.delegate_filters.empty()) {
+    tracer->set_delegation_intermediate_output_filter(&filter);
+  }
+  Record record = run_calls(session, options);
+  record.resident_before = before.resident;
+
+  if (debug) {
+    debug->finish();
+  }
+  if (etdump) {
+    write_etdump(*tracer, *etdump);
+  }
+  const std::string text = write_outputs(record, options);
+  if (result) {
+    result->write(text.data(), text.size());
+    result->commit();
+  }
+  bool passed = true;
+  for (const Verdict& verdict : record.verification) {
+    std::cout << verdict.line() << std::endl;
+    passed = passed && verdict.passed;
+  }
+  return passed ? kFine : kOutOfTolerance;
+}
+
+int run_program(int argc, char** argv) {
+  const Options options = parse_options(argc, argv);
+  if (options.help) {
+    std::cout << help_text();
+    return kFine;
+  }
+  if (options.version) {
+    std::cout << "etscope-runner, ExecuTorch " << ETSCOPE_EXECUTORCH_VERSION << std::endl;
+    return kFine;
+  }
+  init_runtime();
+  return run(options);
+}
+
+} // namespace
+} // namespace etscope
+
+int main(int argc, char** argv) {
+  return etscope::ended([=] { return etscope::run_program(argc, argv); });
+}

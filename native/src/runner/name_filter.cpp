@@ -1,0 +1,28 @@
+#include "runner/name_filter.h"
+
+#include <algorithm>
+
+#include "common/failure.h"
+
+namespace etscope {
+
+NameFilter::NameFilter(const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns) {
+    try {
+      patterns_.emplace_back(pattern);
+    } catch (const std::regex_error& error) {
+      throw Failure(
+          kUsage, "--delegate-filter " + pattern + ": not a regular expression: " + error.what());
+    }
+  }
+}
+
+executorch::runtime::Result<bool> NameFilter::filter(
+    const char* name, executorch::runtime::DelegateDebugIntId id) {
+  const std::string text = name != nullptr ? name : std::to_string(id);
+  return std::none_of(patterns_.begin(), patterns_.end(), [&](const std::regex& pattern) {
+    return std::regex_match(text, pattern);
+  });
+}
+
+} // namespace etscope

@@ -1,0 +1,126 @@
+#include "runner/result.h"
+
+#include <filesystem>
+#include <optional>
+
+#include "common/json.h"
+#include "common/output_file.h"
+#include "common/platform.h"
+
+namespace etscope {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kNull = "null";
+
+/// The name of a file as result.json tells it: alone when it is beside it.
+std::string name_from(const fs::path& file, const std::string& result_out) {
+  const fs::path result = result_out.empty() ? fs::path("result.json") : fs::path(result_out);
+  const auto folder = [](const fs::path& path) {
+    return fs::weakly_canonical(fs::absolute(path)).parent_path();
+  };
+  return folder(file) == folder(result) ? file.filename().string() : fs::absolute(file).string();
+}
+
+std::string describe_tensor_file(
+    const HostTensor& tensor, const std::string& name, const Options& options) {
+  json::Object object;
+  object.add("kind", json::text("tensor"))
+      .add("dtype", json::text(name_of(tensor.type)))
+      .add("sizes", json::numbers(tensor.sizes))
+      .add("dim_order", json::numbers(tensor.dim_order));
+  if (!options.outputs_dir.empty()) {
+    const fs::path file = fs::path(options.outputs_dir) / name;
+    write_file(file.string(), tensor.bytes.data(), tensor.bytes.size());
+    object.add("file", json::text(name_from(file, options.result_out)));
+  }
+  return object.str();
+}
+
+std::string scalar(const char* kind, const std::string& value) {
+  return json::Object().add("kind", json::text(kind)).add("value", value).str();
+}
+
+std::string describe_value(const Value& value, const std::string& name, const Options& options) {
+  if (const auto* tensor = std::get_if<HostTensor>(&value)) {
+    return describe_tensor_file(*tensor, name, options);
+  }
+  if (const auto* integer = std::get_if<int64_t>(&value)) {
+    return scalar("int", json::number(*integer));
+  }
+  if (const auto* real = std::get_if<double>(&value)) {
+    return scalar("double", json::number(*real));
+  }
+  if (const auto* flag = std::get_if<bool>(&value)) {
+    return scalar("bool", *flag ? "true" : "false");
+  }
+  if (const auto* string = std::get_if<std::string>(&value)) {
+    return scalar("string", json::text(*string));
+  }
+  return json::Object().add("kind", json::text("none")).str();
+}
+
+std::string describe_call(const CallRecord& call, size_t index, const Options& options) {
+  std::vector<std::string> outputs;
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const std::string name =
+        "output-" + std::to_string(index) + "-" + std::to_string(i) + ".raw";
+    outputs.push_back(describe_value(call.outputs[i], name, options));
+  }
+  return json::Object()
+      .add("method", json::text(call.method))
+      .add("load_ns", json::number(call.load_ns))
+      .add("warmup_ns", json::numbers(call.warmup_ns))
+      .add("samples_ns", json::numbers(call.samples_ns))
+      .add("outputs", json::array(outputs))
+      .str();
+}
+
+std::string describe_bytes(const std::optional<int64_t>& bytes) {
+  return bytes ? json::number(*bytes) : kNull;
+}
+
+std::string describe_verdict(const Verdict& verdict) {
+  json::Object object;
+  object.add("method", json::text(verdict.method))
+      .add("case", json::number(static_cast<int64_t>(verdict.index)))
+      .add("passed", verdict.passed ? "true" : "false")
+      .add(
+          "max_abs_error",
+          verdict.max_abs_error ? json::number(*verdict.max_abs_error) : kNull);
+  if (!verdict.passed) {
+    object.add("reason", json::text(verdict.reason));
+  }
+  return object.str();
+}
+
+} // namespace
+
+std::string write_outputs(const Record& record, const Options& options) {
+  std::vector<std::string> calls;
+  for (size_t i = 0; i < record.calls.size(); ++i) {
+    calls.push_back(describe_call(record.calls[i], i, options));
+  }
+  const auto threads = thread_count();
+  const std::string version = ETSCOPE_EXECUTORCH_VERSION;
+  json::Object object;
+  object.add("runner", json::text("native"))
+      .add("executorch", version.empty() ? kNull : json::text(version))
+      .add("threads", threads ? json::number(static_cast<int64_t>(*threads)) : kNull)
+      .add("rss_before_bytes", describe_bytes(record.resident_before))
+      .add("peak_rss_bytes", describe_bytes(memory_now().peak))
+      .add("load_ns", json::number(record.load_ns))
+      .add("calls", json::array(calls));
+  if (options.verify) {
+    std::vector<std::string> verdicts;
+    for (const Verdict& verdict : record.verification) {
+      verdicts.push_back(describe_verdict(verdict));
+    }
+    object.add("verification", json::array(verdicts));
+  }
+  return object.str() + "\n";
+}
+
+} // namespace etscope

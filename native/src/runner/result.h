@@ -1,0 +1,15 @@
+// result.json and the files of output tensors.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runner/options.h"
+#include "runner/run.h"
+
+namespace etscope {
+
+/// Writes the tensors to `--outputs-dir`; the text of result.json, which names their files.
+std::string write_outputs(const Record& record, const Options& options);
+
+} // namespace etscope
