@@ -33,8 +33,8 @@ int main(int argc, char** argv) {
     std::ifstream file(argv[i], std::ios::binary);
     std::vector<char> bytes(std::istreambuf_iterator<char>(file), {});
     const auto sizes = module.method_meta("forward")->input_tensor_meta(0)->sizes();
-    const auto input = executorch::extension::make_tensor_ptr(
-        {sizes.begin(), sizes.end()}, bytes.data());
+    const auto input =
+        executorch::extension::make_tensor_ptr({sizes.begin(), sizes.end()}, bytes.data());
     if (!module.forward(input).ok()) {
       return 1;
     }

@@ -46,8 +46,7 @@ void DebugFile::finish() {
             " bytes were to be logged, --debug-buffer-size is " + std::to_string(limit_));
   }
   if (write_error_ != 0) {
-    throw Failure(
-        kBadInput, "cannot write " + file_.path() + ": " + std::strerror(write_error_));
+    throw Failure(kBadInput, "cannot write " + file_.path() + ": " + std::strerror(write_error_));
   }
   if (used_ == 0) { // an empty file would look like one that was never written
     file_.write(kPadding.data(), kPadding.size());

@@ -56,7 +56,8 @@ class DebugBuffer : public executorch::etdump::DataSinkBase {
     last_.clear();
   }
 
-  /// Puts other bytes in the place of those that this instruction wrote from there, if as many were.
+  /// Puts other bytes in the place of those that this instruction wrote from there, if as many
+  /// were.
   void replace(const void* data, const std::vector<uint8_t>& bytes);
 
   /// What was written; throws when it is not whole.

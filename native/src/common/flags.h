@@ -15,8 +15,8 @@ namespace etscope {
 struct SplitFlag {
   explicit SplitFlag(const std::string& argument);
 
-  /// The value of a flag that takes one, in words: "" for one that takes none. `following` gives the
-  /// next argument, null where there is none.
+  /// The value of a flag that takes one, in words: "" for one that takes none. `following` gives
+  /// the next argument, null where there is none.
   std::string value_of(
       const std::string& wanted, const std::function<const std::string*()>& following) const;
 

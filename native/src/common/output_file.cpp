@@ -64,8 +64,7 @@ void OutputFile::write(const void* data, size_t size) {
 void OutputFile::commit() {
   const bool closed = std::fclose(file_) == 0;
   file_ = nullptr;
-  if (!closed ||
-      (!partial_.empty() && std::rename(partial_.c_str(), path_.c_str()) != 0)) {
+  if (!closed || (!partial_.empty() && std::rename(partial_.c_str(), path_.c_str()) != 0)) {
     const int reason = errno;
     remove_partial();
     errno = reason;

@@ -99,8 +99,9 @@ void give_up() {
 } // namespace
 
 void init_runtime() {
-  executorch::runtime::register_pal(executorch::runtime::PalImpl::create(
-      nullptr, give_up, nullptr, nullptr, emit_log_message, nullptr, nullptr, __FILE__));
+  executorch::runtime::register_pal(
+      executorch::runtime::PalImpl::create(
+          nullptr, give_up, nullptr, nullptr, emit_log_message, nullptr, nullptr, __FILE__));
   executorch::runtime::runtime_init();
 }
 

@@ -64,8 +64,7 @@ const char* kind_of(Tag tag) {
 }
 
 Tag tag_of(const Value& value) {
-  constexpr Tag kTags[] = {
-      Tag::None, Tag::Int, Tag::Double, Tag::Bool, Tag::String, Tag::Tensor};
+  constexpr Tag kTags[] = {Tag::None, Tag::Int, Tag::Double, Tag::Bool, Tag::String, Tag::Tensor};
   return kTags[value.index()];
 }
 
@@ -122,8 +121,7 @@ Value LoadedMethod::fit(const Value& value, size_t index) const {
   }
   if (*tag != tag_of(value)) {
     throw Failure(
-        kBadInput,
-        input_name(index) + " is " + kind_of(*tag) + ", not " + kind_of(tag_of(value)));
+        kBadInput, input_name(index) + " is " + kind_of(*tag) + ", not " + kind_of(tag_of(value)));
   }
   if (*tag != Tag::Tensor) {
     return value;
@@ -156,12 +154,13 @@ Inputs LoadedMethod::make_inputs(const std::vector<Value>& values) const {
   }
   for (Value& value : made.held) {
     if (auto* tensor = std::get_if<HostTensor>(&value)) {
-      made.tensors.push_back(executorch::extension::make_tensor_ptr(
-          tensor->sizes,
-          tensor->bytes.data(),
-          tensor->dim_order,
-          tensor->strides(),
-          tensor->type));
+      made.tensors.push_back(
+          executorch::extension::make_tensor_ptr(
+              tensor->sizes,
+              tensor->bytes.data(),
+              tensor->dim_order,
+              tensor->strides(),
+              tensor->type));
       made.values.emplace_back(made.tensors.back());
     } else if (const auto* integer = std::get_if<int64_t>(&value)) {
       made.values.emplace_back(*integer);
@@ -180,8 +179,7 @@ void LoadedMethod::feed(const Inputs& inputs) {
   for (size_t i = 0; i < inputs.values.size(); ++i) {
     const Error error = method_.set_input(inputs.values[i], i);
     if (error != Error::Ok) {
-      throw Failure(
-          kBadInput, input_name(i) + " is not what the method takes: " + describe(error));
+      throw Failure(kBadInput, input_name(i) + " is not what the method takes: " + describe(error));
     }
   }
 }

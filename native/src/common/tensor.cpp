@@ -123,8 +123,7 @@ std::optional<size_t> count_bytes(ScalarType type, const std::vector<SizesType>&
   if (!elements) {
     return std::nullopt;
   }
-  const size_t packed =
-      type == ScalarType::QUInt4x2 ? 2 : (type == ScalarType::QUInt2x4 ? 4 : 1);
+  const size_t packed = type == ScalarType::QUInt4x2 ? 2 : (type == ScalarType::QUInt2x4 ? 4 : 1);
   return (*elements + packed - 1) / packed * element_size(type);
 }
 

@@ -179,23 +179,20 @@ Tracer::Logged Tracer::log_intermediate_output_delegate(
 
 Tracer::Logged Tracer::log_intermediate_output_delegate(
     const char* name, DelegateDebugIntId id, const int& output) {
-  return logs_intermediate_outputs()
-      ? ETDumpGen::log_intermediate_output_delegate(name, id, output)
-      : Logged(false);
+  return logs_intermediate_outputs() ? ETDumpGen::log_intermediate_output_delegate(name, id, output)
+                                     : Logged(false);
 }
 
 Tracer::Logged Tracer::log_intermediate_output_delegate(
     const char* name, DelegateDebugIntId id, const bool& output) {
-  return logs_intermediate_outputs()
-      ? ETDumpGen::log_intermediate_output_delegate(name, id, output)
-      : Logged(false);
+  return logs_intermediate_outputs() ? ETDumpGen::log_intermediate_output_delegate(name, id, output)
+                                     : Logged(false);
 }
 
 Tracer::Logged Tracer::log_intermediate_output_delegate(
     const char* name, DelegateDebugIntId id, const double& output) {
-  return logs_intermediate_outputs()
-      ? ETDumpGen::log_intermediate_output_delegate(name, id, output)
-      : Logged(false);
+  return logs_intermediate_outputs() ? ETDumpGen::log_intermediate_output_delegate(name, id, output)
+                                     : Logged(false);
 }
 
 } // namespace etscope

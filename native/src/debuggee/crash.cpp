@@ -85,8 +85,8 @@ void handle(int signal) {
 
 /// A stack of its own, because it may be the stack that there is no more of.
 void set_stack() {
-  void* memory = mmap(
-      nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory != MAP_FAILED) {
     stack_t stack = {};
     stack.ss_sp = memory;

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "debuggee/execution.h"
 #include "common/failure.h"
+#include "debuggee/execution.h"
 
 namespace etscope {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "debuggee/location.h"
 #include "common/session.h"
-#include "debuggee/statistics.h"
 #include "common/tensor.h"
+#include "debuggee/location.h"
+#include "debuggee/statistics.h"
 
 namespace etscope {
 
@@ -82,8 +82,11 @@ class Debuggee {
   void set_inputs(const std::vector<Value>& values);
 
   Stopped begin(bool traced);
-  Stopped go(uint64_t most_steps, const std::vector<uint8_t>& stops, const std::vector<Test>& tests,
-             const Interrupted& interrupted);
+  Stopped go(
+      uint64_t most_steps,
+      const std::vector<uint8_t>& stops,
+      const std::vector<Test>& tests,
+      const Interrupted& interrupted);
   Stopped go_to(uint64_t step, const Interrupted& interrupted);
 
   /// The runtime's own value; throws for an index that is not there.

@@ -251,8 +251,7 @@ Error Execution::execute_next(Location where, int64_t& ns) {
   return error;
 }
 
-Stopped Execution::advance(
-    uint64_t until, const Watch* watch, const Interrupted& interrupted) {
+Stopped Execution::advance(uint64_t until, const Watch* watch, const Interrupted& interrupted) {
   const uint64_t from = step_;
   int64_t polled = ticks_now();
   take_log(); // so that what is there when an instruction fails is about it
@@ -388,8 +387,7 @@ void Execution::keep_checkpoint() {
   checkpoint_ns_ = total_ns_;
 }
 
-bool Execution::holds(
-    const std::vector<Test>& tests, Location where, Stopped& result) const {
+bool Execution::holds(const std::vector<Test>& tests, Location where, Stopped& result) const {
   for (size_t i = 0; i < tests.size(); ++i) {
     if (!has_bit(tests[i].instructions, where)) {
       continue;

@@ -41,7 +41,10 @@ struct Members {
   }
 };
 template struct Members<
-    &Method::n_chains_, &Method::event_tracer_, &Method::values_, &Method::n_value_>;
+    &Method::n_chains_,
+    &Method::event_tracer_,
+    &Method::values_,
+    &Method::n_value_>;
 
 template <auto Member>
 struct ElementCount {

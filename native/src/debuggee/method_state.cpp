@@ -96,8 +96,7 @@ void MethodState::restore(const Snapshot& snapshot) {
   }
   for (size_t i = 0; i < added_.size(); ++i) {
     const size_t at = memory_.size() + i;
-    write(
-        added_[i].memory, at < snapshot.memory.size() ? snapshot.memory[at] : added_[i].bytes);
+    write(added_[i].memory, at < snapshot.memory.size() ? snapshot.memory[at] : added_[i].bytes);
   }
 }
 
@@ -111,9 +110,8 @@ bool MethodState::holds(const void* data, size_t size) const {
     return first >= memory.begin() && first + size <= memory.end();
   };
   return std::any_of(memory_.begin(), memory_.end(), in) ||
-      std::any_of(added_.begin(), added_.end(), [&](const Added& added) {
-           return in(added.memory);
-         });
+      std::any_of(
+             added_.begin(), added_.end(), [&](const Added& added) { return in(added.memory); });
 }
 
 void MethodState::drop_added() {

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "debuggee/execution.h"
 #include "common/failure.h"
+#include "debuggee/execution.h"
 
 namespace etscope {
 
@@ -32,9 +32,7 @@ void Execution::write(uint32_t index, Value given) {
   }
   forget_from(step_);
   checkpoints_.drop_from(step_);
-  const auto same = [&](const Patch& patch) {
-    return patch.step == step_ && patch.index == index;
-  };
+  const auto same = [&](const Patch& patch) { return patch.step == step_ && patch.index == index; };
   patches_.erase(std::remove_if(patches_.begin(), patches_.end(), same), patches_.end());
   patches_.push_back({step_, index, std::move(given)});
   apply(patches_.back());

@@ -186,11 +186,11 @@ Statistics measure(const Elements<T>& elements) {
   const double scale = most > 0 ? most : 1;
   const double count = static_cast<double>(finite);
   const double mean = sum(elements, [=](double value) { return value / scale; }) / count;
-  const double variance =
-      sum(elements, [=](double value) {
-        const double off = value / scale - mean;
-        return off * off;
-      }) /
+  const double variance = sum(elements,
+                              [=](double value) {
+                                const double off = value / scale - mean;
+                                return off * off;
+                              }) /
       count;
   found.mean = mean * scale;
   found.deviation = std::sqrt(variance) * scale;

@@ -65,8 +65,7 @@ std::string describe_value(const Value& value, const std::string& name, const Op
 std::string describe_call(const CallRecord& call, size_t index, const Options& options) {
   std::vector<std::string> outputs;
   for (size_t i = 0; i < call.outputs.size(); ++i) {
-    const std::string name =
-        "output-" + std::to_string(index) + "-" + std::to_string(i) + ".raw";
+    const std::string name = "output-" + std::to_string(index) + "-" + std::to_string(i) + ".raw";
     outputs.push_back(describe_value(call.outputs[i], name, options));
   }
   return json::Object()
@@ -87,9 +86,7 @@ std::string describe_verdict(const Verdict& verdict) {
   object.add("method", json::text(verdict.method))
       .add("case", json::number(static_cast<int64_t>(verdict.index)))
       .add("passed", verdict.passed ? "true" : "false")
-      .add(
-          "max_abs_error",
-          verdict.max_abs_error ? json::number(*verdict.max_abs_error) : kNull);
+      .add("max_abs_error", verdict.max_abs_error ? json::number(*verdict.max_abs_error) : kNull);
   if (!verdict.passed) {
     object.add("reason", json::text(verdict.reason));
   }

@@ -1,8 +1,8 @@
 #include "runner/run.h"
 
 #include "common/failure.h"
-#include "runner/input_spec.h"
 #include "common/platform.h"
+#include "runner/input_spec.h"
 
 namespace etscope {
 
@@ -27,7 +27,9 @@ std::vector<CallOptions> expanded(Session& session, const CallOptions& call) {
 
 /// The test case that a call is run on, if it is.
 std::optional<int> case_of(
-    const Session& session, const LoadedMethod& method, const Options& options,
+    const Session& session,
+    const LoadedMethod& method,
+    const Options& options,
     const CallOptions& call) {
   if (!call.inputs.empty() || session.bundle() == nullptr) {
     return std::nullopt;
@@ -74,8 +76,7 @@ CallRecord run_call(
   if (session.tracer() != nullptr) {
     session.tracer()->set_input_index(-1); // loading is of no test case
   }
-  LoadedMethod& method =
-      fresh ? session.fresh_method(call.method) : session.method(call.method);
+  LoadedMethod& method = fresh ? session.fresh_method(call.method) : session.method(call.method);
   result.method = method.name();
   result.load_ns = now_ns() - start;
 
@@ -103,8 +104,7 @@ CallRecord run_call(
   if (options.verify) {
     const auto index = static_cast<size_t>(*test_case);
     const auto expected = session.bundle()->expected(method.name(), index, result.outputs.size());
-    record.verification.push_back(
-        compare(result.outputs, expected, options.rtol, options.atol));
+    record.verification.push_back(compare(result.outputs, expected, options.rtol, options.atol));
     record.verification.back().method = method.name();
     record.verification.back().index = index;
   }
@@ -115,8 +115,8 @@ void check_bundle(const Options& options) {
   for (const CallOptions& call : options.calls) {
     if (call.testset_index || call.all_cases || options.verify) {
       throw Failure(
-          kUsage, "--testset-index and --verify need a bundled program; " + options.program +
-              " is none");
+          kUsage,
+          "--testset-index and --verify need a bundled program; " + options.program + " is none");
     }
   }
 }

@@ -139,8 +139,8 @@ class Comparison {
   void finish() {
     if (wrong_ > 0 && verdict.passed) {
       verdict.passed = false;
-      verdict.reason = std::to_string(wrong_) + " of " + std::to_string(compared_) +
-          " values of " + name_ + " are out of tolerance";
+      verdict.reason = std::to_string(wrong_) + " of " + std::to_string(compared_) + " values of " +
+          name_ + " are out of tolerance";
     }
     wrong_ = compared_ = 0;
   }

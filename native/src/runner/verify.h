@@ -23,9 +23,6 @@ struct Verdict {
 
 /// |actual - expected| <= atol + rtol * |expected| for each element; NaN equals NaN.
 Verdict compare(
-    const std::vector<Value>& actual,
-    const std::vector<Value>& expected,
-    double rtol,
-    double atol);
+    const std::vector<Value>& actual, const std::vector<Value>& expected, double rtol, double atol);
 
 } // namespace etscope

@@ -8,10 +8,10 @@
 #include <stdexcept>
 #include <utility>
 
-#include "debuggee/crash.h"
 #include "common/failure.h"
-#include "server/messages.h"
 #include "common/platform.h"
+#include "debuggee/crash.h"
+#include "server/messages.h"
 
 namespace etscope {
 
@@ -54,8 +54,9 @@ bool same(const std::string& given, const std::string& token) {
   volatile unsigned difference = given.size() == token.size() ? 0 : 1;
   for (size_t i = 0; i < given.size(); ++i) {
     difference = difference |
-        static_cast<unsigned>(static_cast<unsigned char>(given[i]) ^
-                              static_cast<unsigned char>(token[i % token.size()]));
+        static_cast<unsigned>(
+                     static_cast<unsigned char>(given[i]) ^
+                     static_cast<unsigned char>(token[i % token.size()]));
   }
   return difference == 0;
 }
@@ -168,8 +169,7 @@ void Conversation::answer(const Frame& frame) {
     throw Refusal(Code::kLimit, "there is not enough memory");
   }
   if (done.body().size() > wire::kMostBody) {
-    throw Refusal(
-        Code::kLimit, "the answer has " + std::to_string(done.body().size()) + " bytes");
+    throw Refusal(Code::kLimit, "the answer has " + std::to_string(done.body().size()) + " bytes");
   }
   take_log(); // of what went well
   connection_.send(header.kind | wire::kAnswer, header.number, done.body());
@@ -258,8 +258,8 @@ wire::Writer Conversation::upload(Reader& reader) {
   const auto offset = reader.number<uint64_t>();
   const auto size = reader.number<uint64_t>();
   if (size != reader.left()) {
-    reader.fail(std::to_string(size) + " bytes announced, " + std::to_string(reader.left()) +
-                " there");
+    reader.fail(
+        std::to_string(size) + " bytes announced, " + std::to_string(reader.left()) + " there");
   }
   staging_.put(offset, reader.take(static_cast<size_t>(size)), static_cast<size_t>(size));
   return {};
@@ -313,8 +313,9 @@ void Conversation::open(
     session_ = std::move(session);
   } catch (const Failure& failure) {
     throw Failure(
-        failure.code, replaced(failure.what(), options.program,
-                               staged ? "the uploaded program" : served_.name()));
+        failure.code,
+        replaced(
+            failure.what(), options.program, staged ? "the uploaded program" : served_.name()));
   }
 }
 
@@ -325,8 +326,8 @@ void Conversation::use_threads(int32_t threads) {
   if (!default_threads_) {
     default_threads_ = thread_count().value_or(1);
   }
-  set_threads(threads == 0 ? static_cast<uint32_t>(*default_threads_)
-                           : static_cast<uint32_t>(threads));
+  set_threads(
+      threads == 0 ? static_cast<uint32_t>(*default_threads_) : static_cast<uint32_t>(threads));
 }
 
 Debuggee& Conversation::loaded() {

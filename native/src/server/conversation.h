@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "server/connection.h"
 #include "debuggee/debuggee.h"
+#include "server/connection.h"
 #include "server/served_program.h"
 #include "server/server_options.h"
 #include "server/staging.h"

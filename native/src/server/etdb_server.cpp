@@ -1,4 +1,5 @@
-// etdb-server: runs a program on the ExecuTorch runtime for a debugger at the other end of a stream.
+// etdb-server: runs a program on the ExecuTorch runtime for a debugger at the other end of a
+// stream.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -6,13 +7,13 @@
 #include <csignal>
 #include <iostream>
 
-#include "server/connection.h"
-#include "server/conversation.h"
 #include "common/failure.h"
 #include "common/flags.h"
 #include "common/input_file.h"
-#include "server/listener.h"
 #include "common/platform.h"
+#include "server/connection.h"
+#include "server/conversation.h"
+#include "server/listener.h"
 #include "server/served_program.h"
 #include "server/server_options.h"
 

@@ -147,8 +147,9 @@ std::string Listener::address() const {
   auto* bound = reinterpret_cast<sockaddr*>(&storage);
   char host[NI_MAXHOST], port[NI_MAXSERV];
   if (getsockname(socket_, bound, &size) != 0 ||
-      getnameinfo(bound, size, host, sizeof host, port, sizeof port,
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+      getnameinfo(
+          bound, size, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) !=
+          0) {
     throw Failure(kRuntimeFailed, "the address of the server cannot be told");
   }
   const bool v6 = storage.ss_family == AF_INET6;
@@ -234,8 +235,7 @@ void Listener::reap(bool wait) {
     const pid_t found = waitpid(child, nullptr, wait ? 0 : WNOHANG);
     return found == child || (found < 0 && errno == ECHILD);
   };
-  children_.erase(
-      std::remove_if(children_.begin(), children_.end(), ended), children_.end());
+  children_.erase(std::remove_if(children_.begin(), children_.end(), ended), children_.end());
 }
 
 void Listener::end_children() {

@@ -10,8 +10,8 @@ using executorch::runtime::Tag;
 
 namespace {
 
-/// So that an answer is no longer than a frame. Loops of two instructions and more need no more: the
-/// runtime ends a run after 10 million.
+/// So that an answer is no longer than a frame. Loops of two instructions and more need no more:
+/// the runtime ends a run after 10 million.
 constexpr size_t kMostRanges = 5'000'000;
 
 enum ValueTag : uint8_t {

@@ -1,18 +1,19 @@
-// The bodies of the debugger's protocol: what the runtime holds as bytes, and bytes as what it takes.
+// The bodies of the debugger's protocol: what the runtime holds as bytes, and bytes as what it
+// takes.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "common/tensor.h"
 #include "debuggee/debuggee.h"
 #include "server/staging.h"
-#include "common/tensor.h"
 #include "server/wire.h"
 
 namespace etscope::wire {
 
-/// A value that a client gives. Throws a Refusal: of the code protocol for a form that there is not,
-/// of the code `misfit` for one that no method takes.
+/// A value that a client gives. Throws a Refusal: of the code protocol for a form that there is
+/// not, of the code `misfit` for one that no method takes.
 Value read_value(Reader& reader, const Staging& staging, Code misfit);
 
 OutputTable read_outputs(Reader& reader);

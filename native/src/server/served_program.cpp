@@ -18,7 +18,8 @@ namespace {
 
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
-/// Table k: what a byte comes to after k more bytes of zeros. Eight of them take eight bytes a step.
+/// Table k: what a byte comes to after k more bytes of zeros. Eight of them take eight bytes a
+/// step.
 Tables make_tables() {
   Tables tables{};
   for (uint32_t i = 0; i < 256; ++i) {
@@ -82,8 +83,8 @@ void ServedProgram::refresh() {
     return;
   }
   const auto status = status_of(path_);
-  const bool same = static_cast<uint64_t>(status.st_size) == size_ &&
-      status.st_dev == device_ && status.st_ino == inode_ && changed(status) == changed_ns_;
+  const bool same = static_cast<uint64_t>(status.st_size) == size_ && status.st_dev == device_ &&
+      status.st_ino == inode_ && changed(status) == changed_ns_;
   if (!same) {
     read();
   }

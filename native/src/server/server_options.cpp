@@ -67,28 +67,37 @@ const std::vector<Flag>& flags() {
   using O = ServerOptions;
   using S = const std::string;
   static const std::vector<Flag> all = {
-      {"--listen", "HOST:PORT",
+      {"--listen",
+       "HOST:PORT",
        "where to accept connections (default 127.0.0.1:2345); port 0 is any\n"
        "that is free. What is not this machine alone needs a token",
        [](O& o, S& v) { set_address(o, v); }},
-      {"--stdio", "", "one connection, on standard input and output",
+      {"--stdio",
+       "",
+       "one connection, on standard input and output",
        [](O& o, S&) { o.stdio = true; }},
-      {"--fd", "N", "one connection, on a socket that is open as descriptor N",
+      {"--fd",
+       "N",
+       "one connection, on a socket that is open as descriptor N",
        [](O& o, S& v) {
-         o.descriptor = static_cast<int>(
-             parse_number("--fd", v, std::numeric_limits<int>::max()));
+         o.descriptor = static_cast<int>(parse_number("--fd", v, std::numeric_limits<int>::max()));
        }},
-      {"--data", "FILE", "external tensors of the program (.ptd)",
-       [](O& o, S& v) { o.data = v; }},
-      {"--library", "FILE", "a shared library with operators or backends; repeatable",
+      {"--data", "FILE", "external tensors of the program (.ptd)", [](O& o, S& v) { o.data = v; }},
+      {"--library",
+       "FILE",
+       "a shared library with operators or backends; repeatable",
        [](O& o, S& v) { o.libraries.push_back(v); }},
-      {"--token-file", "FILE",
+      {"--token-file",
+       "FILE",
        "what clients must know, in the first line of a file; without it that of\n"
        "$ETDB_TOKEN is asked for where connections are accepted",
        [](O& o, S& v) { o.token = token_in(v); }},
-      {"--max-upload", "BYTES", "that a connection may upload (default 4 GiB)",
+      {"--max-upload",
+       "BYTES",
+       "that a connection may upload (default 4 GiB)",
        [](O& o, S& v) { o.max_upload = parse_number("--max-upload", v, INT64_MAX); }},
-      {"--patience", "SECONDS",
+      {"--patience",
+       "SECONDS",
        "how long a client may stand still in the middle of a frame (default 30);\n"
        "to greet it has 10 of them at most",
        [](O& o, S& v) {
@@ -98,8 +107,9 @@ const std::vector<Flag>& flags() {
          }
        }},
       {"--help", "", "print this", [](O& o, S&) { o.help = true; }},
-      {"--version", "", "print the version of ExecuTorch that this was built with",
-       [](O& o, S&) { o.version = true; }}};
+      {"--version", "", "print the version of ExecuTorch that this was built with", [](O& o, S&) {
+         o.version = true;
+       }}};
   return all;
 }
 
@@ -177,7 +187,8 @@ std::string server_help() {
   for (const Flag& flag : flags()) {
     text << help_line(flag.name, flag.value, flag.help, kColumn);
   }
-  text << "\nWho can connect can run programs as you. Exit codes: 0 fine, 2 wrong flags, 3 bad files,\n"
+  text << "\nWho can connect can run programs as you. Exit codes: 0 fine, 2 wrong flags, 3 bad "
+          "files,\n"
           "5 no connection can be accepted there.\n";
   return text.str();
 }

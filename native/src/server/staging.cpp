@@ -35,8 +35,8 @@ void Staging::begin() {
   }
   size_ = 0;
   const char* folder = std::getenv("TMPDIR");
-  std::string name = std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") +
-      "/etdb-server-XXXXXX";
+  std::string name =
+      std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") + "/etdb-server-XXXXXX";
   file_ = mkostemp(name.data(), O_CLOEXEC);
   if (file_ < 0) {
     fail("no file for uploads in " + name.substr(0, name.rfind('/')) + " (TMPDIR names another)");

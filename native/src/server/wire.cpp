@@ -18,8 +18,8 @@ Header Header::of(const uint8_t* bytes) {
 }
 
 void Reader::fail(const std::string& what) const {
-  malformed(what + " at byte " + std::to_string(at_) + " of a body of " +
-            std::to_string(body_.size()));
+  malformed(
+      what + " at byte " + std::to_string(at_) + " of a body of " + std::to_string(body_.size()));
 }
 
 const uint8_t* Reader::take(size_t size) {
