@@ -12,10 +12,12 @@ WEB := $(addprefix web/,package.json package-lock.json page.html vite.config.ts 
 	$(shell find web/src -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo native web test bench docs lint format check clean distclean
+CPP := $(shell find native/src tests/native -name '*.cpp' -o -name '*.h')
+
+.PHONY: help install demo native web test test-all bench docs lint format tidy check clean distclean
 
 help:  ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) $(PAGE)  ## Make .venv with everything that the other targets need
 
@@ -40,8 +42,15 @@ web: $(PAGE)  ## Build the page of the report (if web/ has changed)
 $(PAGE): $(WEB) | $(INSTALLED)
 	@$(BIN)/python hatch_build.py
 
-test: $(INSTALLED) $(PAGE)  ## Run all tests (PYTEST_ARGS="-m 'not slow' -n 2" for fewer, faster)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(INSTALLED) $(PAGE)  ## Unit and contract tests, in parallel: under 2 minutes after the first run
+	@$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS) tests/unit tests/contract
+
+# Child processes are measured, too. What the tests write is collected in .coverage.
+test-all: $(INSTALLED) $(PAGE)  ## All tests, and the branch coverage (40 minutes on 2 cores)
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -n auto --dist loadfile --durations=15 $(PYTEST_ARGS)
+	@$(BIN)/coverage combine --quiet
+	@printf 'branch coverage of src/etscope: %s %%\n' "$$($(BIN)/coverage report --format=total --precision=1)"
 
 bench: $(INSTALLED) $(PAGE)  ## Run the benchmarks against upstream's tools and print the ratios
 	@$(BIN)/python -m benchmarks.run
@@ -50,19 +59,29 @@ docs: $(INSTALLED)  ## Build the documentation into site/
 	@$(BIN)/python docs/generate_cli.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-lint: $(INSTALLED)  ## ruff check, ruff format --check, mypy
+lint: $(INSTALLED)  ## ruff, mypy, spelling and first words of docstrings, clang-format
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/codespell
+	@$(BIN)/python scripts/check_prose.py src benchmarks
+	@$(BIN)/clang-format --dry-run --Werror $(CPP)
 	@$(BIN)/mypy
 
-format: $(INSTALLED)  ## Let ruff rewrite the files
+format: $(INSTALLED)  ## Let ruff and clang-format rewrite the files
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+	@$(BIN)/clang-format -i $(CPP)
+
+tidy: $(INSTALLED)  ## clang-tidy over native/ (builds it first; some minutes)
+	@cmake -S native -B build/tidy -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DCMAKE_PREFIX_PATH=$$($(BIN)/python -c \
+	  "from importlib.util import find_spec; print(*find_spec('executorch').submodule_search_locations)")
+	@cmake --build build/tidy --parallel
+	@$(BIN)/clang-tidy -p build/tidy --quiet $(filter native/src/%.cpp,$(CPP))
 
 check: lint test docs  ## All that must hold before a commit
 
 clean:  ## Remove what the targets make, but for .venv and the tests' artefacts
-	@rm -rf build dist site demo-output $(dir $(PAGE)) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf build dist site demo-output .coverage* $(dir $(PAGE)) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean  ## Remove .venv and the tests' artefacts too
