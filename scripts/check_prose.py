@@ -20,9 +20,7 @@ def clauses(path: Path) -> Iterator[str]:
     """Yield "file:line: first words" of each docstring that starts with a clause."""
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     for node in ast.walk(tree):
-        if not isinstance(
-            node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
-        ):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
             continue
         text = ast.get_docstring(node)
         if text and CLAUSE.match(text):

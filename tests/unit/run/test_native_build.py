@@ -33,6 +33,8 @@ for name in etscope-runner etdb-server; do
 done
 """
 
+MAIN = "native/src/runner/main.cpp"
+
 
 def script(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,9 +157,9 @@ def test_what_was_built_needs_no_tools(alone: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda folder: (folder / "native/src/runner/main.cpp").write_text("int main() { return 1; }\n"),
+        lambda folder: (folder / MAIN).write_text("int main() { return 1; }\n"),
         lambda folder: (folder / "native/src/more.h").touch(),
-        lambda folder: (folder / "native/src/runner/main.cpp").rename(folder / "native/src/runner/other.cpp"),
+        lambda folder: (folder / MAIN).rename(folder / "native/src/other.cpp"),
     ],
     ids=["edited", "added", "renamed"],
 )
