@@ -190,16 +190,16 @@ def test_shows_the_progress_of_transfers_on_a_terminal(
     monkeypatch.setattr("etscope.cli.output.progress._PATIENCE", 0.0)
     master, slave = pty.openpty()
 
-    def shown() -> bytes:
+    def shows(expected: bytes) -> bool:
         text = b""
-        while select.select([master], [], [], 0.2)[0]:
+        while expected not in text and select.select([master], [], [], 10)[0]:
             text += os.read(master, 1 << 16)
-        return text
+        return expected in text
 
     with os.fdopen(slave, "w") as terminal, running(lab) as url, monkeypatch.context() as patched:
         patched.setattr("sys.stderr", terminal)
         assert main(["lab", "submit", str(model), "--async", "--server", url]) == 0
-        assert b"sending model.pte" in shown()
+        assert shows(b"sending model.pte")
         assert main(["lab", "fetch", done.id, "-o", str(tmp_path), "--server", url]) == 0
-        assert b"fetching run.etdp" in shown()
+        assert shows(b"fetching run.etdp")
     os.close(master)
