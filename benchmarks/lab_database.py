@@ -29,13 +29,10 @@ from sqlalchemy.engine import Connection
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from etscope.lab.database import Database
-from etscope.lab.database import transitions as life
+from etscope.lab.database import jobs as life
 from etscope.lab.database.connection import Connections
-from etscope.lab.jobs.api import Filter
-from etscope.lab.jobs.records import Artifact, statistics_of
+from etscope.lab.jobs.records import Artifact, Filter, Outcome, State, statistics_of
 from etscope.lab.jobs.spec import FileRef, JobSpec
-from etscope.lab.jobs.states import State
-from etscope.lab.jobs.task import Outcome
 from tests.support import postgresql
 
 JOBS, ROUNDS = 10_000, 30

@@ -32,11 +32,8 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from etscope.lab.config import Home
-from etscope.lab.jobs.api import Filter
-from etscope.lab.jobs.records import statistics_of
+from etscope.lab.jobs.records import Filter, Outcome, State, statistics_of
 from etscope.lab.jobs.spec import spec_of
-from etscope.lab.jobs.states import State
-from etscope.lab.jobs.task import Outcome
 from etscope.lab.lab import Lab
 
 LIMIT_MS = 100.0

@@ -31,9 +31,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = str(ROOT)
 
-from etscope.lab.engine.cluster import Ended, Message, Told  # noqa: E402
-from etscope.lab.engine.engine import Engine  # noqa: E402
-from etscope.lab.jobs.states import State  # noqa: E402
+from etscope.lab.cluster import Ended, Message, Told  # noqa: E402
+from etscope.lab.engine import Engine  # noqa: E402
+from etscope.lab.jobs.records import State  # noqa: E402
 from etscope.lab.lab import Lab  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
 from tests.support.lab_checks import check_no_leftovers, submit  # noqa: E402

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from etscope.lab.jobs.records import Job
+from etscope.lab.jobs.records import Job, State
 from etscope.lab.jobs.spec import JobSpec
-from etscope.lab.jobs.states import State
 from etscope.lab.lab import Lab
 from tests.support.artifacts import artifacts
 from tests.support.simulated_device import said

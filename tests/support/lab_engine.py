@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 
-from etscope.lab.engine.engine import Engine
+from etscope.lab.engine import Engine
 from etscope.lab.lab import Lab
 
 

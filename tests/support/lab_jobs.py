@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from etscope.lab.database import Database
-from etscope.lab.jobs.records import Artifact, Job
+from etscope.lab.jobs.records import Artifact, Job, Outcome, State
 from etscope.lab.jobs.spec import FileRef, JobSpec
-from etscope.lab.jobs.states import State
-from etscope.lab.jobs.task import Outcome
 
 LEASE = 600.0
 

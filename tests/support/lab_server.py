@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from etscope.lab.jobs.records import Job
+from etscope.lab.jobs.records import Job, Outcome, State
 from etscope.lab.jobs.spec import JobSpec
-from etscope.lab.jobs.states import State
-from etscope.lab.jobs.task import Outcome
 from etscope.lab.lab import Lab
 from etscope.lab.server.run import address_of, listen, server_of
 from etscope.lab.server.settings import Settings

@@ -15,8 +15,8 @@ from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope.lab.client import Client
+    from etscope.lab.jobs.records import State
     from etscope.lab.jobs.spec import JobSpec
-    from etscope.lab.jobs.states import State
     from etscope.lab.lab import Lab
 
 __all__ = ["Client", "JobSpec", "Lab", "State"]
@@ -27,6 +27,6 @@ __getattr__, __dir__ = lazy_names(
         "Client": "etscope.lab.client",
         "JobSpec": "etscope.lab.jobs.spec",
         "Lab": "etscope.lab.lab",
-        "State": "etscope.lab.jobs.states",
+        "State": "etscope.lab.jobs.records",
     },
 )

@@ -22,8 +22,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from etscope import errors
 from etscope.errors import EtscopeError, FormatError, LabError, MissingDataError, UsageError
-from etscope.lab.jobs.api import Filter, Page, Series
-from etscope.lab.jobs.records import Artifact, Device, Job, JobEvent
+from etscope.lab.jobs.records import Artifact, Device, Filter, Job, JobEvent, Page, Series
 from etscope.lab.jobs.spec import FileRef, JobSpec, base_name
 
 # Files on their way to and from a lab, with what is known of them checked.

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from etscope.errors import MissingDataError, MissingFileError
 from etscope.lab.config import Home
 from etscope.lab.database import Database
-from etscope.lab.jobs.api import Filter, Page, Series
-from etscope.lab.jobs.records import Artifact, Device, Job, JobEvent
+from etscope.lab.jobs.records import Artifact, Device, Filter, Job, JobEvent, Page, Series
 from etscope.lab.jobs.spec import FileRef, JobSpec, base_name
-from etscope.lab.store.store import Store
+from etscope.lab.store import Store
 
 if TYPE_CHECKING:
-    from etscope.lab.engine.engine import Engine
+    from etscope.lab.engine import Engine
 
 _PIECE = 1 << 20  # bytes
 _LOOK_AGAIN = 0.5  # seconds: how late the end of a job of another process may be seen
@@ -71,7 +70,7 @@ class Lab:
         cluster whose workers offer them (`etscope lab worker`); None: that of the configuration,
         or workers on this machine. only: ids of the jobs to work on; None: all.
         """
-        from etscope.lab.engine.engine import Engine
+        from etscope.lab.engine import Engine
 
         self.engine = Engine(
             self, devices=devices, scheduler=scheduler, only=only, changed=self._notify

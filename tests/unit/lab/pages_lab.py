@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from etscope.lab.jobs.records import Artifact, Job, statistics_of
+from etscope.lab.jobs.records import Artifact, Job, Outcome, State, statistics_of
 from etscope.lab.jobs.spec import JobSpec, spec_of
-from etscope.lab.jobs.states import State
-from etscope.lab.jobs.task import Outcome
 from etscope.lab.lab import Lab
 from tests.support.artifacts import artifacts
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from etscope.cli import main
-from etscope.lab.jobs.states import State
+from etscope.lab.jobs.records import State
 from etscope.lab.lab import Lab
 from tests.support.artifacts import ROOT, artifacts
 from tests.support.simulated_device import fault, said, write_lab

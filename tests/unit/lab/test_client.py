@@ -20,9 +20,8 @@ from etscope.errors import (
     UsageError,
 )
 from etscope.lab.client import Client, checked, quiet
-from etscope.lab.jobs.api import Filter
+from etscope.lab.jobs.records import Filter, State
 from etscope.lab.jobs.spec import JobSpec
-from etscope.lab.jobs.states import State
 from etscope.lab.lab import Lab
 from etscope.lab.server.settings import Settings
 from tests.support.artifacts import artifacts

@@ -16,8 +16,8 @@ from distributed.comm import connect
 from distributed.security import Security
 
 from etscope.errors import LabError
-from etscope.lab.engine import cluster as clusters
-from etscope.lab.engine.cluster import Logged, Message, Started, Workers, open_cluster
+from etscope.lab import cluster as clusters
+from etscope.lab.cluster import Logged, Message, Started, Workers, open_cluster
 from tests.support.artifacts import ROOT
 
 

@@ -12,10 +12,8 @@ import pytest
 
 from etscope.errors import MissingDataError
 from etscope.lab.comparison.compare import compare
-from etscope.lab.jobs.records import Artifact, statistics_of
+from etscope.lab.jobs.records import Artifact, Outcome, State, statistics_of
 from etscope.lab.jobs.spec import JobSpec
-from etscope.lab.jobs.states import State
-from etscope.lab.jobs.task import Outcome
 from etscope.lab.lab import Lab
 from tests.support.artifacts import artifacts
 from tests.support.timed_dumps import timed_dump

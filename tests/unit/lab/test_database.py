@@ -8,10 +8,8 @@ import pytest
 
 from etscope.errors import MissingDataError, UsageError
 from etscope.lab.database import Database
-from etscope.lab.jobs.records import Artifact, Job
+from etscope.lab.jobs.records import FINAL, Artifact, Job, Outcome, State
 from etscope.lab.jobs.spec import FileRef
-from etscope.lab.jobs.states import FINAL, State
-from etscope.lab.jobs.task import Outcome
 from tests.support.lab_jobs import LEASE, claimed, measured, run_through, spec_of_number
 
 # Text that means something to SQL, to LIKE, to a driver or to a terminal.

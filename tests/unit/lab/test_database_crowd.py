@@ -17,7 +17,7 @@ import pytest
 
 from etscope.errors import LabError, VersionError
 from etscope.lab.database import Database
-from etscope.lab.jobs.states import State
+from etscope.lab.jobs.records import State
 from tests.support.lab_jobs import LEASE, measured, spec_of_number
 from tests.support.postgresql import PostgreSql
 

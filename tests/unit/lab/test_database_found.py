@@ -10,9 +10,7 @@ import pytest
 
 from etscope.errors import MissingDataError, UsageError
 from etscope.lab.database import Database
-from etscope.lab.jobs.api import Filter
-from etscope.lab.jobs.records import Device, DeviceConfig
-from etscope.lab.jobs.states import State
+from etscope.lab.jobs.records import Device, DeviceConfig, Filter, State
 from tests.support.lab_jobs import LEASE, claimed, run_through, spec_of_number
 
 

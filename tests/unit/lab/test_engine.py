@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from etscope.errors import LabError, UsageError
-from etscope.lab.engine import engine as engines
-from etscope.lab.engine import slots
-from etscope.lab.engine.engine import Engine
-from etscope.lab.jobs.records import Job
-from etscope.lab.jobs.states import State
+from etscope.lab import engine as engines
+from etscope.lab import engine as slots
+from etscope.lab.engine import Engine
+from etscope.lab.jobs.records import Job, State
 from etscope.lab.lab import Lab
 from etscope.lab.worker import worker
 from tests.support.artifacts import ROOT, artifacts
@@ -219,6 +218,6 @@ def test_a_database_that_is_away_for_a_while(lab: Lab, monkeypatch: pytest.Monke
 def test_unknown_devices_and_schedulers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no device 'sim-9'"):
         Engine(lab, devices=["sim-9"])
-    monkeypatch.setattr("etscope.lab.engine.cluster._CONNECT", 0.5)
+    monkeypatch.setattr("etscope.lab.cluster._CONNECT", 0.5)
     with pytest.raises(LabError, match="no Dask scheduler at tcp:"):
         Engine(lab, scheduler="tcp://127.0.0.1:9").start()

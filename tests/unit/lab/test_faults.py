@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from etscope.lab.engine.engine import Engine
-from etscope.lab.jobs.states import State
+from etscope.lab.engine import Engine
+from etscope.lab.jobs.records import State
 from etscope.lab.lab import Lab
 from tests.support.artifacts import ROOT, artifacts
 from tests.support.lab_checks import PATIENCE, check_all_done_once, submit

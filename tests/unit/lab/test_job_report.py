@@ -6,9 +6,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from etscope.lab.jobs.job_tables import devices_report, findings_of, job_report
-from etscope.lab.jobs.records import Device, DeviceConfig, Job
+from etscope.lab.jobs.records import Device, DeviceConfig, Job, State
 from etscope.lab.jobs.spec import FileRef, JobSpec
-from etscope.lab.jobs.states import State
 
 WRONG = "instruction 3, convolution (module body.0), is the first that goes wrong: its SQNR is low"
 AB = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from etscope.errors import LabError
-from etscope.lab.engine.engine import Journal
+from etscope.lab.engine import Journal
 
 
 @pytest.mark.parametrize("error", [LabError("away"), OSError("away"), ValueError("a bug")])

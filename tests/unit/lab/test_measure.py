@@ -20,8 +20,7 @@ import pytest
 from etscope.bundled_program import bundle_cases
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import program_fingerprint
-from etscope.lab.jobs.records import statistics_of
-from etscope.lab.jobs.task import place_of
+from etscope.lab.jobs.records import place_of, statistics_of
 from etscope.lab.worker.measure import answer_to, main
 from etscope.run import run
 from tests.support.artifacts import artifacts

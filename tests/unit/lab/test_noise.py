@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from etscope.analysis.comparison.compare_samples import Policy
-from etscope.lab.comparison.noise import (
+from etscope.lab.comparison.history import (
     IDENTICAL,
     NONE,
     SAME_DEVICE,
@@ -20,9 +20,8 @@ from etscope.lab.comparison.noise import (
     device_noise,
     work_of,
 )
-from etscope.lab.jobs.records import Job
+from etscope.lab.jobs.records import Job, State
 from etscope.lab.jobs.spec import JobSpec
-from etscope.lab.jobs.states import State
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 NUMBERS = count()

@@ -12,8 +12,7 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 
 from etscope import Inspector
-from etscope.lab.jobs.records import Job
-from etscope.lab.jobs.states import State
+from etscope.lab.jobs.records import Job, State
 from etscope.lab.lab import Lab
 from etscope.lab.server.app import create_app
 from tests.support.artifacts import artifacts

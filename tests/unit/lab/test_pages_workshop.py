@@ -11,7 +11,7 @@ import pytest
 
 from etscope.lab.pages import _artifact_cache as _workshop
 from etscope.lab.pages._artifact_cache import Made, Recipe, Workshop
-from etscope.lab.store.store import Store
+from etscope.lab.store import Store
 from tests.support.artifacts import ROOT, artifacts
 
 DEADLINE = 300.0  # seconds; a loaded machine

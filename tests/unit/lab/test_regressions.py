@@ -11,8 +11,8 @@ import pytest
 
 from etscope.analysis.comparison.compare_samples import Policy
 from etscope.errors import UsageError
-from etscope.lab.comparison.regressions import Standing, changes_of, judge_series
-from etscope.lab.jobs.api import Point, Series
+from etscope.lab.comparison.history import Standing, changes_of, judge_series
+from etscope.lab.jobs.records import Point, Series
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 

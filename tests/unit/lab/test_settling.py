@@ -6,12 +6,10 @@ from datetime import datetime, timezone
 
 import pytest
 
-from etscope.lab.engine.cluster import Gone
-from etscope.lab.engine.slots import Again, Attempt, settled, settled_without_answer
-from etscope.lab.jobs.records import Job
+from etscope.lab.cluster import Gone
+from etscope.lab.engine import Again, Attempt, settled, settled_without_answer
+from etscope.lab.jobs.records import Job, Outcome, State
 from etscope.lab.jobs.spec import spec_of
-from etscope.lab.jobs.states import State
-from etscope.lab.jobs.task import Outcome
 
 LOST = State.DEVICE_LOST
 

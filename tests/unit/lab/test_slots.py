@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from etscope.lab.engine import slots
-from etscope.lab.engine.slots import Slot
+from etscope.lab import engine as slots
+from etscope.lab.engine import Slot
 from etscope.lab.jobs.records import DeviceConfig
 
 

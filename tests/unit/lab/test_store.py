@@ -17,7 +17,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from etscope.errors import FormatError, LabError, MissingDataError, MissingFileError, UsageError
-from etscope.lab.store.store import Store
+from etscope.lab.store import Store
 
 DATA = bytes(range(256)) * 5_000
 SHA256 = hashlib.sha256(DATA).hexdigest()

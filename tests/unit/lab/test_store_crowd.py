@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from etscope.errors import FormatError, LabError, MissingDependencyError
-from etscope.lab.store.store import Store
+from etscope.lab.store import Store
 
 DATA = bytes(range(256)) * 5_000
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -41,7 +41,7 @@ def test_readers_among_writers(kind: str, tmp_path: Path) -> None:
 def test_a_writer_that_is_killed_leaves_no_object(tmp_path: Path, size: int) -> None:
     code = f"""
 import os, signal
-from etscope.lab.store.store import Store
+from etscope.lab.store import Store
 def chunks():
     yield os.urandom({size})
     os.kill(os.getpid(), signal.SIGKILL)

@@ -17,11 +17,9 @@ from typing import Any
 import pytest
 
 from etscope.errors import LabError
-from etscope.lab.jobs.records import DeviceConfig
-from etscope.lab.jobs.states import State
-from etscope.lab.jobs.task import Order, place_of
+from etscope.lab.jobs.records import DeviceConfig, Order, State, place_of
 from etscope.lab.lab import Lab
-from etscope.lab.store.store import Store
+from etscope.lab.store import Store
 from etscope.lab.worker import subprocesses as child
 from etscope.lab.worker import worker
 from tests.support.artifacts import ROOT, artifacts

@@ -71,8 +71,7 @@ def command(
     with open_lab(server, token, home) as lab:
         from datetime import timezone
 
-        from etscope.lab.jobs.api import Filter
-        from etscope.lab.jobs.states import State
+        from etscope.lab.jobs.records import Filter, State
 
         wanted = Filter(
             tuple(State(name) for name in states),

@@ -44,7 +44,7 @@ async def _offer(scheduler: str, devices: tuple[str, ...], host: str | None) -> 
     from distributed import Nanny
 
     from etscope.errors import LabError
-    from etscope.lab.engine.cluster import resources_of
+    from etscope.lab.cluster import resources_of
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

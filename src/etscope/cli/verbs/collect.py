@@ -20,8 +20,7 @@ from etscope.fleet import Dataset, Source
 
 if TYPE_CHECKING:
     from etscope.fleet import Collected
-    from etscope.lab.jobs.api import LabApi
-    from etscope.lab.jobs.records import Artifact, Job
+    from etscope.lab.jobs.records import Artifact, Job, LabApi
     from etscope.lab.lab import Lab
     from etscope.model.report import Report
 
@@ -84,8 +83,7 @@ def _fetched(lab: LabApi, folder: Path, known: set[str]) -> Iterator[Source]:
 
 def _jobs(lab: LabApi) -> Iterator[Job]:
     """The done jobs that have a dump, oldest page last."""
-    from etscope.lab.jobs.api import Filter
-    from etscope.lab.jobs.states import State
+    from etscope.lab.jobs.records import Filter, State
 
     cursor: str | None = None
     while True:
@@ -141,7 +139,7 @@ def _record(lab: Lab, job: Job) -> str | None:
 
 
 def _place(lab: Lab, sha256: str) -> str:
-    """Where the store has a file: see the layout in `etscope.lab.store.store`."""
+    """Where the store has a file: see the layout in `etscope.lab.store`."""
     return f"{os.fspath(lab.store.url).rstrip('/')}/sha256/{sha256[:2]}/{sha256}"
 
 

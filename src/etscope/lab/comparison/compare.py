@@ -2,7 +2,7 @@
 
 Each job is one process, or a few, and between processes lies more than the samples within one can
 show. So the verdict takes the noise between jobs from the history of the device
-(`etscope.lab.comparison.noise`). Without any, changes below `UNKNOWN` are never told, and neither
+(`etscope.lab.comparison.history`). Without any, changes below `UNKNOWN` are never told, and neither
 is "no difference": an A/B job, or the same jobs again, tell.
 
 The answer is plain JSON, times in ms:
@@ -49,7 +49,7 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.identify import ETRECORD, identify
 from etscope.formats.program.program_file import read_program_file
-from etscope.lab.comparison.noise import (
+from etscope.lab.comparison.history import (
     IDENTICAL,
     NONE,
     DeviceNoise,
@@ -57,14 +57,12 @@ from etscope.lab.comparison.noise import (
     environment_facts,
     work_of,
 )
-from etscope.lab.jobs.api import Filter
-from etscope.lab.jobs.records import Job
-from etscope.lab.jobs.states import State
+from etscope.lab.jobs.records import Filter, Job, State
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:
-    from etscope.lab.jobs.api import LabApi
-    from etscope.lab.store.store import Store
+    from etscope.lab.jobs.records import LabApi
+    from etscope.lab.store import Store
 
 
 # Compare the operators of two traced jobs with `etscope.analysis.comparison.diff`.

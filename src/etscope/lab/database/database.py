@@ -7,16 +7,14 @@ from datetime import datetime
 from functools import partial
 
 from etscope.lab.database import devices as boards
-from etscope.lab.database import queries as found
-from etscope.lab.database import queries as history
+from etscope.lab.database import jobs as found
+from etscope.lab.database import jobs as history
+from etscope.lab.database import jobs as life
 from etscope.lab.database import schema, tokens
-from etscope.lab.database import transitions as life
 from etscope.lab.database.connection import Connections
 from etscope.lab.database.tokens import Token
-from etscope.lab.jobs.api import Filter, Page, Series
-from etscope.lab.jobs.records import Device, Job, JobEvent
+from etscope.lab.jobs.records import Device, Filter, Job, JobEvent, Outcome, Page, Series
 from etscope.lab.jobs.spec import JobSpec
-from etscope.lab.jobs.task import Outcome
 
 _PATIENCE = 15.0  # seconds: a restart of PostgreSQL takes less
 _PATIENCE_AT_FIRST = 3.0

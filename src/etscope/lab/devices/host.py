@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import MissingDependencyError, UsageError
-from etscope.lab.devices import _shell
+from etscope.lab.devices import remote as _shell
 from etscope.lab.devices.driver import Completed, checked
 from etscope.run.child_processes import end_group, end_with_parent
 

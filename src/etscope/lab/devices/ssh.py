@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from etscope.errors import DeviceLost, MissingDependencyError, MissingFileError, UsageError
-from etscope.lab.devices import _shell
+from etscope.lab.devices import remote as _shell
 from etscope.lab.devices.driver import checked
 from etscope.lab.devices.remote import Remote, wait_until
 from etscope.run.child_processes import end_with_parent

@@ -24,7 +24,7 @@ from etscope._version import __version__
 from etscope.errors import EtscopeError, LabError, MissingDataError
 from etscope.lab.jobs.records import Job
 from etscope.lab.pages._artifact_builders import INPUTS, MODEL, RECORD
-from etscope.lab.store.store import Store
+from etscope.lab.store import Store
 from etscope.lab.worker.subprocesses import End, Stop, run_child
 
 _MAKE = "etscope.lab.pages._artifact_builders"

@@ -12,9 +12,7 @@ from fastapi.responses import Response
 from starlette.datastructures import QueryParams
 
 from etscope.errors import EtscopeError, UsageError
-from etscope.lab.jobs.api import Filter
-from etscope.lab.jobs.records import LATENCY, Job
-from etscope.lab.jobs.states import State
+from etscope.lab.jobs.records import LATENCY, Filter, Job, State
 from etscope.lab.lab import Lab
 from etscope.lab.pages._site import Site
 from etscope.lab.server.errors import status_of

@@ -7,10 +7,8 @@ from typing import Any
 
 from etscope.analysis.comparison.compare_samples import Policy
 from etscope.errors import MissingDataError
-from etscope.lab.comparison.noise import device_noise
-from etscope.lab.jobs.api import Filter
-from etscope.lab.jobs.records import Device
-from etscope.lab.jobs.states import State
+from etscope.lab.comparison.history import device_noise
+from etscope.lab.jobs.records import Device, Filter, State
 from etscope.lab.lab import Lab
 from etscope.lab.pages import _site as _texts
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from starlette.datastructures import QueryParams
 
-from etscope.lab.comparison.regressions import Judged, changes_of, judge_series
-from etscope.lab.jobs.api import Point, Series
+from etscope.lab.comparison.history import Judged, changes_of, judge_series
+from etscope.lab.jobs.records import Point, Series
 from etscope.lab.lab import Lab
 
 _MOST_SERIES = 24  # drawn on one page

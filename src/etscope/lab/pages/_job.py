@@ -13,10 +13,8 @@ import numpy as np
 from fastapi.responses import Response
 
 from etscope.errors import EtscopeError
-from etscope.lab.comparison.noise import AbHistory, ab_history
-from etscope.lab.jobs.api import Filter
-from etscope.lab.jobs.records import LATENCY, Job
-from etscope.lab.jobs.states import State
+from etscope.lab.comparison.history import AbHistory, ab_history
+from etscope.lab.jobs.records import LATENCY, Filter, Job, State
 from etscope.lab.lab import Lab
 from etscope.lab.pages import _artifact_cache as _recipes
 from etscope.lab.pages import _pending_page as _made

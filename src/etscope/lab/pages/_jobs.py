@@ -9,8 +9,7 @@ from urllib.parse import urlencode
 from starlette.datastructures import QueryParams
 
 from etscope.errors import UsageError
-from etscope.lab.jobs.api import Filter
-from etscope.lab.jobs.states import FINAL, State
+from etscope.lab.jobs.records import FINAL, Filter, State
 from etscope.lab.lab import Lab
 
 PAGE_SIZE = 50

@@ -24,7 +24,7 @@ from etscope.lab.server.middleware import SANDBOX
 if TYPE_CHECKING:
     from etscope.lab.jobs.records import Artifact
     from etscope.lab.lab import Lab
-    from etscope.lab.store.store import Store
+    from etscope.lab.store import Store
 
 
 def download(

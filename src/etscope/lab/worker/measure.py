@@ -2,8 +2,8 @@
 
 What is in the folder when it starts:
 
-    order.json        the order (`etscope.lab.jobs.task.Order`) as JSON
-    files/…           the job's files, named as `etscope.lab.jobs.task.place_of` says
+    order.json        the order (`etscope.lab.jobs.records.Order`) as JSON
+    files/…           the job's files, named as `etscope.lab.jobs.records.place_of` says
 
 and what it leaves there:
 
@@ -41,10 +41,9 @@ from etscope.errors import (
     UsageError,
 )
 from etscope.lab.devices import Driver, open_driver, place_of
-from etscope.lab.jobs.records import DeviceConfig, statistics_of
+from etscope.lab.jobs.records import DeviceConfig, State, statistics_of
+from etscope.lab.jobs.records import place_of as place_of_file
 from etscope.lab.jobs.spec import JobSpec, spec_of
-from etscope.lab.jobs.states import State
-from etscope.lab.jobs.task import place_of as place_of_file
 from etscope.lab.worker.conditions import Conditions, cool_down, judged, read_conditions
 from etscope.run import Elsewhere, Run, run
 from etscope.run.job import INTERMEDIATE_OUTPUTS, NONE, Job

@@ -22,11 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import EtscopeError, LabError
-from etscope.lab.jobs.records import Artifact, DeviceConfig
+from etscope.lab.jobs.records import Artifact, DeviceConfig, Order, Outcome, State, place_of
 from etscope.lab.jobs.spec import spec_of
-from etscope.lab.jobs.states import State
-from etscope.lab.jobs.task import Order, Outcome, place_of
-from etscope.lab.store.store import Store
+from etscope.lab.store import Store
 from etscope.lab.worker.subprocesses import GRACE, End, Stop, run_child
 
 MEASURE = "etscope.lab.worker.measure"

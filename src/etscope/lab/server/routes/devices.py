@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from etscope.lab.jobs.api import Series
-from etscope.lab.jobs.records import Device
+from etscope.lab.jobs.records import Device, Series
 from etscope.lab.server.errors import answers
 from etscope.lab.server.routes._common import ID, Reader, Text, lab_of
 

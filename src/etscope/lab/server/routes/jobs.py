@@ -14,10 +14,8 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import UsageError
-from etscope.lab.jobs.api import Filter, Page
-from etscope.lab.jobs.records import Job, JobEvent
+from etscope.lab.jobs.records import Filter, Job, JobEvent, Page, State
 from etscope.lab.jobs.spec import SHA256, FileRef, JobSpec
-from etscope.lab.jobs.states import State
 from etscope.lab.server.errors import Refused, answers
 from etscope.lab.server.routes._common import (
     TEXT,

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from etscope._version import __version__
-from etscope.lab.jobs.api import Filter
+from etscope.lab.jobs.records import Filter
 from etscope.lab.jobs.spec import JobSpec
 from etscope.lab.server.errors import answers
 from etscope.lab.server.routes._common import lab_of, settings_of

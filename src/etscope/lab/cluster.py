@@ -26,8 +26,7 @@ from distributed.scheduler import KilledWorker
 from distributed.security import Security
 
 from etscope.errors import LabError
-from etscope.lab.jobs.records import DeviceConfig
-from etscope.lab.jobs.task import Order, Outcome
+from etscope.lab.jobs.records import DeviceConfig, Order, Outcome
 from etscope.lab.worker import worker
 from etscope.optional import require
 

@@ -1,1 +1,0 @@
-"""The engine: assigns queued jobs to devices and records the results."""

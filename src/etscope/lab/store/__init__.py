@@ -1,1 +1,0 @@
-"""Artefact store: files by the SHA-256 of their content."""
