@@ -28,6 +28,7 @@ _EXTRAS: dict[str, str | None] = {
     "perfetto": "perfetto",
     "pyarrow": "parquet",
     "safetensors": "safetensors",
+    "scipy": None,
     "prompt_toolkit": "debugger",
     "tensorboard": "tensorboard",
     "textual": "debugger",

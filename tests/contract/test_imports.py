@@ -14,7 +14,7 @@ from pathlib import Path
 
 import etscope
 
-HEAVY = ["torch", "executorch", "pandas", "matplotlib", "pyarrow", "perfetto", "IPython"]
+HEAVY = ["torch", "executorch", "pandas", "matplotlib", "pyarrow", "scipy", "perfetto", "IPython"]
 
 REPORT = """
 import importlib, json, sys

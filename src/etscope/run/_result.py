@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import reading
+from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
 from etscope.run.job import RESULT, value_of
 
@@ -103,7 +104,7 @@ class Latency:
 
     @property
     def p50_ns(self) -> float:
-        return float(np.percentile(self.samples_ns, 50))
+        return statistic(self.samples_ns, "p50")
 
     @property
     def mean_ns(self) -> float:
@@ -128,7 +129,7 @@ def latency_of(
 def latency_table(latencies: Sequence[Latency]) -> Table:
     """One row a call and kind of run, in ms."""
     samples = [latency.samples_ns / _MS for latency in latencies]
-    p50, p90 = ([float(np.percentile(one, percent)) for one in samples] for percent in (50, 90))
+    p50, p90 = ([statistic(one, name) for one in samples] for name in ("p50", "p90"))
     has_cases = any(latency.case is not None for latency in latencies)
     notes = []
     if any(latency.traced for latency in latencies):

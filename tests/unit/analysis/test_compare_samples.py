@@ -15,8 +15,8 @@ from etscope.analysis.comparison.compare_samples import (
     noise_between,
     overall,
 )
-from etscope.analysis.comparison.student import quantile, two_sided_p
 from etscope.errors import UsageError
+from etscope.model.statistics import t_quantile, two_sided_p
 
 
 def times(seed: int, runs: int = 100, factor: float = 1.0, sigma: float = 0.02) -> np.ndarray:
@@ -29,12 +29,12 @@ def test_student_is_scipys(freedom: float) -> None:
     t = np.array([0.0, 0.1, 1.0, 2.5, 10.0, 50.0, 1e3, np.inf])
     np.testing.assert_allclose(two_sided_p(t, freedom), 2 * stats.t.sf(t, freedom), rtol=1e-8)
     for p in (0.5, 0.01, 1e-6):
-        assert quantile(p, freedom)[0] == pytest.approx(stats.t.isf(p / 2, freedom), rel=1e-9)
+        assert t_quantile(p, freedom) == pytest.approx(stats.t.isf(p / 2, freedom), rel=1e-9)
 
 
-def test_student_without_a_library() -> None:
+def test_student_of_the_tables() -> None:
     """From the tables of Abramowitz & Stegun, 26.10."""
-    assert quantile(0.01, [1, 10, 30]).tolist() == pytest.approx([63.657, 3.169, 2.750], abs=1e-3)
+    assert t_quantile(0.01, [1, 10, 30]).tolist() == pytest.approx([63.657, 3.169, 2.750], abs=1e-3)
     assert np.isnan(two_sided_p(np.nan, 5.0))
 
 

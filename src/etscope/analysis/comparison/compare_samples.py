@@ -50,8 +50,8 @@ from math import log, log1p, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.comparison.student import quantile, two_sided_p
 from etscope.errors import UsageError
+from etscope.model.statistics import t_quantile, two_sided_p
 
 Floats = npt.NDArray[np.float64]
 
@@ -139,7 +139,7 @@ class Noise:
 
     def floor(self, policy: Policy) -> float:
         """The relative change between two dumps that is noise at the policy's confidence."""
-        return float(np.expm1(quantile(policy.alpha, self.dumps - 1)[0] * sqrt(2) * self.spread))
+        return float(np.expm1(t_quantile(policy.alpha, self.dumps - 1) * sqrt(2) * self.spread))
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +304,7 @@ def _compared(
     half = np.full(len(difference), np.nan)
     if judged.any():
         p[judged] = _holm(two_sided_p(t[judged], freedom[judged]))
-        half[judged] = quantile(policy.alpha, freedom[judged]) * np.sqrt(variance[judged])
+        half[judged] = t_quantile(policy.alpha, freedom[judged]) * np.sqrt(variance[judged])
     found = []
     for i in range(len(difference)):
         unsteady = bool(before.unsteady[i] or after.unsteady[i])

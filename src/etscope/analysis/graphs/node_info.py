@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-import numpy as np
-
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.graphs.node_table import PlacedNode, placed_nodes, short_outputs, tensor_text
@@ -18,6 +16,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.model.graph import Delegate, Graph, Origin
 from etscope.model.report import Report, Section, facts, rows
 from etscope.model.source import source_lines
+from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
 
 SCHEMA = "etscope.node/1"
@@ -115,11 +114,7 @@ def _times(place: PlacedNode, times: NodeTimes | None, scale: Scale | None) -> S
     total = float(times.profile.total.mean())
     statistics = {
         "avg": scale(time.ticks).mean(),
-        "p50": np.percentile(samples, 50),
-        "p90": np.percentile(samples, 90),
-        "min": samples.min(),
-        "max": samples.max(),
-        "first": samples[0],
+        **summarize(samples, ("p50", "p90", "min", "max", "first")),
     }
     others = [node.name for node in time.nodes if node is not place.node]
     return facts(

@@ -28,6 +28,7 @@ from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.scalar_type import scalar_type_of
 from etscope.model.graph import Graph, Node, TensorSpec
+from etscope.model.statistics import statistic
 
 __all__ = [
     "EXECUTED",
@@ -71,7 +72,6 @@ def _nbytes(spec: TensorSpec) -> int | None:
 
 
 STATISTICS = ("avg", "p50", "p90", "min", "max", "first")
-_PERCENTILES = {"p50": 50, "p90": 90, "min": 0, "max": 100}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +123,7 @@ class NodeMeasure:
         node ran, as in the table of events. NaN if it never ran."""
         if name == "avg":
             return self.avg
-        samples = self.ticks[self.ran]
-        if not len(samples):
-            return math.nan
-        if name == "first":
-            return float(samples[0])
-        return float(np.percentile(samples, _PERCENTILES[name]))
+        return statistic(self.ticks[self.ran], name)
 
 
 @dataclass(frozen=True, slots=True)

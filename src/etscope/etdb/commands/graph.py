@@ -33,6 +33,7 @@ from etscope.etdb.ui.describe import counted, operators
 from etscope.model.graph import Node
 from etscope.model.report import filled_columns
 from etscope.model.selector import Selector
+from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
 
 GROUP = "graph"
@@ -323,16 +324,8 @@ def _numbers_table(
         columns.append(
             Column(name, Kind.DURATION, unit, title="first run" if name == "first" else None)
         )
-        values[name] = [None if row[2] is None else _statistic(name, row[2]) for row in rows]
+        values[name] = [None if row[2] is None else statistic(row[2], name) for row in rows]
     return Table(tuple(columns), values, title=title or f"By {head.replace('_', ' ')}")
-
-
-def _statistic(name: str, samples: Any) -> float:
-    if name.startswith("p"):
-        return float(np.percentile(samples, int(name[1:])))
-    if name == "first":
-        return float(samples[0])
-    return float({"avg": samples.mean, "min": samples.min, "max": samples.max}[name]())
 
 
 def _values(linked: LinkedGraph, title: str, names: Iterable[str]) -> Table:

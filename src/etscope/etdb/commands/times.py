@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from etscope.etdb.commands.common import whole
 from etscope.etdb.commands.registry import command
 from etscope.etdb.targets.target import Target
 from etscope.formats.etdump.reader import read_etdump
+from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
 
 GROUP = "times"
@@ -95,8 +95,10 @@ def _grouped(profile: MethodProfile, debugger: Debugger, group: str, count: int,
     statistics = {
         key: scale(np.sum([row.ticks for row in rows], axis=0)) for key, rows in sums.items()
     }
-    measure = _measure(by)
-    ordered = sorted(statistics, key=lambda key: -measure(statistics[key]))[:count]
+    if by not in _SORTS:
+        raise UsageError(f"cannot sort by {by!r}", hint="by " + ", ".join(_SORTS))
+    measure = "avg" if by == "time" else by
+    ordered = sorted(statistics, key=lambda key: -statistic(statistics[key], measure))[:count]
     names = ("first", "avg", "min", "p10", "p50", "p90", "max")
     return Table(
         columns=(
@@ -108,7 +110,7 @@ def _grouped(profile: MethodProfile, debugger: Debugger, group: str, count: int,
         values={
             group.removesuffix("s"): ordered,
             "count": [len(sums[key]) for key in ordered],
-            **{name: [_measure(name)(statistics[key]) for key in ordered] for name in names},
+            **{name: [statistic(statistics[key], name) for key in ordered] for name in names},
             "share": [float(statistics[key].mean()) / total for key in ordered],
         },
         title=f"{profile.method or 'method'} by {group.removesuffix('s')}",
@@ -126,19 +128,7 @@ def _key(row: Row, group: str) -> str:
     return next(iter(types)) if len(types) == 1 else "(several)" if types else "(none)"
 
 
-def _measure(name: str) -> Any:
-    measures: dict[str, Any] = {
-        "time": lambda ticks: float(ticks.mean()),
-        "avg": lambda ticks: float(ticks.mean()),
-        "min": lambda ticks: float(ticks.min()),
-        "max": lambda ticks: float(ticks.max()),
-        "std": lambda ticks: float(ticks.std()),
-        "first": lambda ticks: float(ticks[0]),
-        **{f"p{n}": lambda ticks, n=n: float(np.percentile(ticks, n)) for n in (10, 50, 90)},
-    }
-    if name not in measures:
-        raise UsageError(f"cannot sort by {name!r}", hint="by " + ", ".join(measures))
-    return measures[name]
+_SORTS = ("time", "avg", "min", "max", "std", "first", "p10", "p50", "p90")
 
 
 @command("diff OTHER.etdp", group=GROUP, words=("file",))

@@ -55,6 +55,7 @@ from etscope.analysis.comparison.compare_samples import Policy, Verdict
 from etscope.analysis.comparison.signed_rank import fewest, p_value, shift
 from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
 from etscope.lab.jobs.spec import JobSpec
+from etscope.model.statistics import summarize
 
 MODEL, BASELINE = "model", "baseline"
 SIDES = (MODEL, BASELINE)
@@ -310,7 +311,7 @@ def _statistics(processes: Sequence[Sequence[int]]) -> dict[str, Any]:
     samples."""
     centres = _quartiles(processes)
     samples = np.concatenate([np.asarray(one, dtype=np.float64) for one in processes]) / _MS
-    p10, p50, p90 = np.percentile(samples, [10, 50, 90]).tolist()
+    p10, p50, p90 = map(float, summarize(samples, ("p10", "p50", "p90")).values())
     return {
         "processes": len(processes),
         "iterations": len(samples),

@@ -31,10 +31,10 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.comparison.compare_samples import Noise, Policy
-from etscope.analysis.comparison.student import quantile
 from etscope.errors import UsageError
 from etscope.lab.jobs.records import Job, Point, Series, State
 from etscope.lab.jobs.spec import JobSpec
+from etscope.model.statistics import t_quantile
 
 Floats = npt.NDArray[np.float64]
 
@@ -151,7 +151,7 @@ def ab_history(history: Iterable[Job], job: Job, policy: Policy | None = None) -
     if len(changes) < 2:
         return AbHistory(changes, None, None)
     spread = float(np.std([log1p(change) for change in changes], ddof=1))
-    t = float(quantile(policy.alpha, len(changes) - 1)[0])
+    t = float(t_quantile(policy.alpha, len(changes) - 1))
     return AbHistory(changes, spread, expm1(t * spread * sqrt(1 + 1 / len(changes))))
 
 
@@ -350,7 +350,7 @@ class _Window:
     def of(cls, level: Sequence[float], policy: Policy) -> _Window:
         values = np.asarray(level)
         count = len(values)
-        t = _quantile(policy.alpha, count - 1) if count > 1 else inf
+        t = float(t_quantile(policy.alpha, count - 1)) if count > 1 else inf
         half = t * float(values.std(ddof=1)) * sqrt(1 + 1 / count)
         return cls(float(values.mean()), max(half, log1p(policy.min_effect)))
 
@@ -371,10 +371,6 @@ class _Window:
 
 
 @cache  # of few windows' lengths, for thousands of points
-def _quantile(alpha: float, freedom: int) -> float:
-    return float(quantile(alpha, freedom)[0])
-
-
 def _with(judged: Judged, standing: Standing) -> Judged:
     before = judged.before if standing is not Standing.OUTLIER else None
     return replace(judged, standing=standing, before=before)

@@ -17,6 +17,7 @@ import numpy as np
 
 from etscope.errors import MissingDataError
 from etscope.lab.jobs.spec import JobSpec
+from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
 
 # The life of a job: its states, and which may follow which.
@@ -121,7 +122,7 @@ def statistics_of(samples_ns: Sequence[int], load_ns: int, first_ns: int) -> dic
     samples = np.asarray(samples_ns, dtype=np.float64) / _MS
     if samples.size == 0:
         raise MissingDataError("nothing was timed", hint="iterations: 1 or more")
-    p10, p50, p90 = np.percentile(samples, [10, 50, 90]).tolist()
+    p10, p50, p90 = map(float, summarize(samples, ("p10", "p50", "p90")).values())
     mean = float(samples.mean())
     stdev = float(samples.std(ddof=1)) if samples.size > 1 else None
     return {
