@@ -1,13 +1,6 @@
 """What is known of a dump's run beside the dump: device, model, time, environment, labels.
 
-It is in a run.json beside it, as `etscope run --save` and the lab write it:
-
-    {"program": "model.pte", "program_sha256": "…", "runner": "native", "executorch": "1.5.1",
-     "threads": 4, "calls": [{"warmup": 2, …}],
-     "model": "mobilenet", "device": "pixel-8", "recorded_at": "2026-05-01T12:00:00Z",
-     "environment": {"os": "Android 15", …}, "labels": {"commit": "1f2e3d"}, "marks": ["…"]}
-
-All of it may be left out; other keys are left alone.
+It is in a run.json beside it: see `etscope.formats.run_json`.
 """
 
 from __future__ import annotations
@@ -20,12 +13,18 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from etscope.errors import FormatError, UsageError, reading
+from etscope.errors import UsageError, reading
 from etscope.fleet._sources import Source, is_url, open_url
-from etscope.formats.exported_program.exported_json import mapping, parse_json, sequence
+from etscope.formats.exported_program.exported_json import mapping
+from etscope.formats.run_json import (
+    RUN_JSON,
+    SavedRun,
+    parse_run_json,
+    read_run_json,
+    text_or_none,
+)
 
 UNKNOWN = "unknown"
-RUN = "run.json"
 _LONGEST = 180  # bytes of a name in a path; file systems take 255
 
 
@@ -50,39 +49,40 @@ class About:
 def about(source: Source, labels: Mapping[str, str], etrecord: str | None = None) -> About:
     """What is known of a dump's run; `labels` go before what the run itself says, and those called
     "device" and "model" are the names of these. Raises `FormatError` for a damaged run.json."""
-    told = source.about
-    place = None
-    if told is None:
-        place, told = _beside(source.url)
-    with reading(RUN, place):
-        return _about(told, source, labels, etrecord)
+    saved = _beside(source.url) if source.about is None else SavedRun(source.about)
+    with reading(RUN_JSON, saved.path):
+        return _about(saved, source, labels, etrecord)
 
 
 def _about(
-    told: Mapping[str, Any], source: Source, labels: Mapping[str, str], etrecord: str | None
+    saved: SavedRun, source: Source, labels: Mapping[str, str], etrecord: str | None
 ) -> About:
-    environment = dict(flattened(told.get("environment") or {}))
-    device = told.get("device")
+    environment = dict(flattened(saved.content.get("environment") or {}))
+    device = saved.content.get("device")
     if isinstance(device, Mapping):
         environment |= {f"device.{key}": value for key, value in flattened(device).items()}
         device = device.get("name")
-    given = {**flattened(told.get("labels") or {}), **labels}
-    model = given.get("model") or _text(told.get("model")) or _stem(told.get("program"))
-    calls = [mapping(call, "a call") for call in sequence(told.get("calls") or [], "the calls")]
-    warmups = {_count(call.get("warmup")) for call in calls}
+    given = {**flattened(saved.content.get("labels") or {}), **labels}
+    model = given.get("model") or saved.text("model") or _stem(saved.content.get("program"))
+    recorded_at = saved.recorded_at
+    if recorded_at is None:
+        now = datetime.now(timezone.utc)
+        file_time = source.modified
+        time = now if file_time is None else datetime.fromtimestamp(file_time, timezone.utc)
+        recorded_at = time.replace(tzinfo=None)
     return About(
-        device=name_of(given.get("device") or _text(device)),
+        device=name_of(given.get("device") or text_or_none(device, "device")),
         model=name_of(model or _stem(etrecord)),
-        recorded_at=_time(told.get("recorded_at"), source.modified),
-        program_sha256=_text(told.get("program_sha256")),
-        runner=_text(told.get("runner")),
-        executorch=_text(told.get("executorch")),
-        threads=_count(told.get("threads")),
-        warmup=warmups.pop() if len(warmups) == 1 else None,
-        job=_text(told.get("job")),
+        recorded_at=recorded_at,
+        program_sha256=saved.text("program_sha256"),
+        runner=saved.text("runner"),
+        executorch=saved.text("executorch"),
+        threads=saved.count("threads"),
+        warmup=saved.warmup,
+        job=saved.text("job"),
         labels=given,
         environment=environment,
-        marks=tuple(str(mark) for mark in sequence(told.get("marks") or [], "the marks")),
+        marks=saved.marks,
     )
 
 
@@ -125,22 +125,13 @@ def flattened(value: Any, above: str = "") -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def _beside(url: str) -> tuple[str | None, Mapping[str, Any]]:
-    """The run.json in the folder of a dump, and where it is; empty when there is none."""
-    if is_url(url):
-        place = url.rpartition("/")[0] + "/" + RUN
-        if not _remote_exists(place):
-            return None, {}
-        content = open_url(place)
-    else:
-        path = Path(url).parent / RUN
-        place = str(path)
-        if not path.is_file():
-            return None, {}
-        with reading(RUN, place):
-            content = path.read_bytes()
-    with reading(RUN, place):
-        return place, mapping(parse_json(content.decode("utf-8")), RUN)
+def _beside(url: str) -> SavedRun:
+    """The run.json in the folder of a dump; empty when there is none."""
+    if not is_url(url):
+        path = Path(url).parent / RUN_JSON
+        return read_run_json(path) if path.is_file() else SavedRun()
+    place = url.rpartition("/")[0] + "/" + RUN_JSON
+    return parse_run_json(open_url(place), place) if _remote_exists(place) else SavedRun()
 
 
 def _remote_exists(url: str) -> bool:
@@ -151,41 +142,5 @@ def _remote_exists(url: str) -> bool:
     return bool(files.exists(path))
 
 
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value or None
-    if isinstance(value, (int, float)):
-        return str(value)
-    raise FormatError(f"expected a text, found {value!r:.80}")
-
-
-def _count(value: Any) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise FormatError(f"expected a whole number, found {value!r:.80}")
-
-
 def _stem(path: Any) -> str | None:
     return PurePosixPath(path).stem if isinstance(path, str) and path else None
-
-
-def _time(value: Any, modified: float | None) -> datetime:
-    """The time that is told, else the file's, else now."""
-    if value is None:
-        if modified is None:
-            return _plain(datetime.now(timezone.utc))
-        return _plain(datetime.fromtimestamp(modified, timezone.utc))
-    if not isinstance(value, str):
-        raise FormatError(f"recorded_at is not an ISO 8601 text: {value!r:.80}")
-    try:
-        # Before Python 3.11 a "Z" is not understood.
-        return _plain(datetime.fromisoformat(value[:-1] + "+00:00" if value[-1:] == "Z" else value))
-    except ValueError as error:
-        raise FormatError(f"recorded_at is not an ISO 8601 text: {value!r:.80}") from error
-
-
-def _plain(time: datetime) -> datetime:
-    """In UTC, without the zone; a time without one is taken to be UTC."""
-    if time.tzinfo is not None:
-        time = time.astimezone(timezone.utc)
-    return time.replace(tzinfo=None)

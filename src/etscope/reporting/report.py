@@ -18,16 +18,18 @@ from etscope.errors import (
     MissingDataError,
     NumericGapError,
     UsageError,
+    reading,
 )
 from etscope.formats.bytes.source import PathLike, open_source
 from etscope.formats.etdump.debug_buffer import DebugBuffer
 from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecord
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTE, identify
 from etscope.formats.program.program_file import read_program_file
+from etscope.formats.run_json import RUN_JSON, read_run_json
 from etscope.inspector._inspector import Inspector
 from etscope.model.report import Section
 from etscope.optional import available
-from etscope.reporting.saved_run import saved_program, saved_sections
+from etscope.reporting.saved_run import saved_sections
 from etscope.units import TimeScale
 from etscope.views.page import FileFact, ReportInput, document_of
 from etscope.views.page.inputs import NANOSECONDS
@@ -57,7 +59,7 @@ __all__ = [
 DEBUG_BUFFER = "debug buffer"
 # What `etscope run --save` writes.
 SAVED_DUMP, SAVED_VALUES, SAVED_BUFFER, SAVED_FACTS = (
-    "run.etdp", "values.etdp", "debug.bin", "run.json",
+    "run.etdp", "values.etdp", "debug.bin", RUN_JSON,
 )  # fmt: skip
 _SUFFIXES = (".etdp", ".etdump", ".etrecord", ".pte", ".bpte")
 
@@ -382,14 +384,16 @@ def _saved(
     """What run.json says, unless it is of another program."""
     if files.facts is None:
         return [], []
-    ran = saved_program(files.facts)
+    saved = read_run_json(files.facts)
+    with reading(RUN_JSON, saved.path):
+        ran = saved.text("program_sha256")
     known = {fact.sha256 for fact in facts if fact.role == "program"}
     if record is not None and record.fingerprints is not None:
         known.add(record.fingerprints.program_sha256)
     is_bundle = files.program is not None and files.program.suffix == ".bpte"
     if ran is not None and known and ran not in known and not is_bundle:
         return [], ["The run.json beside the dump is of another program: it was not used."]
-    return saved_sections(files.facts), []
+    return saved_sections(saved), []
 
 
 # -- numerics

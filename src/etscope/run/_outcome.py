@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from etscope.formats.bytes.source import PathLike
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.taps import MethodTaps
 from etscope.formats.program.pte import program_fingerprint
+from etscope.formats.run_json import RUN_JSON, encode_run_json
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
 from etscope.model.table import Table
 from etscope.optional import available
@@ -306,12 +306,12 @@ class Run:
                         shutil.copyfileobj(data, out, 1 << 20)
             outputs = self._outputs_name()
             self.save_outputs(target / outputs)
-            facts = files.enter_context(replacing(target / "run.json"))
-            facts.write(json.dumps(self.facts(), indent=1).encode() + b"\n")
+            facts = files.enter_context(replacing(target / RUN_JSON))
+            facts.write(encode_run_json(self.facts()))
         written = [name for name, source in sources.items() if source is not None]
         for name in {*sources, "outputs.npz", "outputs.safetensors"} - {*written, outputs}:
             (target / name).unlink(missing_ok=True)
-        return [target / name for name in (*written, outputs, "run.json")]
+        return [target / name for name in (*written, outputs, RUN_JSON)]
 
     def facts(self) -> dict[str, Any]:
         """What ran, on what, when (ISO 8601) and for how long: plain values for JSON. Times are in

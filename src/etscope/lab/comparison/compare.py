@@ -23,7 +23,6 @@ The answer is plain JSON, times in ms:
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -44,11 +43,12 @@ from etscope.analysis.comparison.diff import Change, diff_traces
 from etscope.analysis.comparison.diff_table import place
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
-from etscope.errors import EtscopeError, FormatError, MissingDataError, reading
+from etscope.errors import EtscopeError, MissingDataError, reading
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.identify import ETRECORD, identify
 from etscope.formats.program.program_file import read_program_file
+from etscope.formats.run_json import RUN_JSON, SavedRun, parse_run_json
 from etscope.lab.comparison.history import (
     IDENTICAL,
     NONE,
@@ -129,17 +129,17 @@ def _ms(ticks: float | None) -> float | None:
 
 UNKNOWN = 0.10  # a change below this is not told of two jobs between which the noise is not known
 
-_RUN, _DUMP = "run.json", "run.etdp"
+_DUMP = "run.etdp"
 _HISTORY = 100  # jobs of the device that are looked through for identical ones
 _NOISE_DUMPS = 4  # of identical jobs, whose operators are read
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A done job and its samples. run: its run.json, parsed. dump: of its traced runs, if any."""
+    """A done job and its samples. run: its run.json. dump: of its traced runs, if any."""
 
     job: Job
-    run: Mapping[str, Any]
+    run: SavedRun
     dump: Dump | None = None
 
 
@@ -329,7 +329,7 @@ def _shown(job: Job) -> dict[str, Any]:
 def _check(job: Job) -> None:
     if job.state is not State.DONE:
         raise MissingDataError(f"job {job.id} is {job.state}", hint="done jobs are compared")
-    if _RUN not in job.artifacts:
+    if RUN_JSON not in job.artifacts:
         hint = "an A/B job has its verdict already" if job.spec.kind == "ab" else "run it again"
         raise MissingDataError(f"job {job.id} has no samples of its own", hint=hint)
 
@@ -345,27 +345,25 @@ def _history(lab: LabApi, jobs: Iterable[Job]) -> list[Job]:
     return [job for name, job in found.items() if name not in given]
 
 
-def _run_of(lab: LabApi, job: Job) -> Mapping[str, Any]:
+def _run_of(lab: LabApi, job: Job) -> SavedRun:
     with reading("run.json of a job", job.id):
-        run = json.loads(b"".join(lab.read(job.id, _RUN)))
-        if not isinstance(run, dict):
-            raise FormatError(f"run.json of job {job.id} is not a mapping")
-    return run
+        return parse_run_json(b"".join(lab.read(job.id, RUN_JSON)))
 
 
 def _samples(side: Side) -> list[int]:
     """The samples of the untraced runs, in ns."""
     with reading("run.json of a job", side.job.id):
-        for latency in side.run.get("latencies", ()):
-            if latency["traced"] is None and latency["samples_ns"]:
-                return list(latency["samples_ns"])
+        for latency in side.run.latencies:
+            if latency.traced is None and len(latency.samples_ns):
+                samples: list[int] = latency.samples_ns.tolist()
+                return samples
     raise MissingDataError(f"job {side.job.id} has no untraced samples")
 
 
 def _location_ms(lab: LabApi, job: Job) -> float | None:
     """What the verdict compares, of a job of the history; None for one without samples."""
     with suppress(EtscopeError):
-        if _RUN in job.artifacts:
+        if RUN_JSON in job.artifacts:
             centre = locations([_samples(Side(job, _run_of(lab, job)))]).centre[0]
             return float(centre) / 1e6 if np.isfinite(centre) and centre > 0 else None
     return None

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
+    from etscope.formats.run_json import RUN_JSON
     from etscope.model.table import Table
-    from etscope.reporting.report import ReportOptions, RunFiles
+from etscope.reporting.report import ReportOptions, RunFiles
 
 # What the programs and records of a job are called for the child, whatever they are.
 MODEL, RECORD, INPUTS = "model", "record", "inputs"
@@ -156,7 +157,7 @@ def _files(folder: Path) -> RunFiles:
                 found[role] = path.rename(path.with_name(f"{name}{suffixes[kind]}"))
     for role, name in (
         ("dump", "run.etdp"), ("values", "values.etdp"), ("values_buffer", "debug.bin"),
-        ("facts", "run.json"),
+        ("facts", RUN_JSON),
     ):  # fmt: skip
         if (folder / name).is_file():
             found[role] = folder / name

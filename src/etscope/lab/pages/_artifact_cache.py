@@ -22,6 +22,7 @@ from typing import Any
 
 from etscope._version import __version__
 from etscope.errors import EtscopeError, LabError, MissingDataError
+from etscope.formats.run_json import RUN_JSON
 from etscope.lab.jobs.records import Job
 from etscope.lab.pages._artifact_builders import INPUTS, MODEL, RECORD
 from etscope.lab.store import Store
@@ -211,7 +212,7 @@ def _text(path: Path) -> str:
 
 DUMP = "run.etdp"
 VALUES = "values.etdp"
-_MEASURED = (DUMP, VALUES, "debug.bin", "run.json")
+_MEASURED = (DUMP, VALUES, "debug.bin", RUN_JSON)
 # Of the second side of an A/B job.
 _BASELINE = "baseline."
 

@@ -13,6 +13,7 @@ import numpy as np
 from fastapi.responses import Response
 
 from etscope.errors import EtscopeError
+from etscope.formats.run_json import RUN_JSON
 from etscope.lab.comparison.history import AbHistory, ab_history
 from etscope.lab.jobs.records import LATENCY, Filter, Job, State
 from etscope.lab.lab import Lab
@@ -34,7 +35,7 @@ _LARGEST = 256  # charts and conditions that are remembered
 def chart(lab: Lab, job: Job) -> Mapping[str, Any] | None:
     """The samples of the runs whose times count, in ms: {series: [{name, x, y}], first, count}.
     None where there are none."""
-    artifact = job.artifacts.get("ab.json") or job.artifacts.get("run.json")
+    artifact = job.artifacts.get("ab.json") or job.artifacts.get(RUN_JSON)
     if artifact is None or artifact.size > _MOST_BYTES:
         return None
     read = _sides if artifact.name == "ab.json" else _untraced
@@ -153,7 +154,7 @@ _WHAT = {
     "values.etdp": "ETDump with logged values",
     "debug.bin": "the logged values",
     "outputs.npz": "outputs of the model",
-    "run.json": "raw samples",
+    RUN_JSON: "raw samples",
     "conditions.json": "conditions before and after",
     "log.txt": "log",
 }

@@ -40,6 +40,7 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
+from etscope.formats.run_json import RUN_JSON, encode_run_json
 from etscope.lab.devices import Driver, open_driver, place_of
 from etscope.lab.jobs.records import DeviceConfig, State, statistics_of
 from etscope.lab.jobs.records import place_of as place_of_file
@@ -234,7 +235,7 @@ class _Measuring:
                 found |= self._compared(done, found)
             done.save(self._out)
             facts = self._facts(done)
-            self._write("run.json", facts)
+            (self._out / RUN_JSON).write_bytes(encode_run_json(facts))
             return facts, found
 
     def _found(self, done: Run) -> dict[str, Any]:
@@ -304,7 +305,7 @@ class _Measuring:
                 ) as done:
                     done.save_etdump(self._out / f"{prefix}{_ETDUMP}")
         for side, prefix in (("model", ""), ("baseline", BASELINE)):
-            self._write(f"{prefix}run.json", facts[side])
+            (self._out / f"{prefix}{RUN_JSON}").write_bytes(encode_run_json(facts[side]))
         return facts["model"], found
 
     # -- a run
