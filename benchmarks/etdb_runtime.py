@@ -21,9 +21,9 @@ import numpy as np
 
 from benchmarks.side import Cost
 from etscope.etdb import Session
-from etscope.etdb._files import Files
-from etscope.etdb.protocol.facts import Condition
+from etscope.etdb.files import Files
 from etscope.etdb.protocol.launch import Local
+from etscope.etdb.protocol.messages import Condition
 from etscope.etdb.targets.runtime import RuntimeTarget
 from etscope.etdb.targets.target import Watch
 from etscope.run._native import command

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from etscope.errors import EtscopeError, UsageError
-from etscope.etdb.expressions.evaluate import evaluate
-from etscope.etdb.expressions.expression import parse
+from etscope.etdb.expressions.expression import evaluate, parse
 
 WRITABLE = np.zeros(4, np.float32)
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.etdb._session import Result, Session
+    from etscope.etdb.session import Result, Session
 
 __all__ = ["Result", "Session"]
 
 __getattr__, __dir__ = lazy_names(
-    __name__, {"Result": "etscope.etdb._session", "Session": "etscope.etdb._session"}
+    __name__, {"Result": "etscope.etdb.session", "Session": "etscope.etdb.session"}
 )

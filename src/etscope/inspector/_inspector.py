@@ -237,7 +237,7 @@ class Reports:
 
 
 # The debugger stands above the Inspector, so it is known here by name only.
-_DEBUGGER = "etscope.etdb._session"
+_DEBUGGER = "etscope.etdb.session"
 
 
 class Debugging:

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.program.program import instructions, unfolded
-from etscope.etdb.protocol.facts import Stopped
 from etscope.etdb.protocol.launch import Local
+from etscope.etdb.protocol.messages import Stopped
 from etscope.etdb.protocol.runner import Runner
 from etscope.formats.program import pte_schema as pte
 from etscope.formats.program.pte import read_pte

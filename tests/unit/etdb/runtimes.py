@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import EtscopeWarning
-from etscope.etdb._files import Files
+from etscope.etdb.files import Files
 from etscope.etdb.protocol.launch import Local
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.runtime import RuntimeTarget

@@ -9,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from etscope.etdb.expressions.evaluate import evaluate, is_true
-from etscope.etdb.expressions.expression import parse
+from etscope.etdb.expressions.expression import evaluate, is_true, parse
 from etscope.etdb.expressions.predicate_pushdown import number_tests
-from etscope.etdb.expressions.remote_tensor import part
-from etscope.etdb.protocol.facts import Condition, Statistics
+from etscope.etdb.output import value_lines
+from etscope.etdb.protocol.messages import Condition, Statistics
+from etscope.etdb.targets.remote_tensor import part
 from etscope.etdb.targets.target import is_far
-from etscope.etdb.ui.describe import value_lines
 
 PUSHED = (
     "$ > 1.3", "$ >= 0.7", "$.max() > 0.7", "$.max() >= 0.7", "max($) > 1e-3", "$.min() < -0.3",

@@ -16,11 +16,9 @@ import pytest
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
 from etscope.errors import MismatchError, MissingDataError, RuntimeFailure, UsageError
 from etscope.etdb.protocol import runner as runner_module
-from etscope.etdb.protocol.connection import failure_of
-from etscope.etdb.protocol.facts import Condition, NumberTest, Why
 from etscope.etdb.protocol.launch import Launcher, Local
-from etscope.etdb.protocol.messages import Code, Kind
-from etscope.etdb.protocol.runner import Runner
+from etscope.etdb.protocol.messages import Code, Condition, Kind, NumberTest, StopReason
+from etscope.etdb.protocol.runner import Runner, failure_of
 from etscope.formats.program import pte_schema as pte
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import Method
@@ -96,7 +94,7 @@ def _expected(artifact: Artifact) -> dict[int, Any]:
 def test_a_run_gives_what_the_runtime_gives(name: str) -> None:
     with case(name) as one:
         stopped = one.runner.go(one.flags())
-        assert stopped.why == Why.END
+        assert stopped.why == StopReason.END
         assert len(stopped.ran) == stopped.step
         outputs, expected = one.outputs(), _expected(one.artifact)
         assert expected
@@ -108,7 +106,7 @@ def test_a_run_gives_what_the_runtime_gives(name: str) -> None:
 def test_statistics_are_numpys() -> None:
     with case("cnn_portable") as one:
         seen = 0
-        while (stopped := one.runner.go(one.kernels)).why == Why.STOP:
+        while (stopped := one.runner.go(one.kernels)).why == StopReason.STOP:
             assert stopped.instruction is not None
             for index in one.tensors_of(stopped.instruction):
                 found, tensor = one.runner.statistics(index), one.runner.tensor(index)
@@ -140,7 +138,7 @@ def test_statistics_of_what_is_not_finite() -> None:
         stopped = one.runner.go(
             one.flags(), [NumberTest(Condition.ABOVE, one.flags(), 9), _nan(one)]
         )
-        assert (stopped.why, stopped.test) == (Why.TEST, 1)
+        assert (stopped.why, stopped.test) == (StopReason.TEST, 1)
         assert stopped.value is not None
         assert stopped.count == np.isnan(one.runner.tensor(stopped.value)).sum() > 0
 
@@ -153,7 +151,7 @@ def test_going_back_gives_the_same_again() -> None:
     with case("while_loop") as one:
         ran: list[int] = []
         values = {}
-        while (stopped := one.runner.go(one.kernels)).why == Why.STOP:
+        while (stopped := one.runner.go(one.kernels)).why == StopReason.STOP:
             assert stopped.instruction is not None
             ran += stopped.ran.tolist()
             indices = one.tensors_of(stopped.instruction)
@@ -162,7 +160,7 @@ def test_going_back_gives_the_same_again() -> None:
         assert len(ran) == stopped.step > one.count  # the loop ran more than once
         for step in sorted(values, reverse=True):
             back = one.runner.go_to(step)
-            assert (back.why, back.step, back.differences) == (Why.REACHED, step, ())
+            assert (back.why, back.step, back.differences) == (StopReason.REACHED, step, ())
             for index, value in values[step]:
                 np.testing.assert_array_equal(one.runner.tensor(index), value)
         assert one.runner.go_to(len(ran)).ran.tolist() == ran[min(values) :]
@@ -171,7 +169,7 @@ def test_going_back_gives_the_same_again() -> None:
 def test_bf16_and_half_come_as_they_are() -> None:
     with case("bf16_fp16") as one:
         kinds = set()
-        while (stopped := one.runner.go(one.kernels)).why == Why.STOP:
+        while (stopped := one.runner.go(one.kernels)).why == StopReason.STOP:
             assert stopped.instruction is not None
             for index in one.tensors_of(stopped.instruction):
                 tensor = one.runner.tensor(index)
@@ -209,7 +207,7 @@ def test_shapes_are_those_of_the_run() -> None:
 def test_what_is_written_is_what_the_rest_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     with case("cnn_portable") as one:
         first = int(np.flatnonzero(one.kernels)[0])
-        assert one.runner.go(one.flags(first)).why == Why.STOP
+        assert one.runner.go(one.flags(first)).why == StopReason.STOP
         (index,) = one.tensors_of(first)
         tensor = one.runner.tensor(index)
         for wrong in (tensor[:, :1], tensor.astype(np.float64), 3.5, None, [tensor]):
@@ -241,7 +239,7 @@ def test_what_is_not_there() -> None:
         with pytest.raises(MismatchError, match="do not fit"):
             one.runner.set_inputs([])
         one.runner.begin()
-        assert one.runner.go(one.flags()).why == Why.END
+        assert one.runner.go(one.flags()).why == StopReason.END
 
 
 def test_a_core_is_a_dump_with_values(tmp_path: Path) -> None:

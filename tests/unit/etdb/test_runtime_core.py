@@ -12,7 +12,7 @@ import pytest
 
 from etscope import Inspector
 from etscope.errors import MissingDataError
-from etscope.etdb.protocol.facts import Core, Statistics, Why
+from etscope.etdb.protocol.messages import Core, Statistics, StopReason
 from etscope.formats.program.scalar_type import ScalarType
 from etscope.run import run as run_natively
 from tests.support.artifacts import artifacts
@@ -50,7 +50,7 @@ def _logged(inspector: Inspector) -> list[tuple[Any, list[bytes]]]:
 def test_a_core_of_a_whole_run_is_the_dump_of_an_execution(name: str, tmp_path: Path) -> None:
     artifact = artifacts(name)
     with artifact_run(name) as run:
-        assert run.go().why == Why.END
+        assert run.go().why == StopReason.END
         again = run.runner.core()
         assert again.differences == ()
         run.runner.begin(traced=True)
@@ -116,7 +116,7 @@ def test_a_program_that_gives_back_what_it_gets_ends_at_once(tmp_path: Path) -> 
     echo = echo_program(tmp_path / "echo.pte", [typed(ScalarType.FLOAT, 3)])
     with loaded(echo, "forward", [np.arange(3, dtype=np.float32)]) as run:
         stopped = run.go()
-        assert (stopped.why, stopped.step) == (Why.END, 0)
+        assert (stopped.why, stopped.step) == (StopReason.END, 0)
         np.testing.assert_array_equal(run.runner.tensor(0), [0, 1, 2])
 
 

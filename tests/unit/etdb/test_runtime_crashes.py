@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
-from etscope.etdb.protocol.facts import RunnerDied
 from etscope.etdb.protocol.launch import Local
+from etscope.etdb.protocol.messages import RunnerDied
 from etscope.etdb.protocol.runner import Runner
 from etscope.formats.program import pte_schema as pte
 from etscope.formats.program.scalar_type import ScalarType

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from etscope.etdb.ui.describe import counted
+from etscope.etdb.output import counted
 from tests.unit.etdb.runtime_sessions import closing, on_runtime, target_of
 from tests.unit.etdb.sessions import refused, said, session
 

@@ -27,8 +27,8 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
-from etscope.etdb.protocol.facts import RunnerDied, Why
 from etscope.etdb.protocol.launch import Launcher, Local, Remote, SshServer, remote_address
+from etscope.etdb.protocol.messages import RunnerDied, StopReason
 from etscope.etdb.protocol.runner import Runner
 from tests.support import sshd
 from tests.support.artifacts import artifacts
@@ -75,7 +75,7 @@ def _over_ssh(found: sshd.Sshd, **given: Any) -> SshServer:
 
 def _runs(launcher: Launcher) -> None:
     with case("cnn_portable", launcher) as one:
-        assert one.runner.go(one.flags()).why == Why.END
+        assert one.runner.go(one.flags()).why == StopReason.END
         assert np.isfinite(one.outputs()[0]).all()
 
 
@@ -210,7 +210,7 @@ def test_a_ctrl_c_of_the_terminal_is_not_for_the_server() -> None:
     with case("cnn_portable") as one:
         process = one.runner._connection.channel._process
         assert os.getpgid(process.pid) != os.getpgrp()
-        assert one.runner.go(one.flags()).why == Why.END
+        assert one.runner.go(one.flags()).why == StopReason.END
 
 
 # -- at an address
@@ -368,13 +368,13 @@ def test_ctrl_c_stops_a_loop_without_end(tmp_path: Path) -> None:
         with pressing(0.3):
             stopped = runner.go(nowhere)
         assert time.monotonic() - begun < SECONDS
-        assert stopped.why == Why.INTERRUPTED and stopped.step == len(stopped.ran) > 100
+        assert stopped.why == StopReason.INTERRUPTED and stopped.step == len(stopped.ran) > 100
         assert set(stopped.ran.tolist()) == {0, 1}
         thread = threading.Thread(target=_interrupt, args=(runner,))
         thread.start()
-        assert runner.go_to(9_000_000).why == Why.INTERRUPTED
+        assert runner.go_to(9_000_000).why == StopReason.INTERRUPTED
         thread.join()
-        assert runner.go(np.array([True, False])).why == Why.STOP
+        assert runner.go(np.array([True, False])).why == StopReason.STOP
 
 
 def _interrupt(runner: Runner) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from etscope.analysis.program.program import instructions
 from etscope.errors import UsageError
-from etscope.etdb.protocol.facts import Described, Statistics, TensorFacts
-from etscope.etdb.targets.runtime_execution import Line
-from etscope.etdb.targets.runtime_tensor import RunnerTensor, fetched
+from etscope.etdb.protocol.messages import Statistics, TensorInfo, ValueInfo
+from etscope.etdb.targets.remote_tensor import RemoteTensor, fetched
+from etscope.etdb.targets.runtime_execution import StopSequence
 from etscope.etdb.targets.runtime_values import Memory, fitted
 from etscope.etdb.targets.target import Stop
 from etscope.formats.program.pte import read_pte
@@ -25,15 +25,17 @@ from tests.support.artifacts import artifacts
 LOOP_STOPS = (0, 1, 3, 4, 6)
 
 
-def line() -> Line:
-    return Line([Stop(0, number, f"op{number}", "op", "kernel") for number in LOOP_STOPS], 7)
+def line() -> StopSequence:
+    return StopSequence(
+        [Stop(0, number, f"op{number}", "op", "kernel") for number in LOOP_STOPS], 7
+    )
 
 
 def ran(*numbers: int) -> npt.NDArray[np.int64]:
     return np.array(numbers, dtype=np.int64)
 
 
-def told(of: Line) -> list[tuple[int | None, int]]:
+def told(of: StopSequence) -> list[tuple[int | None, int]]:
     return [(stop.instruction, stop.loop_pass) for stop in of]
 
 
@@ -123,10 +125,10 @@ def test_in_a_loop_a_value_lives_until_its_next_pass() -> None:
 # -- what a person sets
 
 
-def tensor(dtype: Any, *shape: int) -> Described:
+def tensor(dtype: Any, *shape: int) -> ValueInfo:
     kind = np.dtype(dtype)
     size = int(np.prod(shape, dtype=int)) * kind.itemsize
-    return Described(tensor=TensorFacts(kind, shape, tuple(range(len(shape))), size))
+    return ValueInfo(tensor=TensorInfo(kind, shape, tuple(range(len(shape))), size))
 
 
 def test_numbers_are_broadcast_and_cast() -> None:
@@ -135,9 +137,9 @@ def test_numbers_are_broadcast_and_cast() -> None:
     made = fitted("x", tensor(ml_dtypes.bfloat16, 2), 0.5)
     assert made.dtype == ml_dtypes.bfloat16 and made.tolist() == [0.5, 0.5]
     assert fitted("x", tensor(np.int64), np.float32(3)).shape == ()
-    assert fitted("n", Described(scalar=2), np.float64(5)) == 5
-    assert fitted("b", Described(scalar=True), 0) is False
-    assert fitted("d", Described(scalar=0.5), 1) == 1.0
+    assert fitted("n", ValueInfo(scalar=2), np.float64(5)) == 5
+    assert fitted("b", ValueInfo(scalar=True), 0) is False
+    assert fitted("d", ValueInfo(scalar=0.5), 1) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -153,14 +155,14 @@ def test_numbers_are_broadcast_and_cast() -> None:
         (tensor(np.int64, 2), 0.5, "cannot hold"),
         (tensor(np.int64, 2), np.nan, "cannot hold"),
         (tensor(np.bool_, 2), 2, "cannot hold"),
-        (Described(scalar=2), 2.5, "is of int"),
-        (Described(scalar=True), 2, "is of bool"),
-        (Described(scalar=2), [1, 2], "is a number"),
-        (Described(items=[]), 1, "is a list"),
-        (Described(), 1, "cannot be set"),
+        (ValueInfo(scalar=2), 2.5, "is of int"),
+        (ValueInfo(scalar=True), 2, "is of bool"),
+        (ValueInfo(scalar=2), [1, 2], "is a number"),
+        (ValueInfo(items=[]), 1, "is a list"),
+        (ValueInfo(), 1, "cannot be set"),
     ],
 )
-def test_what_does_not_fit_is_refused(old: Described, value: Any, words: str) -> None:
+def test_what_does_not_fit_is_refused(old: ValueInfo, value: Any, words: str) -> None:
     with pytest.raises(UsageError) as caught:
         fitted("x", old, value)
     assert words in str(caught.value)
@@ -174,7 +176,7 @@ class Far:
 
     def __init__(self, array: npt.NDArray[Any], dim_order: tuple[int, ...]) -> None:
         self._flat = np.ascontiguousarray(array.transpose(dim_order)).reshape(-1)
-        self.facts = TensorFacts(array.dtype, array.shape, dim_order, array.nbytes)
+        self.facts = TensorInfo(array.dtype, array.shape, dim_order, array.nbytes)
         self.read_elements = 0
         self.is_current = True
 
@@ -184,7 +186,7 @@ class Far:
         return self
 
     def read(
-        self, value: int, facts: TensorFacts, first: int = 0, count: int | None = None
+        self, value: int, facts: TensorInfo, first: int = 0, count: int | None = None
     ) -> npt.NDArray[Any]:
         part = self._flat[first : None if count is None else first + count]
         self.read_elements += part.size
@@ -220,7 +222,7 @@ def test_a_slice_fetches_what_it_picks_alone(
     dim_order: tuple[int, ...], key: Any, elements: int
 ) -> None:
     far = Far(ARRAY, dim_order)
-    assert np.array_equal(RunnerTensor(far.get, 0, far.facts)[key], ARRAY[key])
+    assert np.array_equal(RemoteTensor(far.get, 0, far.facts)[key], ARRAY[key])
     # In another order of dimensions the rows are all that lies in one piece.
     assert far.read_elements == (elements if dim_order == (0, 1, 2) else max(elements, 20))
 
@@ -230,12 +232,12 @@ def test_a_slice_fetches_what_it_picks_alone(
 )
 def test_other_keys_are_numpys(key: Any) -> None:
     far = Far(ARRAY, (1, 0, 2))
-    assert np.array_equal(RunnerTensor(far.get, 0, far.facts)[key], ARRAY[key])
+    assert np.array_equal(RemoteTensor(far.get, 0, far.facts)[key], ARRAY[key])
 
 
 def test_a_tensor_is_fetched_whole_once_and_then_stays() -> None:
     far = Far(ARRAY, (2, 0, 1))
-    tensor = RunnerTensor(far.get, 0, far.facts)
+    tensor = RemoteTensor(far.get, 0, far.facts)
     assert (tensor.shape, tensor.ndim, tensor.size, tensor.nbytes) == ((6, 4, 5), 3, 120, 480)
     assert np.array_equal(np.asarray(tensor), ARRAY) and np.array_equal(tensor[1], ARRAY[1])
     assert far.read_elements == 120 and tensor.is_here
@@ -245,7 +247,7 @@ def test_a_tensor_is_fetched_whole_once_and_then_stays() -> None:
 
 def test_a_tensor_of_another_step_is_refused() -> None:
     far = Far(ARRAY, (0, 1, 2))
-    tensor = RunnerTensor(far.get, 0, far.facts)
+    tensor = RemoteTensor(far.get, 0, far.facts)
     far.is_current = False
     for use in (np.asarray, lambda of: of[1], lambda of: of.statistics()):
         with pytest.raises(UsageError, match="another step"):
@@ -255,6 +257,6 @@ def test_a_tensor_of_another_step_is_refused() -> None:
 
 
 def test_packed_types_are_their_bytes() -> None:
-    facts = TensorFacts(np.dtype(np.uint8), (3, 2), (0, 1), 3)
+    facts = TensorInfo(np.dtype(np.uint8), (3, 2), (0, 1), 3)
     far = Far(np.arange(3, dtype=np.uint8), (0,))
     assert fetched(far, 0, facts).tolist() == [0, 1, 2]

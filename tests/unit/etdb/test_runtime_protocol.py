@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from etscope.errors import EtscopeError, FormatError, UsageError
-from etscope.etdb.protocol.facts import Condition, NumberTest
-from etscope.etdb.protocol.messages import HEADER, Reader, Tag, Writer
+from etscope.etdb.protocol.messages import HEADER, Condition, NumberTest, Reader, Tag, Writer
 from etscope.etdb.protocol.runner import Runner
 from tests.unit.etdb.scripted_server import ScriptedServer, blob, frame, serving, text
 

@@ -22,15 +22,15 @@ from etscope.errors import (
     VersionError,
 )
 from etscope.etdb.protocol import runner as runner_module
-from etscope.etdb.protocol.facts import (
+from etscope.etdb.protocol.launch import SocketChannel
+from etscope.etdb.protocol.messages import (
     Condition,
     Core,
     Difference,
     NumberTest,
     RunnerDied,
-    Why,
+    StopReason,
 )
-from etscope.etdb.protocol.launch import SocketChannel
 from etscope.etdb.protocol.runner import Runner
 from tests.unit.etdb.ctrl_c import is_heard_by, press
 from tests.unit.etdb.scripted_server import ScriptedServer, serving
@@ -122,22 +122,27 @@ def test_the_servers_own_program_is_not_sent_and_must_be_this_one() -> None:
 def test_stops_tests_steps_and_the_end() -> None:
     with running(ScriptedServer()) as runner:
         stopped = runner.go(_at(2))
-        assert (stopped.why, stopped.step, stopped.instruction) == (Why.STOP, 3, 2)
+        assert (stopped.why, stopped.step, stopped.instruction) == (StopReason.STOP, 3, 2)
         assert stopped.ran.tolist() == [0, 1, 2]
         assert (stopped.test, stopped.value) == (None, None)
         stopped = runner.go(NOWHERE, [NumberTest(Condition.NAN, _at(1))])
-        assert (stopped.why, stopped.test, stopped.value, stopped.count) == (Why.TEST, 0, 0, 6)
+        assert (stopped.why, stopped.test, stopped.value, stopped.count) == (
+            StopReason.TEST,
+            0,
+            0,
+            6,
+        )
         stopped = runner.go(NOWHERE, most=4)
         assert (stopped.why, stopped.step, stopped.ran.tolist()) == (
-            Why.MOST_STEPS,
+            StopReason.MOST_STEPS,
             9,
             [1, 2, 3, 0],
         )
         stopped = runner.go(NOWHERE)
-        assert (stopped.why, stopped.step, stopped.instruction) == (Why.END, 12, 3)
+        assert (stopped.why, stopped.step, stopped.instruction) == (StopReason.END, 12, 3)
         assert runner.go_to(2).ran.tolist() == []
         assert runner.go_to(6).ran.tolist() == [2, 3, 0, 1]
-        assert runner.go_to(99).why == Why.END
+        assert runner.go_to(99).why == StopReason.END
 
 
 def test_a_long_run_takes_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,17 +150,17 @@ def test_a_long_run_takes_several_requests(monkeypatch: pytest.MonkeyPatch) -> N
     server = ScriptedServer()
     with running(server) as runner:
         stopped = runner.go(NOWHERE, most=7)
-        assert (stopped.why, stopped.step) == (Why.MOST_STEPS, 7)
+        assert (stopped.why, stopped.step) == (StopReason.MOST_STEPS, 7)
         assert stopped.ran.tolist() == [0, 1, 2, 3, 0, 1, 2]
         assert server.asked.count(6) == 2
         stopped = runner.go(NOWHERE)
-        assert (stopped.why, stopped.step, len(stopped.ran)) == (Why.END, 12, 5)
+        assert (stopped.why, stopped.step, len(stopped.ran)) == (StopReason.END, 12, 5)
         runner.go_to(0)
         stopped = runner.go_to(11)
-        assert (stopped.why, stopped.step, len(stopped.ran)) == (Why.REACHED, 11, 11)
+        assert (stopped.why, stopped.step, len(stopped.ran)) == (StopReason.REACHED, 11, 11)
         runner.go_to(1)
         stopped = runner.go(_at(0))
-        assert (stopped.why, stopped.step) == (Why.STOP, 5)
+        assert (stopped.why, stopped.step) == (StopReason.STOP, 5)
 
 
 class _Stuck(ScriptedServer):
@@ -216,10 +221,10 @@ def test_a_ctrl_c_interrupts_a_run() -> None:
     with running(server) as runner:
         before = signal.getsignal(signal.SIGINT)
         stopped = runner.go(NOWHERE)
-        assert (stopped.why, stopped.step) == (Why.INTERRUPTED, 3)
+        assert (stopped.why, stopped.step) == (StopReason.INTERRUPTED, 3)
         assert signal.getsignal(signal.SIGINT) is before
         assert 14 in server.asked
-        assert runner.go(NOWHERE).why == Why.END  # it can be used as before
+        assert runner.go(NOWHERE).why == StopReason.END  # it can be used as before
 
 
 def test_another_thread_interrupts_a_run() -> None:
@@ -229,8 +234,8 @@ def test_another_thread_interrupts_a_run() -> None:
 
     with running(_Slow(interrupt)) as runner:
         runner.interrupt()  # nothing runs: nothing happens
-        assert runner.go_to(9).why == Why.INTERRUPTED
-        assert runner.go_to(9).why == Why.REACHED
+        assert runner.go_to(9).why == StopReason.INTERRUPTED
+        assert runner.go_to(9).why == StopReason.REACHED
 
 
 class _Pressing(ScriptedServer):

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pytest
 
 from etscope.errors import EtscopeError, MismatchError, RuntimeFailure, UsageError
-from etscope.etdb.protocol.facts import Condition, NumberTest, Why
 from etscope.etdb.protocol.launch import SocketChannel
+from etscope.etdb.protocol.messages import Condition, NumberTest, StopReason
 from etscope.formats.program import pte_schema as pte
 from etscope.formats.program.scalar_type import ScalarType
 from tests.support.artifacts import artifacts
@@ -54,15 +54,19 @@ def _is_full_of(run: Run, number: float) -> bool:
 def test_wherever_it_goes_everything_is_as_it_was(name: str) -> None:
     with artifact_run(name) as run:
         seen: list[tuple[int | None, list[npt.NDArray[Any]]]] = [(None, [])]
-        while (stopped := run.go(most=1)).why == Why.MOST_STEPS:
+        while (stopped := run.go(most=1)).why == StopReason.MOST_STEPS:
             assert stopped.step == len(seen)
             seen.append((stopped.instruction, run.written_by(stopped.instruction)))
-        assert stopped.why == Why.END
+        assert stopped.why == StopReason.END
         shuffled = random.Random(0)
         for _ in range(40):
             step = shuffled.randrange(len(seen))
             stopped = run.runner.go_to(step)
-            assert (stopped.why, stopped.step, stopped.differences) == (Why.REACHED, step, ())
+            assert (stopped.why, stopped.step, stopped.differences) == (
+                StopReason.REACHED,
+                step,
+                (),
+            )
             instruction, tensors = seen[step]
             assert stopped.instruction == instruction
             for now, then in zip(run.written_by(instruction), tensors, strict=True):
@@ -75,7 +79,7 @@ def test_every_run_begins_with_the_state_of_the_program(name: str) -> None:
     artifact = artifacts(name)
     with artifact_run(name) as run:
         for _ in range(2):
-            assert run.go().why == Why.END
+            assert run.go().why == StopReason.END
             first = [run.written_by(i) for i in range(len(run.outputs))]
             run.runner.begin()
         run.go()
@@ -90,7 +94,7 @@ def test_a_state_that_was_kept_spares_the_way(count: Run) -> None:
     started, steps, total_ns = _cpu_seconds(count), 0, 0
     while total_ns < 1e9:  # states are kept each tenth of a second, however far it gets in that
         stopped = count.go(most=40_000)
-        assert stopped.why == Why.MOST_STEPS
+        assert stopped.why == StopReason.MOST_STEPS
         steps, total_ns = stopped.step, stopped.total_ns
     whole = _cpu_seconds(count) - started
     assert _is_full_of(count, steps / 2)
@@ -131,7 +135,7 @@ def test_what_is_written_is_written_again_on_the_way(count: Run) -> None:
     count.go(most=100)
     count.runner.go_to(51)
     count.runner.write(0, np.full(SIZE, 1000, np.float32))
-    assert count.go(most=10).why == Why.MOST_STEPS  # 61: five more passes
+    assert count.go(most=10).why == StopReason.MOST_STEPS  # 61: five more passes
     assert _is_full_of(count, 1005)
     count.runner.go_to(50)
     assert _is_full_of(count, 25)
@@ -273,7 +277,7 @@ def test_another_way_through_the_program_is_told(tmp_path: Path) -> None:
         back = run.runner.go_to(3)
         assert back.step == 3
         again = run.runner.go_to(now.step)
-        assert again.why in (Why.REACHED, Why.END)
+        assert again.why in (StopReason.REACHED, StopReason.END)
 
 
 # -- what fails
@@ -294,7 +298,7 @@ def failing(tmp_path: Path) -> Iterator[Run]:
 
 def test_an_instruction_that_fails_tells_why(failing: Run) -> None:
     stopped = failing.go()
-    assert (stopped.why, stopped.step, stopped.instruction) == (Why.FAILED, 1, 1)
+    assert (stopped.why, stopped.step, stopped.instruction) == (StopReason.FAILED, 1, 1)
     assert stopped.error.startswith("Error::InvalidArgument (18)")
     assert "KernelCall failed at instruction 0:1 in operator aten::add.out" in stopped.error
     with pytest.raises(EtscopeError, match="only go back"):
@@ -304,12 +308,12 @@ def test_an_instruction_that_fails_tells_why(failing: Run) -> None:
     np.testing.assert_array_equal(failing.runner.tensor(0), np.full(4, 2, np.float32))
     core = failing.runner.core()
     assert b"OPERATOR_CALL" in core.etdump
-    assert failing.runner.go_to(0).why == Why.REACHED
+    assert failing.runner.go_to(0).why == StopReason.REACHED
     np.testing.assert_array_equal(failing.runner.tensor(0), np.ones(4, np.float32))
-    assert failing.go().why == Why.FAILED
+    assert failing.go().why == StopReason.FAILED
     failing.runner.write(0, np.full(4, 9, np.float32))  # is before the instruction again
     again = failing.go()
-    assert (again.why, again.step) == (Why.FAILED, 1)
+    assert (again.why, again.step) == (StopReason.FAILED, 1)
     np.testing.assert_array_equal(failing.runner.tensor(0), np.full(4, 9, np.float32))
 
 
@@ -323,20 +327,20 @@ def test_a_test_stops_where_it_holds(count: Run) -> None:
         NumberTest(Condition.ABOVE, count.at(0), 41.5),
     ]
     stopped = count.runner.go(count.nowhere, tests)
-    assert (stopped.why, stopped.step, stopped.instruction) == (Why.TEST, 83, 0)
+    assert (stopped.why, stopped.step, stopped.instruction) == (StopReason.TEST, 83, 0)
     assert (stopped.test, stopped.value, stopped.count) == (2, 0, SIZE)
     poisoned = count.runner.tensor(0)
     poisoned[[3, 77]] = np.nan, -np.inf
     count.runner.write(0, poisoned)
     stopped = count.runner.go(count.nowhere, tests)
-    assert (stopped.why, stopped.step, stopped.test, stopped.count) == (Why.TEST, 85, 0, 1)
+    assert (stopped.why, stopped.step, stopped.test, stopped.count) == (StopReason.TEST, 85, 0, 1)
     infinite = [NumberTest(Condition.INF, count.at(0))]
     stopped = count.runner.go(count.nowhere, infinite)
     assert (stopped.step, stopped.test, stopped.count) == (87, 0, 1)
     below = [NumberTest(Condition.BELOW, count.at(0), -1e300)]
     assert count.runner.go(count.nowhere, below).count == 1
     never = [NumberTest(Condition.BELOW, count.at(0), float("nan"))]
-    assert count.runner.go(count.nowhere, never, most=5).why == Why.MOST_STEPS
+    assert count.runner.go(count.nowhere, never, most=5).why == StopReason.MOST_STEPS
 
 
 @pytest.mark.parametrize("bound", [0.1, np.float32(0.1), 1e300, -1e300, 16777217.0])
@@ -379,6 +383,6 @@ def test_an_execution_has_the_limit_of_the_runtime(tmp_path: Path) -> None:
     )
     with loaded(made, "forward", []) as run:
         stopped = run.go()
-        assert (stopped.why, stopped.step) == (Why.FAILED, 10_000_000)
+        assert (stopped.why, stopped.step) == (StopReason.FAILED, 10_000_000)
         assert "more than the runtime allows" in stopped.error
         assert run.runner.go_to(5).step == 5

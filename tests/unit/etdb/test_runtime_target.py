@@ -18,13 +18,13 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
-from etscope.etdb._files import Files
-from etscope.etdb.protocol.facts import Condition, RunnerDied
+from etscope.etdb.files import Files
 from etscope.etdb.protocol.launch import Local
+from etscope.etdb.protocol.messages import Condition, RunnerDied
 from etscope.etdb.targets import runtime_values as values_module
 from etscope.etdb.targets.recorded import RecordedRuns
-from etscope.etdb.targets.runtime import Met, RuntimeTarget
-from etscope.etdb.targets.runtime_tensor import RunnerTensor
+from etscope.etdb.targets.remote_tensor import RemoteTensor
+from etscope.etdb.targets.runtime import RuntimeTarget, WatchHit
 from etscope.etdb.targets.target import Stop, Watch
 from etscope.formats.etdump.debug_buffer import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
@@ -73,7 +73,7 @@ def test_a_watch_is_looked_at_where_the_program_runs() -> None:
         assert position is not None
         (value,) = target.device_values(position)
         odd = int(np.isnan(value).sum())
-        assert odd and target.met == Met(1, 0, odd)
+        assert odd and target.met == WatchHit(1, 0, odd)
         for earlier in range(position):
             target.reach(earlier)
             assert not np.isnan(target.device_values(earlier)[0]).any()
@@ -198,7 +198,7 @@ def test_large_values_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> No
         target.reach(2)
         (value,) = target.device_values(2)
         wanted = recorded_value("cnn_portable", 2)
-        assert isinstance(value, RunnerTensor) and value.shape == wanted.shape
+        assert isinstance(value, RemoteTensor) and value.shape == wanted.shape
         assert np.array_equal(value[0, 3], wanted[0, 3]) and not value.is_here
         told = value.statistics()
         assert (told.elements, told.nan) == (wanted.size, 0)

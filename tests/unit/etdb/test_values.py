@@ -148,7 +148,7 @@ def test_each_output_of_a_delegate_is_named_and_compared() -> None:
 
 def test_one_value_and_several_have_no_gap() -> None:
     from etscope.analysis.metrics import find_metric
-    from etscope.etdb.expressions.names import gap_between, only
+    from etscope.etdb.expressions.scope import gap_between, only
 
     metric = find_metric("sqnr")
     several = [np.ones(3), np.ones((2, 2))]

@@ -140,7 +140,7 @@ def test_a_dump_alone_can_be_walked() -> None:
 
 
 def test_operators_of_no_known_module_are_not_outside() -> None:
-    from etscope.etdb.commands.stepping import outside_of
+    from etscope.etdb.commands.running import outside_of
     from etscope.etdb.targets.target import Stop
 
     leaves = outside_of("cell", 0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from etscope.etdb import Session
-from etscope.etdb.protocol.facts import Condition
+from etscope.etdb.protocol.messages import Condition
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.target import Stop, Watch
 from tests.unit.etdb.sessions import session

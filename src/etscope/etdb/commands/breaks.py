@@ -6,20 +6,25 @@ import re
 from typing import Any
 
 from etscope.errors import UsageError
-from etscope.etdb._answer import Answer
-from etscope.etdb._breakpoints import WATCH_INF, WATCH_NAN, Breakpoint, fields_of_stop
-from etscope.etdb._debugger import Debugger
-from etscope.etdb.commands.common import selector_of, whole
-from etscope.etdb.commands.registry import command
-from etscope.etdb.expressions.evaluate import FUNCTIONS
-from etscope.etdb.expressions.expression import CURRENT, HANDLE, INSTRUCTION, Expression, parse
+from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN, Breakpoint, fields_of_stop
+from etscope.etdb.commands.registry import command, selector_of, whole
+from etscope.etdb.debugger import Debugger
+from etscope.etdb.expressions.expression import (
+    CURRENT,
+    FUNCTIONS,
+    HANDLE,
+    INSTRUCTION,
+    Expression,
+    parse,
+)
+from etscope.etdb.output import Output
 from etscope.model.selector import Selector
 
 GROUP = "breakpoints"
 
 
 @command("break SELECTOR [if EXPR]", group=GROUP, aliases=("b", "br"), words=("selector",))
-def break_(debugger: Debugger, rest: str) -> Answer:
+def break_(debugger: Debugger, rest: str) -> Output:
     """Stop at the operators that SELECTOR picks, where EXPR holds.
 
     `break op:softmax`, `break module:blocks.0 and op:conv*`, `break file:model.py:34`,
@@ -31,13 +36,13 @@ def break_(debugger: Debugger, rest: str) -> Answer:
 
 
 @command("tbreak SELECTOR [if EXPR]", group=GROUP, aliases=("tb",), words=("selector",))
-def tbreak(debugger: Debugger, rest: str) -> Answer:
+def tbreak(debugger: Debugger, rest: str) -> Output:
     """Stop once: as break, and gone when it is hit."""
     return _added(debugger, rest, once=True)
 
 
 @command("watch nan|inf|EXPR", group=GROUP, aliases=("wa",), words=("nan", "inf", "node"))
-def watch(debugger: Debugger, rest: str) -> Answer:
+def watch(debugger: Debugger, rest: str) -> Output:
     """Stop where an operator gives NaN or infinities, or wherever EXPR holds.
 
     EXPR is looked at after every operator; `$` is what the operator gave: `watch $.max() > 100`.
@@ -50,42 +55,42 @@ def watch(debugger: Debugger, rest: str) -> Answer:
     else:
         expression = _checked(debugger, parse(rest))
         one = debugger.breakpoints.add(what=f"watch {rest}", condition=expression)
-    return Answer().say(f"watchpoint {one.number}: {rest}")
+    return Output().say(f"watchpoint {one.number}: {rest}")
 
 
 @command("delete [N …]", group=GROUP, aliases=("d", "del"), words=("breakpoint",))
-def delete(debugger: Debugger, rest: str) -> Answer:
+def delete(debugger: Debugger, rest: str) -> Output:
     """Remove breakpoints and watchpoints by number; all of them without one."""
     if not rest:
         count = debugger.breakpoints.clear()
-        return Answer().say(f"{count} removed")
+        return Output().say(f"{count} removed")
     for word in rest.split():
         debugger.breakpoints.delete(whole(word, what="the number of a breakpoint"))
-    return Answer()
+    return Output()
 
 
 @command("enable N …", group=GROUP, words=("breakpoint",))
-def enable(debugger: Debugger, rest: str) -> Answer:
+def enable(debugger: Debugger, rest: str) -> Output:
     """Stop at these breakpoints again."""
     return _switched(debugger, rest, on=True)
 
 
 @command("disable N …", group=GROUP, words=("breakpoint",))
-def disable(debugger: Debugger, rest: str) -> Answer:
+def disable(debugger: Debugger, rest: str) -> Output:
     """Do not stop at these breakpoints, but keep them."""
     return _switched(debugger, rest, on=False)
 
 
 @command("condition N [EXPR]", group=GROUP, words=("breakpoint",))
-def condition(debugger: Debugger, rest: str) -> Answer:
+def condition(debugger: Debugger, rest: str) -> Output:
     """Give a breakpoint another condition, or none."""
     word, _, text = rest.partition(" ")
     expression = _checked(debugger, parse(text)) if text.strip() else None
     debugger.breakpoints.set_condition(whole(word, what="the number of a breakpoint"), expression)
-    return Answer()
+    return Output()
 
 
-def _added(debugger: Debugger, rest: str, *, once: bool) -> Answer:
+def _added(debugger: Debugger, rest: str, *, once: bool) -> Output:
     place, condition_text = _split_condition(rest)
     if not place and not condition_text:
         stop = debugger.here()
@@ -102,7 +107,7 @@ def _added(debugger: Debugger, rest: str, *, once: bool) -> Answer:
     )
     kind = "temporary breakpoint" if once else "breakpoint"
     where = "" if count is None else f" · {count:,} {'place' if count == 1 else 'places'}"
-    return Answer().say(f"{kind} {one.number}: {rest or place}{where}")
+    return Output().say(f"{kind} {one.number}: {rest or place}{where}")
 
 
 def _split_condition(rest: str) -> tuple[str, str]:
@@ -135,9 +140,9 @@ def _is_metric(name: str) -> bool:
     return name in known
 
 
-def _switched(debugger: Debugger, rest: str, *, on: bool) -> Answer:
+def _switched(debugger: Debugger, rest: str, *, on: bool) -> Output:
     if not rest:
         raise UsageError("which breakpoints?", hint="info breakpoints lists them")
     for word in rest.split():
         debugger.breakpoints.enable(whole(word, what="the number of a breakpoint"), on)
-    return Answer()
+    return Output()

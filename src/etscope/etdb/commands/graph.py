@@ -23,25 +23,154 @@ from etscope.analysis.graphs.node_table import (
 from etscope.analysis.graphs.node_times import NodeTimes
 from etscope.analysis.profile.correlate import is_operator
 from etscope.analysis.profile.source_location import module_path, module_type
+from etscope.analysis.profile.symbols import graph_name
+from etscope.analysis.program.program import MethodInstructions, instructions
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb._answer import Answer
-from etscope.etdb._debugger import Debugger
-from etscope.etdb._files import NO_RECORD, NO_RECORD_HINT
-from etscope.etdb.commands.common import whole
-from etscope.etdb.commands.registry import command
-from etscope.etdb.ui.describe import counted, operators
+from etscope.etdb.commands.registry import command, whole
+from etscope.etdb.debugger import Debugger
+from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT
+from etscope.etdb.output import Output, counted, operators, source_text
+from etscope.formats.etrecord.reader import EXPORTED
 from etscope.model.graph import Node
 from etscope.model.report import filled_columns
 from etscope.model.selector import Selector
 from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
 
+# The program: its instructions, and one operator in every dialect.
+
+
+GROUP_program = "program"
+_AROUND = 6
+
+
+@command("disassemble [FIRST [LAST]|all]", group=GROUP_program, aliases=("disas",), words=("all",))
+def disassemble(debugger: Debugger, rest: str) -> Output:
+    """Show the program's instructions around the current one, in a range, or all of them.
+
+    `values` are indices of the method's values: of the inputs, and what is written. On the runtime
+    `print value(12)` shows one. `*` marks where the run stands.
+    """
+    program = debugger.files.any_program
+    method = debugger.method
+    if program is None:
+        raise MissingDataError("there is no program", hint="load one: file MODEL.pte")
+    if method not in (known.name for known in program.methods):
+        names = ", ".join(known.name for known in program.methods)
+        raise MissingDataError(f"the program has no method {method!r}", hint=f"it has: {names}")
+    table = _with_indices(instructions(program, method))
+    first, last = _range(debugger, rest, len(table))
+    here = debugger.stop.instruction if debugger.stop is not None else None
+    table = table.take(range(first, last + 1))
+    numbers = table.values["instruction"]
+    marked = replace(
+        table,
+        columns=(Column("at", title=" "), *table.columns),
+        values={"at": ["*" if number == here else "" for number in numbers], **table.values},
+    )
+    return Output().table(marked)
+
+
+def _with_indices(found: MethodInstructions) -> Table:
+    """The instructions, with the indices of the values that they read and write."""
+    table = found.table()
+    indices = [
+        f"{', '.join(map(str, record.inputs))} → {', '.join(map(str, record.outputs))}".strip()
+        for record in found.records
+    ]
+    columns = list(table.columns)
+    after = next((at + 1 for at, column in enumerate(columns) if column.name == "op"), 1)
+    columns.insert(after, Column("values"))
+    return replace(table, columns=tuple(columns), values={**table.values, "values": indices})
+
+
+def _range(debugger: Debugger, rest: str, count: int) -> tuple[int, int]:
+    words = rest.split()
+    if rest == "all" or (not words and debugger.stop is None):
+        return 0, count - 1
+    if not words:
+        here = debugger.here().instruction
+        if here is None:
+            return 0, count - 1
+        return max(here - _AROUND, 0), min(here + _AROUND, count - 1)
+    first = whole(words[0], what="the number of an instruction")
+    last = whole(words[1]) if len(words) > 1 else first
+    if not 0 <= first <= last or first >= count:
+        raise UsageError(f"instructions are 0 to {count - 1}")
+    return first, min(last, count - 1)
+
+
+@command("crosswalk [HANDLE|NODE]", group=GROUP_program, aliases=("cross",), words=("node",))
+def crosswalk(debugger: Debugger, rest: str) -> Output:
+    """Show one operator in every dialect: exported program, edge program, instruction, delegate.
+
+    HANDLE is a debug handle (`crosswalk 12` or `%12`); by default the current operator.
+    """
+    files, method = debugger.files, debugger.method
+    edge = files.edge(method)
+    nodes = _meant(debugger, edge, rest)
+    rows: list[tuple[str, str, str, str]] = []
+    record = files.record
+    if record is not None:
+        try:
+            exported = files.linked(graph_name(record, EXPORTED, method))
+            rows += [("exported", n.name, n.op, _line(n)) for n in exported.behind(nodes)]
+        except MissingDataError:
+            pass
+    rows += [("edge", node.name, node.op, _line(node)) for node in nodes]
+    numbers = dict.fromkeys(n for node in nodes for n in edge.instructions.get(id(node), ()))
+    rows += [("instruction", f"{n}", _label(edge, n), "") for n in numbers]
+    target = debugger.target
+    ids = {id(node) for node in nodes}
+    for stop in target.stops if target is not None else ():
+        if stop.depth and stop.loop_pass == 0 and ids & {id(node) for node in stop.nodes}:
+            rows.append(
+                (f"{stop.backend or 'delegate'} event", stop.name, str(stop.delegate_id), "")
+            )
+    handles = sorted({n.debug_handle for n in nodes if n.debug_handle is not None})
+    title = "debug handle " + ", ".join(map(str, handles)) if handles else "without debug handle"
+    columns = (Column("dialect"), Column("name"), Column("op"), Column("source"))
+    return Output().table(
+        Table(
+            columns,
+            {c.name: [row[i] for row in rows] for i, c in enumerate(columns)},
+            title=title,
+        )
+    )
+
+
+def _meant(debugger: Debugger, edge: LinkedGraph, rest: str) -> tuple[Node, ...]:
+    if not rest:
+        nodes = debugger.here().nodes
+        if not nodes:
+            raise MissingDataError("no node is known for this operator", hint="load the ETRecord")
+        return nodes
+    word = rest.removeprefix("%")
+    if word.isdecimal():
+        nodes = tuple(n for n in edge.graph.walk() if n.debug_handle == int(word))
+        if not nodes:
+            raise UsageError(f"no node has the debug handle {word}", hint="info ops lists them")
+        return nodes
+    return (debugger.node_named(rest),)
+
+
+def _line(node: Node) -> str:
+    from etscope.analysis.profile.source_location import user_line
+
+    line = user_line(node.stack_trace)
+    return "" if line is None else source_text(line)
+
+
+def _label(edge: LinkedGraph, number: int) -> str:
+    return edge.labels[number] if 0 <= number < len(edge.labels) else ""
+
+
 GROUP = "graph"
 _STATISTICS = ("first", "avg", "min", "p10", "p50", "p90", "max")
 
 
 @command("graph [NAME]", group=GROUP, aliases=("g",), words=("graph",))
-def graph(debugger: Debugger, rest: str) -> Answer:
+def graph(debugger: Debugger, rest: str) -> Output:
     """Choose the graph that select and overview look at, or say which it is."""
     record = debugger.files.record
     if record is None:
@@ -52,15 +181,15 @@ def graph(debugger: Debugger, rest: str) -> Answer:
         debugger.graph = name
         debugger.selected, debugger.selected_at = [], -1
     linked = debugger.linked()
-    return Answer().say(f"{short_name(linked.name)}, {counted(len(linked.graph.nodes), 'node')}")
+    return Output().say(f"{short_name(linked.name)}, {counted(len(linked.graph.nodes), 'node')}")
 
 
 @command("overview", group=GROUP, aliases=("ov",))
-def overview(debugger: Debugger, rest: str) -> Answer:
+def overview(debugger: Debugger, rest: str) -> Output:
     """Show a graph as a whole: its runs, counts, inputs, operators and modules, sums, outputs."""
     linked, times = debugger.linked(), _times(debugger)
     calls = _calls(linked)
-    answer = Answer()
+    answer = Output()
     if times is not None:
         answer.table(_run_summary(debugger, times))
     modules = module_tree(linked, times=times, scale=debugger.scale)
@@ -82,7 +211,7 @@ def overview(debugger: Debugger, rest: str) -> Answer:
 
 
 @command("select NAME", group=GROUP, aliases=("sel",), words=("node", "module", "op"))
-def select(debugger: Debugger, rest: str) -> Answer:
+def select(debugger: Debugger, rest: str) -> Output:
     """Look into a node, a module, a type of operator or module, a weight, an input or an output.
 
     A name that is none of these is taken for a selector (help selectors).
@@ -96,30 +225,30 @@ def select(debugger: Debugger, rest: str) -> Answer:
 
 
 @command("back [N]", group=GROUP, repeats=True)
-def back(debugger: Debugger, rest: str) -> Answer:
+def back(debugger: Debugger, rest: str) -> Output:
     """Go back to what was selected before."""
     return _again(debugger, -whole(rest, 1))
 
 
 @command("forward [N]", group=GROUP, aliases=("fwd",), repeats=True)
-def forward(debugger: Debugger, rest: str) -> Answer:
+def forward(debugger: Debugger, rest: str) -> Output:
     """Go forward again, after back."""
     return _again(debugger, whole(rest, 1))
 
 
-def _again(debugger: Debugger, by: int) -> Answer:
+def _again(debugger: Debugger, by: int) -> Output:
     at = debugger.selected_at + by
     if not 0 <= at < len(debugger.selected):
         raise UsageError("there is nothing further " + ("back" if by < 0 else "forward"))
     answer = _selected(debugger, debugger.selected[at])
     debugger.selected_at = at
-    return Answer().say(f"selected: {debugger.selected[at]}").add(answer)
+    return Output().say(f"selected: {debugger.selected[at]}").add(answer)
 
 
 # -- what a name can be
 
 
-def _selected(debugger: Debugger, name: str) -> Answer:
+def _selected(debugger: Debugger, name: str) -> Output:
     linked, times = debugger.linked(), _times(debugger)
     calls = _calls(linked)
     if name.startswith("%") and name[1:].isdecimal():
@@ -130,7 +259,7 @@ def _selected(debugger: Debugger, name: str) -> Answer:
     placed = _placed(linked, name)
     if placed is not None:
         report = node_info(linked, placed, times, debugger.scale)
-        return Answer().report(report).table(_used(linked, placed))
+        return Output().report(report).table(_used(linked, placed))
     plain = name.removeprefix("[Sub Module] ")
     modules = {path for node in calls if (path := module_path(node)) is not None}
     if any(path == plain or path.startswith(f"{plain}.") for path in modules):
@@ -155,7 +284,7 @@ def _by_selector(
     name: str,
     calls: Sequence[Node],
     modules: Iterable[str],
-) -> Answer:
+) -> Output:
     known = [n.name for n in linked.graph.nodes]
     known += [*dict.fromkeys(n.op for n in calls), *modules]
     known += [kind for n in calls if (kind := module_type(n))]
@@ -166,7 +295,7 @@ def _by_selector(
     if keep is not None:
         table = node_table(linked, keep=keep, times=times, scale=debugger.scale)
         if len(table):
-            return Answer().table(table, default_columns(table))
+            return Output().table(table, default_columns(table))
     close = get_close_matches(name, known, 3)
     raise UsageError(
         f"{short_name(linked.name)} has nothing that is called {name!r}",
@@ -191,9 +320,9 @@ def _module(
     times: NodeTimes | None,
     module: str,
     inside: Sequence[Node],
-) -> Answer:
+) -> Output:
     parent = module.rpartition(".")[0] if module else ""
-    answer = Answer().say(f"module {module or '(root)'}, {operators(len(inside))}")
+    answer = Output().say(f"module {module or '(root)'}, {operators(len(inside))}")
     answer.say(f"parent module: {parent or '(root)'}" if module else "the root")
     names = {n.name for n in inside}
     by_name = linked.graph.by_name
@@ -217,8 +346,8 @@ def _group(
     times: NodeTimes | None,
     name: str,
     nodes: Sequence[Node],
-) -> Answer:
-    answer = Answer().table(_summary(debugger, linked, times, name, nodes))
+) -> Output:
+    answer = Output().table(_summary(debugger, linked, times, name, nodes))
     return answer.table(_elements(debugger, linked, times, nodes))
 
 
@@ -228,10 +357,10 @@ def _type(
     times: NodeTimes | None,
     kind: str,
     nodes: Sequence[Node],
-) -> Answer:
+) -> Output:
     paths = list(dict.fromkeys(path for n in nodes if (path := module_path(n)) is not None))
     groups = [[n for n in nodes if module_path(n) == path] for path in paths]
-    answer = Answer().say(
+    answer = Output().say(
         f"{kind}: {counted(len(paths), 'module')}, {operators(len(nodes))} of their own"
     )
     return answer.table(

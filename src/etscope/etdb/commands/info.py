@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,24 +13,117 @@ from etscope.analysis.graphs.module_tree import module_tree
 from etscope.analysis.graphs.node_table import default_columns, node_table
 from etscope.analysis.memory.memory import memory_plan
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb._answer import Answer
-from etscope.etdb._debugger import Debugger
-from etscope.etdb._files import NO_RECORD, NO_RECORD_HINT
-from etscope.etdb.commands.registry import command
+from etscope.etdb.commands.registry import COMMANDS, Command, command, find_command
 from etscope.etdb.commands.source import known_lines
+from etscope.etdb.debugger import Debugger
+from etscope.etdb.expressions.expression import ATTRIBUTES, FUNCTIONS, METHODS
+from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT
+from etscope.etdb.output import Output, counted, operators, stop_lines, value_lines
 from etscope.etdb.targets.target import Stop, Target, is_far
-from etscope.etdb.ui.describe import counted, operators, stop_lines, value_lines
+from etscope.model import selector
 from etscope.model.report import filled_columns
 from etscope.model.selector import Selector
 from etscope.model.table import Column, Kind, Table
 
+# The session itself: help, scripts, the end.
 
-def _breakpoints(debugger: Debugger, rest: str) -> Answer:
+
+GROUP = "session"
+
+_EXPRESSIONS = """Expressions compute with tensors as numpy does; nothing of them is run as Python.
+
+  NAME              the value of a node of the edge graph, as it is at this stop
+  %12               the node with debug handle 12        #5   what instruction 5 gave
+  $                 what the current operator gave       $1   its second output
+  $x                what `set $x = EXPR` kept
+  value("a/b")      a node of a branch                   weight("fc.weight")   a parameter
+  value(12)         on the runtime: value 12 of the method (disassemble, info tensors)
+  ref(NAME)         the reference's value                device(NAME)   the recorded one
+  gap(METRIC)       from the reference to the run, of the current operator; NaN that only one
+                    of the two has is the worst gap there is
+  gap(METRIC, NAME) the same of another; metrics: help metrics
+  x[0, :4]  x.shape  x.mean()  x.abs().max()  + - * / // ** @  == != < <= > >=  and or not
+
+A condition holds for a tensor when it does anywhere in it."""
+
+
+@command("help [COMMAND|expressions|selectors|metrics]", group=GROUP, aliases=("h",),
+         words=("command", "expressions", "selectors", "metrics"))  # fmt: skip
+def help_(debugger: Debugger, rest: str) -> Output:
+    """List the commands, or tell of one."""
+    if not rest:
+        return _overview()
+    if rest == "expressions":
+        return Output().say(
+            _EXPRESSIONS,
+            "",
+            "Functions: " + ", ".join(FUNCTIONS),
+            "Methods: " + ", ".join(METHODS),
+            "Attributes: " + ", ".join(ATTRIBUTES),
+        )
+    if rest == "selectors":
+        return Output().say((selector.__doc__ or "").strip())
+    if rest == "metrics":
+        from etscope.analysis.metrics import METRICS
+
+        width = max(map(len, METRICS))
+        return Output().say(
+            *(
+                f"{metric.name:<{width}}  {metric.title}"
+                + (f" ({metric.unit})" if metric.unit else "")
+                for metric in METRICS.values()
+            )
+        )
+    one = find_command(rest)
+    names = ", ".join((one.name, *one.aliases))
+    return Output().say(one.usage, f"Names: {names}", "", one.help)
+
+
+@command("source FILE", group=GROUP, words=("file",))
+def source(debugger: Debugger, rest: str) -> Output:
+    """Do the commands of a file, a line each; lines that begin with # are left out."""
+    raise UsageError("source works in a session only")
+
+
+@command("quit", group=GROUP, aliases=("q", "exit"))
+def quit_(debugger: Debugger, rest: str) -> Output:
+    """End the session."""
+    return Output(ends=True)
+
+
+def _overview() -> Output:
+    groups: dict[str, list[Command]] = {}
+    for one in COMMANDS.values():
+        groups.setdefault(one.group, []).append(one)
+    answer = Output()
+    for number, (group, commands) in enumerate(groups.items()):
+        answer.say(*([""] if number else []), f"{group}:")
+        for one in commands:
+            answer.say(*_entry(one))
+    return answer.say("", "Unique beginnings of a command will do. help COMMAND tells more.")
+
+
+_WIDTH, _INDENT = 79, 26  # of a help that fits the narrowest terminal
+
+
+def _entry(one: Command) -> list[str]:
+    """How a command is written, and its first sentence beside or below."""
+    text = one.summary.split(". ")[0].rstrip(".")
+    lines = textwrap.wrap(
+        text, _WIDTH, initial_indent=" " * _INDENT, subsequent_indent=" " * _INDENT
+    )
+    usage = f"  {one.usage}"
+    if len(usage) > _INDENT - 2:
+        return [usage, *lines]
+    return [usage + lines[0][len(usage) :], *lines[1:]]
+
+
+def _breakpoints(debugger: Debugger, rest: str) -> Output:
     """Breakpoints and watchpoints, and how often each was hit."""
     points = list(debugger.breakpoints)
     if not points:
-        return Answer().say("no breakpoints")
-    return Answer().table(
+        return Output().say("no breakpoints")
+    return Output().table(
         Table(
             (
                 Column("number", Kind.INT),
@@ -49,17 +143,17 @@ def _breakpoints(debugger: Debugger, rest: str) -> Answer:
     )
 
 
-def _delegates(debugger: Debugger, rest: str) -> Answer:
+def _delegates(debugger: Debugger, rest: str) -> Output:
     """The calls of delegates: backend, operators inside, and time."""
     target = debugger.some_target()
     calls = [stop for stop in target.stops if stop.kind == "delegate" and stop.loop_pass == 0]
     if not calls:
-        return Answer().say(f"this {target.kind} run calls no delegate")
+        return Output().say(f"this {target.kind} run calls no delegate")
     inner = [
         sum(s.depth == 1 and s.instruction == c.instruction for s in target.stops) for c in calls
     ]
     scale = debugger.scale
-    return Answer().table(
+    return Output().table(
         Table(
             (
                 Column("instruction", Kind.INT),
@@ -84,15 +178,15 @@ def _delegates(debugger: Debugger, rest: str) -> Answer:
     )
 
 
-def _graphs(debugger: Debugger, rest: str) -> Answer:
+def _graphs(debugger: Debugger, rest: str) -> Output:
     """The graphs of the record."""
     if debugger.files.record is None:
         raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
     table = graph_list(debugger.files.record)
-    return Answer().table(table, filled_columns(table))
+    return Output().table(table, filled_columns(table))
 
 
-def _memory(debugger: Debugger, rest: str) -> Answer:
+def _memory(debugger: Debugger, rest: str) -> Output:
     """The planned memory: what is alive at the current instruction, or at the peak."""
     program = debugger.files.any_program
     if program is None:
@@ -106,20 +200,20 @@ def _memory(debugger: Debugger, rest: str) -> Answer:
     alive = {value.value for value in plan.live_at(where)}
     rows = [i for i, value in enumerate(table.values["value"]) if value in alive]
     rows.sort(key=lambda i: -table.values["size"][i])
-    answer = Answer().table(plan.summary())
+    answer = Output().table(plan.summary())
     answer.say(f"alive at instruction {where}: {len(rows)} of {counted(len(table), 'value')}")
     return answer.table(table.take(rows))
 
 
-def _methods(debugger: Debugger, rest: str) -> Answer:
+def _methods(debugger: Debugger, rest: str) -> Output:
     """The methods of the record and the program."""
     names = debugger.files.methods
     if not names:
         raise MissingDataError("no method is known", hint="load an ETRecord or a .pte")
-    return Answer().say(*(f"{'*' if name == debugger.method else ' '} {name}" for name in names))
+    return Output().say(*(f"{'*' if name == debugger.method else ' '} {name}" for name in names))
 
 
-def _modules(debugger: Debugger, rest: str) -> Answer:
+def _modules(debugger: Debugger, rest: str) -> Output:
     """The modules of the graph as a tree with their times; a selector picks among their nodes."""
     linked = debugger.linked()
     profile = debugger.files.profiles.get(linked.method)
@@ -127,10 +221,10 @@ def _modules(debugger: Debugger, rest: str) -> Answer:
     keep = Selector(rest).matches if rest else None
     table = module_tree(linked, keep=keep, times=times, scale=debugger.scale)
     _some(table, rest)
-    return Answer().table(table, filled_columns(table))
+    return Output().table(table, filled_columns(table))
 
 
-def _ops(debugger: Debugger, rest: str) -> Answer:
+def _ops(debugger: Debugger, rest: str) -> Output:
     """The nodes of the graph in order of execution, or those that a selector picks."""
     if debugger.files.record is None:
         return _recorded_ops(debugger, rest)
@@ -140,11 +234,11 @@ def _ops(debugger: Debugger, rest: str) -> Answer:
     keep = Selector(rest).matches if rest else None
     table = node_table(linked, keep=keep, times=times, scale=debugger.scale)
     _some(table, rest)
-    return Answer().table(table, default_columns(table))
+    return Output().table(table, default_columns(table))
 
 
-def _recorded_ops(debugger: Debugger, rest: str) -> Answer:
-    from etscope.etdb._breakpoints import fields_of_stop
+def _recorded_ops(debugger: Debugger, rest: str) -> Output:
+    from etscope.etdb.breakpoints import fields_of_stop
 
     target = debugger.some_target()
     keep = Selector(rest).matches if rest else None
@@ -152,7 +246,7 @@ def _recorded_ops(debugger: Debugger, rest: str) -> Answer:
     if rest and not stops:
         raise UsageError(f"nothing is picked by {rest!r}", hint="help selectors")
     scale = debugger.scale
-    return Answer().table(
+    return Output().table(
         Table(
             (
                 Column("stop", Kind.INT),
@@ -171,11 +265,11 @@ def _recorded_ops(debugger: Debugger, rest: str) -> Answer:
     )
 
 
-def _runs(debugger: Debugger, rest: str) -> Answer:
+def _runs(debugger: Debugger, rest: str) -> Output:
     """The runs of the target."""
     target = debugger.some_target()
     runs, scale = list(target.runs), debugger.scale
-    return Answer().table(
+    return Output().table(
         Table(
             (
                 Column("chosen", title=" "),
@@ -195,13 +289,13 @@ def _runs(debugger: Debugger, rest: str) -> Answer:
     )
 
 
-def _source(debugger: Debugger, rest: str) -> Answer:
+def _source(debugger: Debugger, rest: str) -> Output:
     """The files of Python that the record names, and how many lines of each."""
     lines = known_lines(debugger)
     if not lines:
         raise MissingDataError("no lines of Python are known", hint="the ETRecord has them")
     files = sorted(lines)
-    return Answer().table(
+    return Output().table(
         Table(
             (Column("file", Kind.PATH), Column("lines", Kind.COUNT)),
             {"file": files, "lines": [len(lines[file]) for file in files]},
@@ -209,21 +303,21 @@ def _source(debugger: Debugger, rest: str) -> Answer:
     )
 
 
-def _stop(debugger: Debugger, rest: str) -> Answer:
+def _stop(debugger: Debugger, rest: str) -> Output:
     """Where the run stands."""
-    return Answer().say(*stop_lines(debugger, debugger.here()))
+    return Output().say(*stop_lines(debugger, debugger.here()))
 
 
-def _target(debugger: Debugger, rest: str) -> Answer:
+def _target(debugger: Debugger, rest: str) -> Output:
     """What is walked, and where it runs."""
     target = debugger.some_target()
-    answer = Answer().say(
+    answer = Output().say(
         f"{target.kind}: {target.method or 'method'}, {operators(len(target.stops))}"
     )
     return answer.say(*target.about())
 
 
-def _tensors(debugger: Debugger, rest: str) -> Answer:
+def _tensors(debugger: Debugger, rest: str) -> Output:
     """The values that the run has, of all stops so far: of which node, and what they are. On the
     runtime `index` is what value(INDEX) takes."""
     target = debugger.some_target()
@@ -258,7 +352,7 @@ def _tensors(debugger: Debugger, rest: str) -> Answer:
     )
     shown = [(*row[:5], *_numbers_of(row[5])) for row in rows]
     table = Table(columns, {c.name: [row[i] for row in shown] for i, c in enumerate(columns)})
-    return Answer().table(table, filled_columns(table))
+    return Output().table(table, filled_columns(table))
 
 
 def _values_of(target: Target, stop: Stop) -> list[Any]:
@@ -297,7 +391,7 @@ def _some(table: Table, rest: str) -> None:
         raise UsageError(f"nothing is picked by {rest!r}", hint="help selectors")
 
 
-TOPICS: Mapping[str, Callable[[Debugger, str], Answer]] = {
+TOPICS: Mapping[str, Callable[[Debugger, str], Output]] = {
     "breakpoints": _breakpoints,
     "delegates": _delegates,
     "graphs": _graphs,
@@ -314,7 +408,7 @@ TOPICS: Mapping[str, Callable[[Debugger, str], Answer]] = {
 
 
 @command("info TOPIC", group="graph", aliases=("i",), words=tuple(TOPICS))
-def info(debugger: Debugger, rest: str) -> Answer:
+def info(debugger: Debugger, rest: str) -> Output:
     """Tell what there is: breakpoints, delegates, graphs, memory, methods, modules, ops, runs,
     source, stop, target, tensors.
 

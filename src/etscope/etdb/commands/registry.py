@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from etscope.errors import UsageError
-from etscope.etdb._answer import Answer
-from etscope.etdb._debugger import Debugger
+from etscope.etdb.debugger import Debugger
+from etscope.etdb.output import Output
+from etscope.model.selector import Selector
 
 _NAME = re.compile(r"[a-z-]+")
-Function = Callable[[Debugger, str], Answer]
+Function = Callable[[Debugger, str], Output]
 
 COMMANDS: dict[str, Command] = {}
 
@@ -82,3 +83,18 @@ def _names() -> Iterator[str]:
     for one in COMMANDS.values():
         yield one.name
         yield from one.aliases
+
+
+def whole(text: str, default: int | None = None, what: str = "a number") -> int:
+    """A whole number that a person wrote."""
+    if not text and default is not None:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{what} is expected, not {text!r}") from None
+
+
+def selector_of(text: str) -> Selector:
+    """The selector that a person wrote; `%12` is the debug handle 12, as in expressions."""
+    return Selector(re.sub(r"%(\d+)", r"handle:\1", text))

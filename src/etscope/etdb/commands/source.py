@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from etscope.errors import EtscopeError, MissingDataError, UsageError
-from etscope.etdb._answer import Answer
-from etscope.etdb._debugger import Debugger
-from etscope.etdb.commands.common import whole
-from etscope.etdb.commands.registry import command
-from etscope.etdb.expressions.names import Values
-from etscope.etdb.targets.lockstep import gaps_so_far
+from etscope.etdb.commands.registry import command, whole
+from etscope.etdb.debugger import Debugger
+from etscope.etdb.expressions.scope import DebuggerScope, gaps_so_far
+from etscope.etdb.output import Output, frames_of, stop_lines
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.target import Stop
-from etscope.etdb.ui.describe import frames_of, stop_lines
 from etscope.model.graph import SourceLine
 from etscope.model.source import source_lines
 from etscope.units import format_duration, format_float
@@ -27,7 +24,7 @@ STACK = "stack"
 
 
 @command("bt", group=STACK, aliases=("backtrace", "where"))
-def bt(debugger: Debugger, rest: str) -> Answer:
+def bt(debugger: Debugger, rest: str) -> Output:
     """Show the Python stack that made the operator, innermost first, and the modules it is in.
 
     `bt full` has the frames of PyTorch, too.
@@ -36,7 +33,7 @@ def bt(debugger: Debugger, rest: str) -> Answer:
     if rest not in ("", "full"):
         raise UsageError(f"bt or bt full, not bt {rest}")
     frames = list(reversed(stop.stack)) if rest else frames_of(stop)
-    answer = Answer()
+    answer = Output()
     if not frames:
         answer.say("no Python stack is known", "  the record has none, or there is no record")
     for number, frame in enumerate(frames):
@@ -52,27 +49,27 @@ def bt(debugger: Debugger, rest: str) -> Answer:
 
 
 @command("frame [N]", group=STACK, aliases=("f",))
-def frame(debugger: Debugger, rest: str) -> Answer:
+def frame(debugger: Debugger, rest: str) -> Output:
     """Look at a frame of the Python stack, or say where the run stands."""
     stop = debugger.here()
     if not rest:
-        return Answer().say(*stop_lines(debugger, stop), *_frame_lines(debugger, stop))
+        return Output().say(*stop_lines(debugger, stop), *_frame_lines(debugger, stop))
     frames = frames_of(stop)
     number = whole(rest)
     if not 0 <= number < len(frames):
         raise UsageError(f"there is no frame {number}", hint=f"bt lists {len(frames)} of them")
     debugger.frame = number
-    return Answer().say(*_frame_lines(debugger, stop))
+    return Output().say(*_frame_lines(debugger, stop))
 
 
 @command("up [N]", group=STACK, repeats=True)
-def up(debugger: Debugger, rest: str) -> Answer:
+def up(debugger: Debugger, rest: str) -> Output:
     """Go to the module around, and to the frame that calls into this one."""
     return _moved(debugger, whole(rest, 1))
 
 
 @command("down [N]", group=STACK, repeats=True)
-def down(debugger: Debugger, rest: str) -> Answer:
+def down(debugger: Debugger, rest: str) -> Output:
     """Go back into the module that the operator is in."""
     return _moved(debugger, -whole(rest, 1))
 
@@ -96,7 +93,7 @@ def selected_line(debugger: Debugger, stop: Stop) -> SourceLine | None:
     return stop.lines[0] if stop.lines else None
 
 
-def _moved(debugger: Debugger, by: int) -> Answer:
+def _moved(debugger: Debugger, by: int) -> Output:
     stop = debugger.here()
     modules = modules_of(stop)
     level = debugger.level + by
@@ -111,7 +108,7 @@ def _moved(debugger: Debugger, by: int) -> Answer:
     debugger.frame = max(len(frames) - inner, 0) if frames else 0
     path, kind = modules[level]
     head = f"module {path or '(root)'}" + (f" ({kind})" if kind else "")
-    return Answer().say(head, *_frame_lines(debugger, stop))
+    return Output().say(head, *_frame_lines(debugger, stop))
 
 
 def _frame_lines(debugger: Debugger, stop: Stop) -> list[str]:
@@ -139,7 +136,7 @@ class _Margin:
 
 
 @command("list [FILE:LINE|LINE|FILE]", group=GROUP, aliases=("l",), words=("file_line",))
-def list_(debugger: Debugger, rest: str) -> Answer:
+def list_(debugger: Debugger, rest: str) -> Output:
     """Show the Python around the current frame, or around another line.
 
     In the margin stand the average time of the line's operators and, with `list/e`, the worst
@@ -163,7 +160,7 @@ def list_(debugger: Debugger, rest: str) -> Answer:
     margins = _margins(debugger, file, with_errors)
     width = max((len(margins[n].time) for n in shown if n in margins), default=0)
     wide = max((len(margins[n].error) for n in shown if n in margins), default=0)
-    answer = Answer().say(PurePath(file).name)
+    answer = Output().say(PurePath(file).name)
     before = None
     for number in shown:
         if before is not None and number != before + 1:
@@ -288,7 +285,7 @@ def _errors(debugger: Debugger, file: str) -> dict[int, float]:
                 continue
             debugger.position, debugger.ended = stop.position, False
             try:
-                gap = Values(debugger).gap("sqnr")
+                gap = DebuggerScope(debugger).gap("sqnr")
             except EtscopeError:
                 continue
             found.append((line, gap))

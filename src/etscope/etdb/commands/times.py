@@ -13,11 +13,10 @@ from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MismatchError, MissingDataError, UsageError
-from etscope.etdb._answer import Answer
-from etscope.etdb._debugger import Debugger
-from etscope.etdb._files import Files
-from etscope.etdb.commands.common import whole
-from etscope.etdb.commands.registry import command
+from etscope.etdb.commands.registry import command, whole
+from etscope.etdb.debugger import Debugger
+from etscope.etdb.files import Files
+from etscope.etdb.output import Output
 from etscope.etdb.targets.target import Target
 from etscope.formats.etdump.reader import read_etdump
 from etscope.model.statistics import statistic
@@ -29,7 +28,7 @@ _COLUMNS = ("instruction", "event", "avg", "p50", "p90", "share", "cumulative", 
 
 @command("top [N] [by COLUMN] [ops|modules|types]", group=GROUP,
          words=("by", "ops", "modules", "types", "avg", "p50", "p90", "max", "first"))  # fmt: skip
-def top(debugger: Debugger, rest: str) -> Answer:
+def top(debugger: Debugger, rest: str) -> Output:
     """Show the N operators that take longest (10), over all runs of the method.
 
     by: avg, p10, p50, p90, min, max, std, first or calls. `ops` sums by operator, `modules` by
@@ -39,12 +38,12 @@ def top(debugger: Debugger, rest: str) -> Answer:
     count, by, group = _read(rest)
     profile = profile_of(debugger)
     if group is not None:
-        return Answer().table(_grouped(profile, debugger, group, count, by))
+        return Output().table(_grouped(profile, debugger, group, count, by))
     table = profile_table(profile, debugger.scale, sort=by, limit=count)
     columns = list(_COLUMNS)
     if by not in ("time", *columns):
         columns.insert(3, by)
-    return Answer().table(table, columns)
+    return Output().table(table, columns)
 
 
 def profile_of(debugger: Debugger) -> MethodProfile:
@@ -132,7 +131,7 @@ _SORTS = ("time", "avg", "min", "max", "std", "first", "p10", "p50", "p90")
 
 
 @command("diff OTHER.etdp", group=GROUP, words=("file",))
-def diff(debugger: Debugger, rest: str) -> Answer:
+def diff(debugger: Debugger, rest: str) -> Output:
     """Compare the times with those of another dump, operator by operator: what got slower.
 
     Runs of the same instructions are compared by instruction; of others, by module or by name. The
@@ -147,7 +146,7 @@ def diff(debugger: Debugger, rest: str) -> Answer:
     mine = profile_of(debugger)
     theirs = _same_method(_opened(debugger, paths, rest), mine)
     table = diff_profiles(mine, theirs).table(debugger.scale)
-    return Answer().table(table, shown_columns([table]))
+    return Output().table(table, shown_columns([table]))
 
 
 def _opened(debugger: Debugger, paths: list[str], given: str) -> Trace:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 
 from etscope.etdb.expressions.expression import CURRENT, Expression
-from etscope.etdb.protocol.facts import Condition
+from etscope.etdb.protocol.messages import Condition
 
 Test = tuple[Condition, float]
 

@@ -10,26 +10,170 @@ import functools
 import math
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from etscope.errors import FormatError, UsageError
-from etscope.etdb.protocol.facts import (
-    Described,
-    Difference,
-    NumberTest,
-    ProgramFacts,
-    RunnerFacts,
-    Statistics,
-    Stopped,
-    TensorFacts,
-    Why,
-)
+from etscope.errors import FormatError, RuntimeFailure, UsageError
 from etscope.formats.program.dense_tensor import checked_dim_order, dim_order_of
 from etscope.formats.program.scalar_type import ScalarType, scalar_type, scalar_type_of
+
+# What a runner tells of a run; the fields are those of docs/etdb-protocol.md.
+
+
+class StopReason(IntEnum):
+    """Why a run stands still."""
+
+    BEGUN = 0
+    STOP = 1
+    TEST = 2
+    MOST_STEPS = 3
+    END = 4
+    INTERRUPTED = 5
+    FAILED = 6
+    REACHED = 7
+
+
+class Condition(IntEnum):
+    """What a test of the runner's looks for in the numbers of a tensor."""
+
+    NAN = 1
+    INF = 2
+    BELOW = 3
+    ABOVE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class NumberTest:
+    """A condition on what instructions write. at: bool [instructions], those that are tested."""
+
+    condition: Condition
+    at: npt.NDArray[np.bool_]
+    bound: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where something ran again and gave something else. value: None when another instruction
+    ran."""
+
+    step: int
+    instruction: int
+    value: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Where a run stands. step: instructions executed since its beginning, over all passes of
+    loops. instruction: the last of them, or the one that failed; None at step 0. ran: int64
+    [instructions that ran since the step before the request], their indices. test: which of the
+    request's tests holds, in `count` elements of the value `value`."""
+
+    why: StopReason
+    step: int
+    instruction: int | None
+    last_ns: int
+    total_ns: int
+    ran: npt.NDArray[np.int64]
+    test: int | None = None
+    value: int | None = None
+    count: int = 0
+    differences: tuple[Difference, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """A tensor of the runtime without its data. dtype: numpy's, with those of ml_dtypes.
+    dim_order: of the dimensions in memory, outermost first. nbytes: in memory."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    dim_order: tuple[int, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """The numbers of a tensor. least to deviation (population) are of the finite ones, NaN where
+    there are none."""
+
+    elements: int
+    nan: int
+    plus_inf: int
+    minus_inf: int
+    least: float
+    greatest: float
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The ETDump and the debug buffer of a run up to where it stood or died."""
+
+    etdump: bytes
+    debug_buffer: bytes
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramInfo:
+    """The program that a server was started with."""
+
+    name: str
+    size: int
+    crc32: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerInfo:
+    """What a runner is. program: None when it was started without one."""
+
+    executorch: str
+    architecture: str
+    program: ProgramInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What loading a method gave. method: its name. values, inputs: how many it has."""
+
+    method: str
+    ns: int
+    values: int
+    inputs: int
+
+
+class RunnerDied(RuntimeFailure):
+    """The program killed the runner's process at an instruction. core: what it left, if the run
+    was traced."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "",
+        step: int = 0,
+        instruction: int | None = None,
+        core: Core | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.reason, self.step, self.instruction, self.core = reason, step, instruction, core
+
+
+@dataclass(slots=True)
+class ValueInfo:
+    """A value of the runtime: `tensor` of a tensor, `items` of a list, else `scalar`."""
+
+    tensor: TensorInfo | None = None
+    items: list[ValueInfo] | None = field(default=None)
+    scalar: Any = None
+
 
 MAGIC = b"etscope\n"
 VERSION = 1
@@ -44,7 +188,7 @@ ERROR = 0xFFFF
 _NOWHERE = 0xFFFFFFFF
 _MOST_BYTES = 1 << 62  # of a tensor: what numpy can count
 _T = TypeVar("_T")
-_REASONS = frozenset(Why)
+_REASONS = frozenset(StopReason)
 _layout = functools.lru_cache(lambda form: struct.Struct(f"<{form}"))
 
 
@@ -245,34 +389,34 @@ class Reader:
 
     # -- what consists of fields
 
-    def hello(self) -> tuple[int, RunnerFacts]:
+    def hello(self) -> tuple[int, RunnerInfo]:
         """The server's version of the protocol, and what it is."""
         version: int = self.number("H")
         executorch, architecture = self.text(), self.text()
         program = None
         if self.flag():
             size, crc32 = self.unpack("QI")
-            program = ProgramFacts(self.text(), size, crc32)
-        return version, RunnerFacts(executorch, architecture, program)
+            program = ProgramInfo(self.text(), size, crc32)
+        return version, RunnerInfo(executorch, architecture, program)
 
-    def described(self, *, inside: bool = False) -> Described:
+    def described(self, *, inside: bool = False) -> ValueInfo:
         """A value without the data of tensors."""
         tag = self.number("B")
         match tag:
             case Tag.NONE:
-                return Described()
+                return ValueInfo()
             case Tag.INT:
-                return Described(scalar=self.number("q"))
+                return ValueInfo(scalar=self.number("q"))
             case Tag.DOUBLE:
-                return Described(scalar=self.number("d"))
+                return ValueInfo(scalar=self.number("d"))
             case Tag.BOOL:
-                return Described(scalar=self.flag())
+                return ValueInfo(scalar=self.flag())
             case Tag.STRING:
-                return Described(scalar=self.text())
+                return ValueInfo(scalar=self.text())
             case Tag.SHAPE:
-                return Described(tensor=self._tensor())
+                return ValueInfo(tensor=self._tensor())
             case Tag.LIST if not inside:
-                return Described(items=self.list_of(lambda: self.described(inside=True), 1))
+                return ValueInfo(items=self.list_of(lambda: self.described(inside=True), 1))
         raise self.fail(f"a value of the tag {tag}")
 
     def statistics(self) -> Statistics:
@@ -288,19 +432,19 @@ class Reader:
         last_ns, total_ns = self.unpack("QQ")
         ran = self._ran(instructions, most)
         test, value, count = self.unpack("iIQ")
-        if reason == Why.TEST and not 0 <= test < tests:
+        if reason == StopReason.TEST and not 0 <= test < tests:
             raise self.fail(f"test {test} of {tests}")
         differences = tuple(self.differences())
         return Stopped(
-            why=Why(reason),
+            why=StopReason(reason),
             step=step,
             instruction=instruction,
             last_ns=last_ns,
             total_ns=total_ns,
             ran=ran,
-            test=test if reason == Why.TEST else None,
-            value=value if reason == Why.TEST else None,
-            count=count if reason == Why.TEST else 0,
+            test=test if reason == StopReason.TEST else None,
+            value=value if reason == StopReason.TEST else None,
+            count=count if reason == StopReason.TEST else 0,
             differences=differences,
             error=self.text(),
         )
@@ -344,7 +488,7 @@ class Reader:
         if total > most:
             raise self.fail(f"{total:,} instructions ran, {most:,} could at most")
 
-    def _tensor(self) -> TensorFacts:
+    def _tensor(self) -> TensorInfo:
         number, dims = self.unpack("BB")
         kind = self.scalar_type(number)
         if dims > MOST_DIMS:
@@ -355,7 +499,7 @@ class Reader:
         whole = kind.nbytes(math.prod(max(size, 1) for size in shape))
         if nbytes != kind.nbytes(math.prod(shape)) or whole > _MOST_BYTES:
             raise self.fail(f"a tensor of {kind.torch_name} {list(shape)} in {nbytes:,} bytes")
-        return TensorFacts(kind.numpy_dtype, shape, order, nbytes)
+        return TensorInfo(kind.numpy_dtype, shape, order, nbytes)
 
     def scalar_type(self, number: int) -> ScalarType:
         return scalar_type(number, offset=self._at)

@@ -16,8 +16,7 @@ from etscope.analysis.profile.blocks import Block, EventKey
 from etscope.analysis.profile.profile import EXECUTE, KERNEL_PREFIX, executes
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb.targets.stops import stop_of
-from etscope.etdb.targets.target import Kept, RunInfo, Stop, Watch
+from etscope.etdb.targets.target import Kept, RunInfo, Stop, Watch, stop_of
 from etscope.formats.program.bpte import BundledFile
 
 NO_DUMP = "there is no recorded run"

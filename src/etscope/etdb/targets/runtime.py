@@ -11,23 +11,23 @@ import numpy.typing as npt
 
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.errors import MissingDataError, RuntimeFailure, UsageError
-from etscope.etdb._files import Files
-from etscope.etdb.protocol.facts import (
+from etscope.etdb.files import Files
+from etscope.etdb.protocol.launch import Launcher
+from etscope.etdb.protocol.messages import (
     Condition,
     Core,
-    Described,
     Difference,
     NumberTest,
     RunnerDied,
-    RunnerFacts,
+    RunnerInfo,
     Statistics,
     Stopped,
-    Why,
+    StopReason,
+    ValueInfo,
 )
-from etscope.etdb.protocol.launch import Launcher
-from etscope.etdb.targets.prepared import prepared
-from etscope.etdb.targets.runtime_execution import Execution, Line, Setup
-from etscope.etdb.targets.runtime_values import Held, Values
+from etscope.etdb.targets.runtime_execution import Execution, Setup, StopSequence
+from etscope.etdb.targets.runtime_method import prepare_method
+from etscope.etdb.targets.runtime_values import RuntimeValues, ValueAtStep
 from etscope.etdb.targets.target import RunInfo, Stop, Watch
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.pte_schema import ScalarValue, ValueKind
@@ -37,7 +37,7 @@ _NEVER_ODD = frozenset({ValueKind.INT, ValueKind.BOOL, ValueKind.STRING})
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class WatchHit:
     """The watch that ended `RuntimeTarget.go`: its index among those that were given. It is for
     `count` elements of the output `output`, which counts the stop's values."""
 
@@ -47,7 +47,7 @@ class Met:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayDifference:
     """An operator that gave something else when it ran again. name: of the stop, or of the
     instruction where there is none. output: which of its values; None where another instruction
     ran. step: how many instructions had run then, it among them."""
@@ -98,15 +98,15 @@ class RuntimeTarget:
         of the record or the bundled program, and without such generated ones. seed: of generated
         inputs, which are taken then whatever there is. threads: 0 as the runtime likes. traced:
         keep an ETDump from the start, so that a crash leaves a core by itself."""
-        self._prepared = prepared(files, method, inputs, seed)
+        self._prepared = prepare_method(files, method, inputs, seed)
         self.method = self._prepared.method.name
         self.interrupted = False
-        self.met: Met | None = None
+        self.met: WatchHit | None = None
         self._news: list[str] = []
         self._masks: dict[Callable[[Stop], bool], npt.NDArray[np.bool_]] = {}
         self._told = 0
         self._first_told: int | None = None
-        self._line = Line(self._prepared.stops, len(self._prepared.records))
+        self._line = StopSequence(self._prepared.stops, len(self._prepared.records))
         setup = Setup(
             program=self._prepared.program.source.buffer,
             method=self.method,
@@ -116,7 +116,7 @@ class RuntimeTarget:
             traced=traced,
         )
         self._execution = Execution(launcher, setup, self._line, self._news.append)
-        self._values = Values(self._execution, self._prepared)
+        self._values = RuntimeValues(self._execution, self._prepared)
         self._execution.begin()
 
     # -- the run
@@ -127,7 +127,7 @@ class RuntimeTarget:
         return self._execution.place
 
     @property
-    def facts(self) -> RunnerFacts:
+    def facts(self) -> RunnerInfo:
         """What the runner says it is."""
         return self._execution.facts
 
@@ -182,7 +182,7 @@ class RuntimeTarget:
         return self._execution.total_ns
 
     @property
-    def differences(self) -> Sequence[Replayed]:
+    def differences(self) -> Sequence[ReplayDifference]:
         """What gave something else when it ran again, since the run began, each once."""
         found = (one for differing in self._execution.replays for one in differing)
         return list(dict.fromkeys(map(self._replayed, found)))
@@ -225,7 +225,7 @@ class RuntimeTarget:
             stopped = (
                 self._run(self._line.is_stop) if missing == 1 else self._run(nowhere, most=missing)
             )
-            if stopped.why == Why.INTERRUPTED:
+            if stopped.why == StopReason.INTERRUPTED:
                 self._come_to_a_stop()
                 return
         self._go_to(self._line.step_of(position))
@@ -254,18 +254,18 @@ class RuntimeTarget:
             # The runner tests tensors; a number that an operator gives is looked at in etdb.
             stops |= test.at & self._untested(test.condition)
         stopped = self._run(stops, tests)
-        if stopped.why == Why.INTERRUPTED:
+        if stopped.why == StopReason.INTERRUPTED:
             self._come_to_a_stop()
-        elif stopped.why == Why.TEST and stopped.test is not None:
+        elif stopped.why == StopReason.TEST and stopped.test is not None:
             indices = self._prepared.nodes.outputs_of(stopped.instruction or 0)
             output = indices.index(stopped.value) if stopped.value in indices else None
-            self.met = Met(stopped.test, output, stopped.count)
-        return None if self._execution.ended and stopped.why == Why.END else self.position
+            self.met = WatchHit(stopped.test, output, stopped.count)
+        return None if self._execution.ended and stopped.why == StopReason.END else self.position
 
     # -- values
 
     def device_values(self, position: int) -> list[Any]:
-        """What the stop gave, as far as it is still there: arrays, numbers, and `RunnerTensor`s of
+        """What the stop gave, as far as it is still there: arrays, numbers, and `RemoteTensor`s of
         more than 64 KiB; None for what has been overwritten. Raises `MissingDataError` where all
         has been, and for what has not run."""
         return self._values.fetch_left(self._values.of_stop(position))
@@ -310,7 +310,7 @@ class RuntimeTarget:
         """The indices in the method of a stop's values (by its position), or of a node's."""
         return tuple(one.index for one in self._held(where))
 
-    def spec(self, where: int | str) -> list[Described]:
+    def spec(self, where: int | str) -> list[ValueInfo]:
         """What kind of values a stop gave (by its position), or a node has, without their data."""
         return self._values.describe(self._held(where))
 
@@ -383,7 +383,7 @@ class RuntimeTarget:
         if step != self._execution.step:
             stopped = self._checked(lambda: self._execution.go_to(step))
             self._time(stopped)
-            if stopped.why == Why.INTERRUPTED:
+            if stopped.why == StopReason.INTERRUPTED:
                 self._come_to_a_stop()
 
     def _time(self, stopped: Stopped) -> None:
@@ -418,14 +418,14 @@ class RuntimeTarget:
             ) from error
         if stopped is None:
             raise RuntimeFailure("the run did not go on")
-        if stopped.why == Why.FAILED:
+        if stopped.why == StopReason.FAILED:
             raise RuntimeFailure(
                 f"{self._name(stopped.instruction)} failed: {stopped.error}",
                 hint="reverse-step goes back to what ran before it",
             )
         return stopped
 
-    def _replayed(self, one: Difference) -> Replayed:
+    def _replayed(self, one: Difference) -> ReplayDifference:
         stop = self._line.of_instruction.get(one.instruction)
         label = self._prepared.records[one.instruction].label
         output = None
@@ -433,7 +433,7 @@ class RuntimeTarget:
             indices = self._prepared.nodes.outputs_of(one.instruction)
             output = indices.index(one.value) if one.value in indices else 0
         name = label if stop is None else stop.path or stop.name
-        return Replayed(one.step, one.instruction, name, output)
+        return ReplayDifference(one.step, one.instruction, name, output)
 
     def _name(self, instruction: int | None) -> str:
         if instruction is None:
@@ -471,12 +471,12 @@ class RuntimeTarget:
         known = 0 <= position < self._line.known
         return min(self._line.step_of(position), step) if known else step
 
-    def _held(self, where: int | str) -> list[Held]:
+    def _held(self, where: int | str) -> list[ValueAtStep]:
         if isinstance(where, int):
             return self._values.of_stop(where)
         return self._values.of_node(where, self._execution.step)
 
-    def _joined(self, held: list[Held]) -> Any:
+    def _joined(self, held: list[ValueAtStep]) -> Any:
         values = self._values.fetch_left(held)
         if held[0].element is None:
             return values[0]
@@ -484,4 +484,4 @@ class RuntimeTarget:
         return [found.get(at) for at in range(1 + max(one.element or 0 for one in held))]
 
 
-__all__ = ["Met", "Replayed", "RuntimeTarget"]
+__all__ = ["ReplayDifference", "RuntimeTarget", "WatchHit"]

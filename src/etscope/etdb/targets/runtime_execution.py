@@ -11,21 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import DeviceLost, RuntimeFailure
-from etscope.etdb.protocol.facts import (
+from etscope.etdb.protocol.launch import Launcher
+from etscope.etdb.protocol.messages import (
     Core,
     Difference,
     NumberTest,
     RunnerDied,
-    RunnerFacts,
+    RunnerInfo,
     Stopped,
-    Why,
+    StopReason,
 )
-from etscope.etdb.protocol.launch import Launcher
 from etscope.etdb.protocol.runner import Runner
 from etscope.etdb.targets.target import Stop
 from etscope.formats.bytes.source import BytesLike
 
-__all__ = ["Execution", "Grown", "Ints", "Line", "Setup"]
+__all__ = ["Execution", "GrowingArray", "Ints", "Setup", "StopSequence"]
 
 
 # The stops of a run on the runtime: those that have run, and those that are foreseen.
@@ -34,7 +34,7 @@ __all__ = ["Execution", "Grown", "Ints", "Line", "Setup"]
 Ints = npt.NDArray[np.int64]
 
 
-class Grown:
+class GrowingArray:
     """Whole numbers that more come to, at the end."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Grown:
         self._count = min(self._count, count)
 
 
-class Line(Sequence[Stop]):
+class StopSequence(Sequence[Stop]):
     """The instructions that have run, and the stops among them and after them.
 
     What lies ahead is foreseen in the program's order, as if no jump were taken; when something
@@ -78,9 +78,11 @@ class Line(Sequence[Stop]):
         self.is_stop = np.zeros(instructions, dtype=np.bool_)
         self._ahead = np.array([stop.instruction for stop in stops], dtype=np.int64)
         self.is_stop[self._ahead] = True
-        self._ran = Grown()
-        self._steps = Grown()  # of each stop that has run: how many instructions had run then
-        self._passes = Grown()
+        self._ran = GrowingArray()
+        self._steps = (
+            GrowingArray()
+        )  # of each stop that has run: how many instructions had run then
+        self._passes = GrowingArray()
         self._counted = np.zeros(instructions, dtype=np.int64)
         self._ticks: dict[int, int] = {}
         self._ends = False
@@ -217,7 +219,9 @@ class Execution:
     """One run, from its beginning to where it stands. When the runner went away, the next request
     connects again and repeats the run up to there, with what was set."""
 
-    def __init__(self, launcher: Launcher, setup: Setup, line: Line, tell: Callable[[str], None]):
+    def __init__(
+        self, launcher: Launcher, setup: Setup, line: StopSequence, tell: Callable[[str], None]
+    ):
         """line: is told what ran. tell: takes sentences for a person."""
         self._launcher, self._setup, self.line, self._tell = launcher, setup, line, tell
         self._runner: Runner | None = None
@@ -235,7 +239,7 @@ class Execution:
         return self._launcher.place
 
     @property
-    def facts(self) -> RunnerFacts:
+    def facts(self) -> RunnerInfo:
         """What the runner is."""
         return self.runner().facts
 
@@ -375,7 +379,7 @@ class Execution:
             stopped = runner.go_to(self.step)
             self._differ(stopped.differences)
             if stopped.step != self.step:
-                why = "was interrupted" if stopped.why == Why.INTERRUPTED else "ended"
+                why = "was interrupted" if stopped.why == StopReason.INTERRUPTED else "ended"
                 raise RuntimeFailure(
                     f"the repeated run {why} after {stopped.step} instructions, not {self.step}"
                     + (f": {stopped.error}" if stopped.error else ""),
@@ -433,7 +437,7 @@ class Execution:
             known, common, self._end = known[:0], 0, None
         self.line.add(ran[common:])
         self._stand(stopped)
-        if stopped.why == Why.END:
+        if stopped.why == StopReason.END:
             self._end = self.step
             self.line.forget_after(self.step)
             self.line.end()

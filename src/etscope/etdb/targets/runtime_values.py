@@ -14,20 +14,20 @@ import numpy.typing as npt
 from etscope.analysis.matching.matching import Pair
 from etscope.analysis.program.program import InstructionRecord, unfolded
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb.protocol.facts import Described, Statistics, TensorFacts
+from etscope.etdb.protocol.messages import Statistics, TensorInfo, ValueInfo
 from etscope.etdb.protocol.runner import Runner
-from etscope.etdb.targets.prepared import Prepared
+from etscope.etdb.targets.remote_tensor import SENT_AT_ONCE, RemoteTensor, fetched
 from etscope.etdb.targets.runtime_execution import Execution, Ints
-from etscope.etdb.targets.runtime_tensor import SENT_AT_ONCE, RunnerTensor, fetched
+from etscope.etdb.targets.runtime_method import RuntimeMethod
 from etscope.formats.program.pte_schema import ListValue, Method, TensorValue
 
-__all__ = ["Held", "Memory", "Values", "fitted"]
+__all__ = ["Memory", "RuntimeValues", "ValueAtStep", "fitted"]
 
 
 # Whether a value that a person sets can take the place of one of the program's.
 
 
-def fitted(name: str, old: Described, value: Any) -> Any:
+def fitted(name: str, old: ValueInfo, value: Any) -> Any:
     """The value in the shape and type of the one that it takes the place of.
 
     A tensor takes whatever numpy broadcasts to its shape, cast to its type; one of integers or
@@ -42,7 +42,7 @@ def fitted(name: str, old: Described, value: Any) -> Any:
     return _number(name, old.scalar, value)
 
 
-def _tensor(name: str, facts: TensorFacts, value: Any) -> npt.NDArray[Any]:
+def _tensor(name: str, facts: TensorInfo, value: Any) -> npt.NDArray[Any]:
     array = _numbers(name, value)
     try:
         fitting = np.broadcast_to(array, facts.shape)
@@ -215,7 +215,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ValueAtStep:
     """A value of the program, which has been what it is since the step `since`. what: for people.
     element: of a node with several values."""
 
@@ -225,10 +225,10 @@ class Held:
     element: int | None = None
 
 
-class Values:
+class RuntimeValues:
     """The values of one run."""
 
-    def __init__(self, execution: Execution, prepared: Prepared) -> None:
+    def __init__(self, execution: Execution, prepared: RuntimeMethod) -> None:
         self._execution, self._prepared = execution, prepared
         self._memory = Memory(prepared.method, prepared.records)
         self._generation = -1
@@ -236,7 +236,7 @@ class Values:
 
     # -- which value
 
-    def of_stop(self, position: int) -> list[Held]:
+    def of_stop(self, position: int) -> list[ValueAtStep]:
         """What a stop gave. Raises `MissingDataError` for one that has not run."""
         line = self._execution.line
         stop = line[position]
@@ -245,11 +245,11 @@ class Values:
             raise MissingDataError(f"{stop.name} has not run yet", hint=_until(number))
         since = line.step_of(position)
         return [
-            Held(index, since, stop.path or f"a value of {stop.name}")
+            ValueAtStep(index, since, stop.path or f"a value of {stop.name}")
             for index in self._prepared.nodes.outputs_of(number)
         ]
 
-    def of_node(self, node: str, until: int) -> list[Held]:
+    def of_node(self, node: str, until: int) -> list[ValueAtStep]:
         """The values that a node has at a step: of one value, or of each element."""
         nodes = self._prepared.nodes
         pairs = nodes.matching.by_node.get(node, ())
@@ -259,8 +259,8 @@ class Values:
                 raise MissingDataError(
                     f"no value of the program is {node}", hint=nodes.why_unpaired(node)
                 )
-            return [Held(index, 0, node)]
-        found: dict[int | None, Held] = {}
+            return [ValueAtStep(index, 0, node)]
+        found: dict[int | None, ValueAtStep] = {}
         for pair in pairs:
             found.setdefault(pair.element, self._of_pair(pair, until))
         if None in found:
@@ -279,7 +279,7 @@ class Values:
             last = max(last, int(passes[loop_pass]))
         return last
 
-    def of_index(self, index: int) -> Held:
+    def of_index(self, index: int) -> ValueAtStep:
         """The value of that index, as it is now."""
         values = self._prepared.method.values
         if not 0 <= index < len(values):
@@ -296,16 +296,16 @@ class Values:
             raise MissingDataError(
                 f"value {index} has not been computed yet", hint=_until(writers[0])
             )
-        return Held(index, max(steps, default=0), f"value {index}")
+        return ValueAtStep(index, max(steps, default=0), f"value {index}")
 
     # -- what is there
 
-    def fetch(self, held: Iterable[Held]) -> list[Any]:
-        """The values as arrays, `RunnerTensor`s, numbers, None or lists. Raises `MissingDataError`
+    def fetch(self, held: Iterable[ValueAtStep]) -> list[Any]:
+        """The values as arrays, `RemoteTensor`s, numbers, None or lists. Raises `MissingDataError`
         for what is gone."""
         return [self._fetched(one) for one in self._there(held)]
 
-    def fetch_left(self, held: Sequence[Held]) -> list[Any]:
+    def fetch_left(self, held: Sequence[ValueAtStep]) -> list[Any]:
         """As `fetch`, but None for what is gone as long as something else than empty tensors is
         there."""
         gone = [self._overwritten_by(one) is not None for one in held]
@@ -317,12 +317,12 @@ class Values:
             None if is_gone else self._fetched(one) for one, is_gone in zip(held, gone, strict=True)
         ]
 
-    def describe(self, held: Iterable[Held]) -> list[Described]:
+    def describe(self, held: Iterable[ValueAtStep]) -> list[ValueInfo]:
         """What kind of values they are."""
         with self._execution.asking() as runner:
             return [runner.describe(one.index) for one in self._there(held)]
 
-    def statistics(self, held: Iterable[Held]) -> list[Statistics | None]:
+    def statistics(self, held: Iterable[ValueAtStep]) -> list[Statistics | None]:
         """The numbers of tensors; None of what is none."""
         found: list[Statistics | None] = []
         with self._execution.asking() as runner:
@@ -331,7 +331,7 @@ class Values:
                 found.append(runner.statistics(one.index) if is_tensor else None)
         return found
 
-    def set(self, held: list[Held], value: Any) -> None:
+    def set(self, held: list[ValueAtStep], value: Any) -> None:
         """Put other values in the place of these, where the run stands: of several a list, in which
         None leaves a value as it is, or the one that is not empty. All or none are set. Raises
         `UsageError` for what does not fit."""
@@ -342,7 +342,7 @@ class Values:
         new = _each(held, described, value)
         with self._execution.asking() as runner:
             before = [self._content(runner, one.index) for one, _ in new[:-1]]
-        done: list[Held] = []
+        done: list[ValueAtStep] = []
         try:
             for one, content in new:
                 self._execution.write(one.index, content)
@@ -354,7 +354,7 @@ class Values:
 
     # -- how
 
-    def _of_pair(self, pair: Pair, until: int) -> Held:
+    def _of_pair(self, pair: Pair, until: int) -> ValueAtStep:
         passes = self._execution.line.passes_of(pair.instruction, until)
         if not len(passes):
             number = pair.instruction
@@ -363,9 +363,9 @@ class Values:
                 hint=f"it is computed by instruction {number}: {_until(number)}",
             )
         index = self._prepared.nodes.index_of(pair)
-        return Held(index, int(passes[-1]), pair.node, pair.element)
+        return ValueAtStep(index, int(passes[-1]), pair.node, pair.element)
 
-    def _there(self, held: Iterable[Held]) -> Iterable[Held]:
+    def _there(self, held: Iterable[ValueAtStep]) -> Iterable[ValueAtStep]:
         for one in held:
             by = self._overwritten_by(one)
             if by is not None:
@@ -375,7 +375,7 @@ class Values:
                 )
             yield one
 
-    def _overwritten_by(self, held: Held) -> int | None:
+    def _overwritten_by(self, held: ValueAtStep) -> int | None:
         """The instruction that has overwritten a value; None while it is there."""
         line, step = self._execution.line, self._execution.step
         return self._memory.overwritten(held.index, held.since, step, line.ran)
@@ -386,13 +386,13 @@ class Values:
             return self._prepared.records[instruction].label
         return stop.path or stop.name
 
-    def _how_back(self, held: Held) -> str:
+    def _how_back(self, held: ValueAtStep) -> str:
         if not held.since:
             return "it is there before the first operator: start"
         number = int(self._execution.line.ran[held.since - 1])
         return f"go back to where it was computed: tbreak id:{number}, reverse-continue"
 
-    def _fetched(self, held: Held) -> Any:
+    def _fetched(self, held: ValueAtStep) -> Any:
         weight = self._prepared.weight(held.index)
         if weight is not None:
             return weight
@@ -412,10 +412,10 @@ class Values:
         if described.tensor is None:
             return described.scalar
         if lazy and described.tensor.nbytes > SENT_AT_ONCE:
-            return RunnerTensor(self._reader(), index, described.tensor)
+            return RemoteTensor(self._reader(), index, described.tensor)
         return fetched(runner, index, described.tensor)
 
-    def _list(self, runner: Runner, index: int, items: list[Described]) -> list[Any]:
+    def _list(self, runner: Runner, index: int, items: list[ValueInfo]) -> list[Any]:
         static = self._prepared.method.values[index]
         indices = static.items if isinstance(static, ListValue) else ()
         return [
@@ -439,7 +439,9 @@ class Values:
         return reader
 
 
-def _each(held: list[Held], described: list[Described], value: Any) -> list[tuple[Held, Any]]:
+def _each(
+    held: list[ValueAtStep], described: list[ValueInfo], value: Any
+) -> list[tuple[ValueAtStep, Any]]:
     """The values to set, with what each is set to."""
     if len(held) == 1:
         return [(held[0], fitted(held[0].what, described[0], value))]

@@ -11,8 +11,8 @@ from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.metrics import METRICS
 from etscope.analysis.profile.source_location import module_path
 from etscope.errors import EtscopeError
-from etscope.etdb._debugger import Debugger
 from etscope.etdb.commands.registry import COMMANDS, find_command
+from etscope.etdb.debugger import Debugger
 from etscope.model.selector import KEYS
 
 _MOST = 200

@@ -31,7 +31,7 @@ _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
 )
 @click.option("--script", "-x", type=click.Path(), metavar="FILE", help="Do this file's commands.")
 @click.option("--batch", is_flag=True, help="Do the given commands, and end.")
-@click.option("--json", "as_json", is_flag=True, help="Answer with a JSON object a command.")
+@click.option("--json", "as_json", is_flag=True, help="Output with a JSON object a command.")
 @click.option("--tui", is_flag=True, help="The full-screen face.")
 @click.option("--force", is_flag=True, help="Go on though files do not belong together.")
 @click.option(
@@ -60,8 +60,8 @@ def command(
     Commands come from -ex and -x, then from the prompt, or from standard input when it is no
     terminal. `help` lists them.
     """
-    from etscope.etdb._files import Files
-    from etscope.etdb._session import Session
+    from etscope.etdb.files import Files
+    from etscope.etdb.session import Session
 
     given = None
     if inputs is not None:
@@ -82,7 +82,7 @@ def command(
 
 def _done(session: Any, first: Sequence[str], *, batch: bool, as_json: bool) -> int:
     """The commands of options, and then those that come in; the exit code."""
-    from etscope.etdb._session import Result
+    from etscope.etdb.session import Result
     from etscope.etdb.ui.prompt import interact, show
 
     def say(result: Result) -> None:
@@ -176,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return _USAGE
     except EtscopeError as error:
-        from etscope.etdb.ui.show import error_text
+        from etscope.etdb.output import error_text
 
         print(f"{error_text(error)}\n  see: docs/errors.md#{error.slug}", file=sys.stderr)
         return error.exit_code

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from etscope.etdb._answer import Answer
-from etscope.etdb._session import Result, Session
+from etscope.etdb.output import Output, error_text, folded, write_output
+from etscope.etdb.session import Result, Session
 from etscope.etdb.ui.complete import Completer
-from etscope.etdb.ui.show import error_text, folded, write_answer
 from etscope.optional import available
 from etscope.views.tables.text_cells import visible
 
@@ -31,12 +30,12 @@ def show(result: Result, *, echo: bool = False, color: bool | None = None) -> No
             print(*folded(line, width), sep="\n", file=sys.stderr)
 
 
-def _write(answer: Answer, color: bool | None) -> None:
+def _write(answer: Output, color: bool | None) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if os.environ.get("COLUMNS", "").isdecimal():
         width = int(os.environ["COLUMNS"]) or None
     fold = width if sys.stdout.isatty() else None
-    write_answer(answer, sys.stdout, width=width, color=color, fold=fold)
+    write_output(answer, sys.stdout, width=width, color=color, fold=fold)
 
 
 def interact(session: Session, color: bool | None = None) -> int:

@@ -14,13 +14,11 @@ from rich.text import Text
 from etscope.analysis.profile.correlate import is_operator
 from etscope.analysis.profile.source_location import module_path
 from etscope.errors import EtscopeError
-from etscope.etdb._answer import Answer
-from etscope.etdb._files import Files
-from etscope.etdb._session import Result, Session
+from etscope.etdb.files import Files
+from etscope.etdb.output import Output, error_text, stop_lines, text_of, value_lines
+from etscope.etdb.session import Result, Session
 from etscope.etdb.targets.target import Stop
 from etscope.etdb.ui.complete import Completer
-from etscope.etdb.ui.describe import stop_lines, value_lines
-from etscope.etdb.ui.show import error_text, text_of
 from etscope.optional import require
 from etscope.views.tables.text_cells import visible
 
@@ -165,7 +163,7 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
                 try:
                     result = session.execute(line)
                 except KeyboardInterrupt:
-                    result = Result(line, Answer().say("interrupted"))
+                    result = Result(line, Output().say("interrupted"))
                 self.call_from_thread(self._done, result, files)
 
             self.run_worker(work, thread=True)
@@ -272,7 +270,7 @@ def _around_mark(text: str, height: int) -> str:
 def _values(session: Session, stop: Stop | None) -> str:
     if stop is None:
         return ""
-    from etscope.etdb.commands.common import displayed
+    from etscope.etdb.expressions.scope import displayed
 
     debugger = session.debugger
     lines = stop_lines(debugger, stop)

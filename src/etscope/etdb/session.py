@@ -11,18 +11,14 @@ from typing import Any
 
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeError, UsageError
-from etscope.etdb._answer import Answer
-from etscope.etdb._debugger import Debugger
-from etscope.etdb._files import Files
-from etscope.etdb.commands import load
-from etscope.etdb.commands.files import after_death
 from etscope.etdb.commands.registry import COMMANDS, Command, find_command
-from etscope.etdb.protocol.facts import RunnerDied
-from etscope.etdb.ui.show import error_text, json_of, text_of
+from etscope.etdb.commands.targets import after_death
+from etscope.etdb.debugger import Debugger
+from etscope.etdb.files import Files
+from etscope.etdb.output import Output, error_text, json_of, text_of
+from etscope.etdb.protocol.messages import RunnerDied
 
 _DEEPEST_SCRIPT = 10
-
-load()
 
 
 class InternalError(EtscopeError):
@@ -38,7 +34,7 @@ class Result:
     """What came of a line. `text` is what a person sees, `data` the same as plain values."""
 
     line: str
-    answer: Answer
+    answer: Output
     error: EtscopeError | None = None
 
     @property
@@ -115,10 +111,10 @@ class Session:
         line = line.strip()
         if not line:
             if self._last is None:
-                return Result(line, Answer())
+                return Result(line, Output())
             line = self._last
         if line.startswith("#"):
-            return Result(line, Answer())
+            return Result(line, Output())
         result = self._executed(line)
         self._log(line, result)
         return result
@@ -138,7 +134,7 @@ class Session:
         return code
 
     def _executed(self, line: str) -> Result:
-        answer = Answer()
+        answer = Output()
         try:
             one, rest = split(line)
             self._last = line if one.repeats else None
@@ -155,7 +151,7 @@ class Session:
             return Result(line, answer, _internal(error))
         return Result(line, self._news(answer))
 
-    def _news(self, answer: Answer) -> Answer:
+    def _news(self, answer: Output) -> Output:
         """With what the target has to tell besides: that something ran again and gave something
         else is a finding."""
         target = self.debugger.target
@@ -169,7 +165,7 @@ class Session:
         """`source FILE`: its commands, and their answers together."""
         from etscope.errors import reading
 
-        answer = Answer()
+        answer = Output()
         if not path:
             raise UsageError("source which file?")
         if self._scripts >= _DEEPEST_SCRIPT:

@@ -21,20 +21,19 @@ from etscope.analysis.profile.trace import differs_from_record
 from etscope.analysis.program.compatibility import Observed, instruction_labels
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
 from etscope.errors import MismatchError, MissingDataError
-from etscope.etdb._files import NO_RECORD, NO_RECORD_HINT, Files
+from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files
 from etscope.etdb.targets.reference import inputs_of
-from etscope.etdb.targets.stops import stop_of
-from etscope.etdb.targets.target import Stop
+from etscope.etdb.targets.target import Stop, stop_of
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import Method, TensorValue
 
-__all__ = ["NO_PROGRAM", "Nodes", "Prepared", "prepared"]
+__all__ = ["NO_PROGRAM", "NodeValues", "RuntimeMethod", "prepare_method"]
 
 
 # Which value of the program is which node's, without a run: by record, instructions and shapes.
 
 
-class Nodes:
+class NodeValues:
     """The nodes of the edge graph and the values of a method."""
 
     def __init__(
@@ -146,7 +145,7 @@ NO_PROGRAM = "there is no program to run"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class RuntimeMethod:
     """A method to run. inputs: flat, as it takes them; generated of `seed` if that is not None.
     stops: one for each kernel and delegate."""
 
@@ -155,7 +154,7 @@ class Prepared:
     records: Sequence[InstructionRecord]
     inputs: Sequence[Any]
     stops: Sequence[Stop]
-    nodes: Nodes
+    nodes: NodeValues
     seed: int | None = None
 
     @property
@@ -176,7 +175,9 @@ class Prepared:
         return self.program.constant(self.method.name, index)
 
 
-def prepared(files: Files, wanted: str | None, given: Any, seed: int | None = None) -> Prepared:
+def prepare_method(
+    files: Files, wanted: str | None, given: Any, seed: int | None = None
+) -> RuntimeMethod:
     """The method `wanted` of the program, None for its main one, and its inputs: None for those of
     the record or the bundled program, and without such generated ones. seed: generate them anyway.
 
@@ -205,13 +206,13 @@ def prepared(files: Files, wanted: str | None, given: Any, seed: int | None = No
         given = inputs_of(files, name)
         seed = 0
     names = None if files.record is None else record_input_names(files.record, name)
-    return Prepared(
+    return RuntimeMethod(
         program=program,
         method=method,
         records=records,
         inputs=method_inputs(program, name, given, seed=seed or 0, input_names=names),
         stops=_stops(method, records, symbols, linked),
-        nodes=Nodes(method, records, linked),
+        nodes=NodeValues(method, records, linked),
         seed=seed if given is None and method.inputs else None,
     )
 

@@ -12,12 +12,11 @@ from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.graph import Paths
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import EtscopeError, MissingDataError, UsageError
-from etscope.etdb._breakpoints import Breakpoints
-from etscope.etdb._files import Files
+from etscope.etdb.breakpoints import Breakpoints
 from etscope.etdb.expressions.expression import Expression
-from etscope.etdb.targets.live import LiveTarget
+from etscope.etdb.files import Files
 from etscope.etdb.targets.recorded import NO_DUMP, NO_DUMP_HINT, NO_TARGET_HINT, RecordedRuns
-from etscope.etdb.targets.reference import ReferenceValues, inputs_of, live_run
+from etscope.etdb.targets.reference import ReferenceTarget, ReferenceValues, inputs_of, live_run
 from etscope.etdb.targets.target import Stop, Target
 from etscope.model.graph import Node
 from etscope.units import TimeScale
@@ -111,13 +110,13 @@ class Debugger:
         has_graph = self.files.record is not None and self.files.record.edge_methods
         return RecordedRuns(trace, self.files.edge if has_graph else None)
 
-    def go_live(self, inputs: Any = None) -> LiveTarget:
+    def go_live(self, inputs: Any = None) -> ReferenceTarget:
         """Make the reference run the target."""
         method = self.method
         linked = self.files.edge(method)
         wanted = self.inputs if inputs is None else inputs
         given, files = self.given(method, wanted), self.files
-        target = LiveTarget(linked, method, lambda: live_run(files, linked, method, given))
+        target = ReferenceTarget(linked, method, lambda: live_run(files, linked, method, given))
         self.inputs = wanted
         self.begin(target)
         return target

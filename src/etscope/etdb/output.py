@@ -1,22 +1,152 @@
-"""Stops and values in words."""
+"""What a command answers: sentences, tables and facts, in order. Views make text or JSON of it."""
 
 from __future__ import annotations
 
+import io
 import math
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
 from etscope.analysis.profile.source_location import user_lines
 from etscope.analysis.profile.trace import UNAVAILABLE
-from etscope.etdb._debugger import Debugger
-from etscope.etdb.expressions.remote_tensor import excerpt
+from etscope.errors import EtscopeError
+from etscope.etdb.debugger import Debugger
+from etscope.etdb.targets.remote_tensor import excerpt
 from etscope.etdb.targets.target import FarTensor, Stop, is_far
 from etscope.model.graph import SourceLine
+from etscope.model.report import Report, Section, filled_columns
+from etscope.model.table import Table
 from etscope.units import format_duration, format_float
+from etscope.views import write_table
+from etscope.views.tables.cell_values import plain_rows
+from etscope.views.tables.report import turned
+from etscope.views.tables.text_cells import visible
+
+Item = str | Table | Section
+
+
+@dataclass
+class Output:
+    """Parts of an answer. `finding`: a run stopped at what the person had said to look for.
+    `ends`: the session is over. `code`: the exit code of a script that failed in a part."""
+
+    items: list[Item] = field(default_factory=list)
+    finding: bool = False
+    ends: bool = False
+    code: int = 0
+
+    def say(self, *lines: str) -> Output:
+        """Add lines of text."""
+        self.items.extend(lines)
+        return self
+
+    def table(self, table: Table, columns: Iterable[str] | None = None) -> Output:
+        """Add a table, with the named columns of it."""
+        self.items.append(table if columns is None else table.select(columns))
+        return self
+
+    def report(self, report: Report, sections: Sequence[str] | None = None) -> Output:
+        """Add the sections of a report."""
+        self.items.extend(
+            section for section in report.sections if sections is None or section.name in sections
+        )
+        return self
+
+    def add(self, other: Output) -> Output:
+        """Add all of another answer."""
+        self.items.extend(other.items)
+        self.finding = self.finding or other.finding
+        self.ends = self.ends or other.ends
+        self.code = self.code or other.code
+        return self
+
+
+# Answers as text for a person, and as JSON for a program.
+
+
+PLAIN_WIDTH = 100  # where no terminal tells
+_FOLDED = 4
+
+
+def write_output(
+    answer: Output,
+    out: TextIO,
+    *,
+    width: int | None = None,
+    color: bool | None = None,
+    fold: int | None = None,
+) -> None:
+    """Write an answer for people. Nothing in it can move the cursor or change a terminal. fold:
+    the width that lines of text are folded to, between words."""
+    before: Item | None = None
+    for item in answer.items:
+        if before is not None and not (isinstance(before, str) and isinstance(item, str)):
+            out.write("\n")
+        if isinstance(item, str):
+            lines = [visible(line) for line in item.split("\n")]
+            out.writelines(f"{part}\n" for line in lines for part in folded(line, fold))
+        else:
+            write_table(_shaped(item), "table", out, width=width or PLAIN_WIDTH, color=color)
+        before = item
+
+
+def folded(line: str, width: int | None) -> list[str]:
+    """A line in parts that a terminal need not break; what is below another is further inside."""
+    if width is None or len(line) <= width:
+        return [line]
+    indent = len(line) - len(line.lstrip()) + _FOLDED
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=" " * min(indent, width // 2),
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )
+
+
+def error_text(error: EtscopeError) -> str:
+    """An error as text, one line or several. Messages and hints hold names from files."""
+    return "\n".join(visible(line) for line in f"error: {error}".split("\n"))
+
+
+def text_of(answer: Output, width: int = PLAIN_WIDTH) -> str:
+    """An answer as plain text."""
+    out = io.StringIO()
+    write_output(answer, out, width=width, color=False)
+    return out.getvalue()
+
+
+def json_of(answer: Output) -> list[dict[str, Any]]:
+    """An answer as plain values: {"text": …}, {"facts": {…}} or {"table": title, "rows": […]}."""
+    return [_object(item) for item in answer.items]
+
+
+def _shaped(item: Table | Section) -> Table:
+    if isinstance(item, Section):
+        table = item.table
+        return turned(table) if item.is_facts else table.select(filled_columns(table))
+    return item
+
+
+def _object(item: Item) -> dict[str, Any]:
+    if isinstance(item, str):
+        return {"text": item}
+    table = item.table if isinstance(item, Section) else item
+    keys: Sequence[str] = [column.key for column in table.columns]
+    rows = [dict(zip(keys, row, strict=True)) for row in plain_rows(table)]
+    if isinstance(item, Section) and item.is_facts:
+        return {"facts": rows[0] if rows else {}, "title": table.title}
+    return {"table": table.title, "rows": rows, "notes": list(table.notes)}
+
+
+# Stops and values in words.
+
 
 _SHOWN_WHOLE = 40  # numbers
 
