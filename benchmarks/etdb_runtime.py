@@ -26,9 +26,8 @@ from etscope.etdb.protocol.launch import Local
 from etscope.etdb.protocol.messages import Condition
 from etscope.etdb.targets.runtime import RuntimeTarget
 from etscope.etdb.targets.target import Watch
-from etscope.run._native import command
-from etscope.run._result import read_result
-from etscope.run.job import Job, JobCall
+from etscope.run._runner_host import native_command
+from etscope.run.job import Job, JobCall, read_result
 from etscope.run.native import find_runner, find_server
 from tests.support.artifacts import Artifact, artifacts
 
@@ -114,7 +113,9 @@ def _plain(made: Artifact, inputs: Sequence[Any], often: int) -> list[float]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         job = Job(made.pte, (call,), trace=False)
-        subprocess.run(command([find_runner()], job, folder), check=True, capture_output=True)
+        subprocess.run(
+            native_command([find_runner()], job, folder), check=True, capture_output=True
+        )
         return list(read_result(folder).calls[0].samples_ns / 1e9)
 
 

@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 from etscope.errors import MissingDependencyError
-from etscope.run._native import command, find_runner
-from etscope.run._result import Result, read_result
-from etscope.run.job import Job
+from etscope.run._runner_host import native_command
+from etscope.run.job import Job, Result, read_result
+from etscope.run.native import find_runner
 from tests.support.artifacts import ArtifactUnavailable
 
 
@@ -22,7 +22,7 @@ def runner() -> Path:
 
 def run_job(job: Job, folder: Path) -> Result:
     """Execute a job, which must succeed; its files are in `folder` afterwards."""
-    subprocess.run(command([runner()], job, folder), check=True)
+    subprocess.run(native_command([runner()], job, folder), check=True)
     return read_result(folder)
 
 

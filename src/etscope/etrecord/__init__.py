@@ -8,8 +8,13 @@ from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope.analysis.info.slim import slim_etrecord
-    from etscope.etrecord._etrecord import ETRecord, generate_etrecord, parse_etrecord
-    from etscope.etrecord._views import as_etrecord, as_record
+    from etscope.etrecord._etrecord import (
+        ETRecord,
+        as_etrecord,
+        as_record,
+        generate_etrecord,
+        parse_etrecord,
+    )
 
 __all__ = [
     "ETRecord",
@@ -24,8 +29,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "ETRecord": "etscope.etrecord._etrecord",
-        "as_etrecord": "etscope.etrecord._views",
-        "as_record": "etscope.etrecord._views",
+        "as_etrecord": "etscope.etrecord._etrecord",
+        "as_record": "etscope.etrecord._etrecord",
         "generate_etrecord": "etscope.etrecord._etrecord",
         "parse_etrecord": "etscope.etrecord._etrecord",
         "slim_etrecord": "etscope.analysis.info.slim",

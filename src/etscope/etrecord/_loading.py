@@ -63,7 +63,7 @@ def load_to_run(file: RecordFile, name: str) -> Any:
     arrays = file.state_dict(name)
     if programs.UNPICKLES_FREELY or not isinstance(arrays, dict) or not arrays:
         return load_program(file, name)
-    from etscope.bridge.programs.weights import StoredWeights
+    from etscope.bridge.tensors import StoredWeights
 
     content = bytes(file.program_text(name))
     siblings = [bytes(file.sibling(name, suffix)) for suffix in (CONSTANTS, EXAMPLE_INPUTS)]

@@ -14,18 +14,16 @@ from etscope.optional import require
 
 if TYPE_CHECKING:
     from etscope.bridge.taps.outputs import (
+        FULL_TENSOR,
+        STATS,
+        NodeSelector,
+        StatReducer,
         TapRule,
         TapSpec,
         compare_aot_runtime_dataframe,
         find_tap_nodes,
+        get_reducer,
         is_tap_node,
-        strip_taps_,
-        tap_compare,
-        tap_intermediate_outputs_,
-    )
-    from etscope.bridge.taps.reducers import FULL_TENSOR, STATS, StatReducer, get_reducer
-    from etscope.bridge.taps.selectors import (
-        NodeSelector,
         select_all,
         select_all_call_function,
         select_any,
@@ -33,6 +31,9 @@ if TYPE_CHECKING:
         select_by_module_path,
         select_by_op_type,
         select_not,
+        strip_taps_,
+        tap_compare,
+        tap_intermediate_outputs_,
     )
 
 __all__ = [

@@ -15,9 +15,9 @@ from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope.run._outcome import Run
-    from etscope.run._result import Latency
     from etscope.run._run import Call, run
     from etscope.run._runner_host import Elsewhere, Place
+    from etscope.run.job import Latency
 
 __all__ = ["Call", "Elsewhere", "Latency", "Place", "Run", "run"]
 
@@ -26,7 +26,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "Call": "etscope.run._run",
         "Elsewhere": "etscope.run._runner_host",
-        "Latency": "etscope.run._result",
+        "Latency": "etscope.run.job",
         "Place": "etscope.run._runner_host",
         "Run": "etscope.run._outcome",
         "run": "etscope.run._run",

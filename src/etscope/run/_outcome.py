@@ -25,9 +25,8 @@ from etscope.formats.run_json import RUN_JSON, encode_run_json
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
 from etscope.model.table import Table
 from etscope.optional import available
-from etscope.run._result import Latency, latency_of, latency_table
 from etscope.run.execute import Executed, Folder
-from etscope.run.job import JobCall
+from etscope.run.job import JobCall, Latency, latency_of, latency_table
 from etscope.run.program import Opened
 
 if TYPE_CHECKING:

@@ -3,17 +3,149 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Protocol
 
-import etscope.run._native as native
+import numpy as np
+
 import etscope.run.python as python
-from etscope.errors import RuntimeFailure
-from etscope.run.job import DEBUG_BUFFER, ETDUMP, RESULT, Job
-from etscope.run.process import LOG, orderly, read_log, run_process, timed_out
+from etscope.errors import EtscopeWarning, RuntimeFailure, UsageError
+from etscope.formats.program.bpte import CaseValue
+from etscope.formats.program.dense_tensor import dim_order_of
+from etscope.formats.program.scalar_type import scalar_type_of
+from etscope.run.job import DEBUG_BUFFER, ETDUMP, NONE, RESULT, Job, JobCall
+from etscope.run.native import find_runner, native_missing
+from etscope.run.process import (
+    LOG,
+    DebugBufferFull,
+    failure,
+    orderly,
+    read_log,
+    relevant,
+    run_process,
+    timed_out,
+)
+
+# The native runner as a process: a job as its command line.
+#
+# The flags are those of `etscope-runner --help`; the sources are in `native/`.
+
+
+# The runner's exit code when there was more to log than `debug_buffer_size`.
+DEBUG_BUFFER_FULL = 6
+FLAGS = "flags.txt"
+_SAID = "etscope-runner: "
+
+
+def native_command(
+    runner: Sequence[str | os.PathLike[str]], job: Job, folder: Path, seen: PurePath | None = None
+) -> list[str]:
+    """The command line that executes a job and leaves its answer in `folder`, where the inputs and
+    the flags are written now: there may be more of them than a command line holds.
+
+    runner: the words that begin it. seen: what the runner calls that folder; None: as it is here.
+
+    Raises `UsageError` for names that would be more than one flag.
+    """
+    place = folder if seen is None else seen
+    words = _flags(job, place)
+    for word in words:
+        if "\n" in word:  # of the name of a method, for one: what follows would be more flags
+            raise UsageError(f"the native runner takes no line break: {word!r:.200}")
+    _write_inputs(job, folder)
+    (folder / FLAGS).write_text("".join(f"{word}\n" for word in words))
+    return [*(os.fspath(word) for word in runner), f"@{place / FLAGS}"]
+
+
+def conclude_native(code: int, log: str) -> None:
+    """Pass on what the runner said; raise what its exit code means, unless it ended well."""
+    if code == 0:
+        for line in log.splitlines():
+            if line.startswith(_SAID):
+                warnings.warn(line.removeprefix(_SAID), EtscopeWarning, stacklevel=2)
+        return
+    if code == DEBUG_BUFFER_FULL:
+        raise DebugBufferFull(relevant(log))
+    raise failure(f"the native runner ended with exit code {code}", log)
+
+
+def _write_inputs(job: Job, folder: Path) -> None:
+    """Write the bytes of the tensors, densely in their order of dimensions."""
+    for number, call in enumerate(job.calls):
+        for index, value in enumerate(call.inputs):
+            if isinstance(value, np.ndarray):
+                dense = np.ascontiguousarray(value.transpose(dim_order_of(value)))
+                (folder / _input_name(number, index)).write_bytes(dense.tobytes())
+
+
+def _input_name(number: int, index: int) -> str:
+    return f"input-{number}-{index}.raw"
+
+
+def _flags(job: Job, folder: PurePath) -> list[str]:
+    line = ["--program", str(job.program)]
+    if job.data is not None:
+        line += ["--data", str(job.data)]
+    for library in job.libraries:
+        line += ["--library", str(library)]
+    if job.threads is not None:
+        line += ["--threads", str(job.threads)]
+    line += ["--result-out", str(folder / RESULT), "--outputs-dir", str(folder)]
+    if job.trace:
+        line += _trace_flags(job, folder)
+    for number, call in enumerate(job.calls):
+        line += _call_flags(call, number, folder)
+    return line
+
+
+def _trace_flags(job: Job, folder: PurePath) -> list[str]:
+    line = ["--etdump-out", str(folder / ETDUMP), "--profiling-level", job.profiling_level]
+    if job.allocations:
+        line.append("--allocations")
+    if job.debug_level != NONE:
+        line += ["--debug-level", job.debug_level]
+        line += ["--debug-buffer-out", str(folder / DEBUG_BUFFER)]
+        line += ["--debug-buffer-size", str(job.debug_buffer_size)]
+        for pattern in job.delegate_filters:
+            line += ["--delegate-filter", pattern]
+    return line
+
+
+def _call_flags(call: JobCall, number: int, folder: PurePath) -> list[str]:
+    line = ["--method", call.method, "--iterations", str(call.iterations)]
+    line += ["--warmup", str(call.warmup)]
+    line += ["--bundled-input-index", str(call.bundled_input_index)]
+    if call.fresh:
+        line.append("--fresh")
+    for index, value in enumerate(call.inputs):
+        line += ["--input", _input(value, folder / _input_name(number, index))]
+    return line
+
+
+def _input(value: CaseValue | None, file: PurePath) -> str:
+    """One input as the runner reads it; a tensor's bytes are in `file`."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return f"bool:{'true' if value else 'false'}"
+        case int():
+            return f"int:{value}"
+        case float():
+            return f"double:{value!r}"
+        case np.ndarray():
+            order = dim_order_of(value)
+            dtype = scalar_type_of(value.dtype).torch_name
+            numbers = ",".join(map(str, value.shape))
+            suffix = ":" + ",".join(map(str, order)) if order else ""
+            return f"{dtype}:{numbers}:{file}{suffix}"
+    raise UsageError(f"an input cannot be a {type(value).__name__}")
+
 
 PYTHON, NATIVE = "python", "native"
 
@@ -39,14 +171,14 @@ class Here:
     """This machine."""
 
     def missing(self, runner: str) -> str | None:
-        return native.native_missing() if runner == NATIVE else python.python_missing()
+        return native_missing() if runner == NATIVE else python.python_missing()
 
     def execute(self, job: Job, folder: Path, runner: str, timeout: float | None) -> None:
         if runner == PYTHON:
             python.run_in_child(job, folder, timeout)
         else:
-            line = native.command([str(native.find_runner())], job, folder.absolute())
-            native.conclude(run_process(line, folder, timeout), read_log(folder))
+            line = native_command([str(find_runner())], job, folder.absolute())
+            conclude_native(run_process(line, folder, timeout), read_log(folder))
 
 
 HERE = Here()
@@ -109,7 +241,7 @@ class Elsewhere:
         names = _names(job, sums)
         sent = _sent(job, names)
         if runner == NATIVE:
-            line = native.command(begin, sent, folder, PurePosixPath())
+            line = native_command(begin, sent, folder, PurePosixPath())
         else:
             python.write_job(sent, folder)
             line = python.command(begin, ".")
@@ -120,7 +252,7 @@ class Elsewhere:
         self._pull(folder)
         code = orderly(log.code, log.log)
         if runner == NATIVE:
-            native.conclude(code, log.log)
+            conclude_native(code, log.log)
         else:
             python.conclude(code, folder)
         if not (folder / RESULT).is_file():

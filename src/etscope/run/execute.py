@@ -23,7 +23,6 @@ from etscope.formats.etdump.writer import write_etdump
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import ScalarValue, TensorValue, ValueKind
 from etscope.formats.program.scalar_type import ScalarType
-from etscope.run._result import Result, read_result
 from etscope.run._runner_host import HERE, NATIVE, PYTHON, Place
 from etscope.run.job import (
     ALL_EVENTS,
@@ -33,6 +32,8 @@ from etscope.run.job import (
     NONE,
     PROGRAM_OUTPUTS,
     Job,
+    Result,
+    read_result,
 )
 from etscope.run.process import DebugBufferFull
 

@@ -13,7 +13,7 @@ from executorch.exir import to_edge
 from torch import nn
 from torch.export import ExportedProgram
 
-from etscope.bridge.lowering import backends as lowering
+from etscope.bridge.lowering import export as lowering
 
 PLANTED = "planted"
 WIDTH = 6

@@ -11,8 +11,7 @@ pytest.importorskip("executorch.exir")
 
 from torch import nn  # noqa: E402
 
-from etscope.bridge.lowering.backends import QUANTIZERS  # noqa: E402
-from etscope.bridge.lowering.export import methods_of  # noqa: E402
+from etscope.bridge.lowering.export import QUANTIZERS, methods_of  # noqa: E402
 from etscope.bridge.lowering.keep_float import KeepFloat, Unit, quantizable  # noqa: E402
 from etscope.errors import UsageError  # noqa: E402
 from etscope.export import export  # noqa: E402

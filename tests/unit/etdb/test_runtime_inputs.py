@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from etscope.etdb import Session
-from etscope.run._generate import generate_inputs
+from etscope.run.inputs import generate_inputs
 from tests.support.artifacts import artifacts
 from tests.unit.etdb.runtime_sessions import OPEN, begun, closing, target_of
 from tests.unit.etdb.sessions import refused, said, session

@@ -16,7 +16,7 @@ from executorch.exir import to_edge, to_edge_transform_and_lower  # noqa: E402
 
 from etscope.errors import MissingDataError, MissingFileError, UsageError  # noqa: E402
 from etscope.etrecord import ETRecord, as_etrecord, as_record, parse_etrecord  # noqa: E402
-from etscope.etrecord._views import MemoryRecord  # noqa: E402
+from etscope.etrecord._etrecord import MemoryRecord  # noqa: E402
 from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecord  # noqa: E402
 from etscope.model.exported_graph import graph_from_record  # noqa: E402
 from tests.support.etrecord_files import old_record, record_bytes  # noqa: E402

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from etscope.bridge.lowering import backends as lowering
+from etscope.bridge.lowering import export as lowering
 from etscope.cli import main
 from etscope.cli.verbs.export import BACKENDS
 from etscope.errors import EtscopeWarning, UsageError

@@ -24,7 +24,7 @@ from etscope.errors import (
 )
 from etscope.formats.program.pte import read_pte
 from etscope.run import run
-from etscope.run.failure_log import explained, relevant
+from etscope.run.process import explained, relevant
 from tests.support.artifacts import artifacts
 from tests.support.processes import cpu_seconds
 from tests.unit.run.ran import case

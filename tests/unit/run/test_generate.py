@@ -14,7 +14,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.formats.program import pte_schema as pte
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.scalar_type import ScalarType
-from etscope.run._generate import MAX_BYTES, generate_inputs
+from etscope.run.inputs import MAX_BYTES, generate_inputs
 from tests.support.artifacts import artifacts
 from tests.unit.formats.handmade import integer, method, pte_file, tensor, tensor_list
 

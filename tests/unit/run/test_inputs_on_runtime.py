@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from etscope.errors import MismatchError
-from etscope.etrecord._views import as_record
+from etscope.etrecord._etrecord import as_record
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.torch_files.tensor_files import write_tensor_file

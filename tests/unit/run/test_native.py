@@ -15,8 +15,8 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program import pte_schema as pte
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.scalar_type import ScalarType
-from etscope.run._generate import generate_inputs
-from etscope.run._native import command
+from etscope.run._runner_host import native_command
+from etscope.run.inputs import generate_inputs
 from etscope.run.job import RESULT, Job, JobCall
 from tests.native.runner import run_flags, run_job, runner
 from tests.support.artifacts import artifacts
@@ -54,7 +54,7 @@ def test_a_name_cannot_be_more_flags(tmp_path: Path) -> None:
     """The name of a method is the program's, which may come from anybody."""
     call = JobCall("forward\n--etdump-out\n/tmp/precious", ())
     with pytest.raises(UsageError, match="no line break"):
-        command(["runner"], Job(tmp_path / "a.pte", (call,)), tmp_path)
+        native_command(["runner"], Job(tmp_path / "a.pte", (call,)), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -217,7 +217,7 @@ def test_outputs_in_another_folder_are_named_by_their_path(tmp_path: Path) -> No
 def test_a_job_cannot_hold_text(tmp_path: Path) -> None:
     job = Job(tmp_path / "x.pte", (JobCall("forward", ("text",)),))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="cannot be a str"):
-        command([runner()], job, tmp_path)
+        native_command([runner()], job, tmp_path)
 
 
 # -- generated inputs

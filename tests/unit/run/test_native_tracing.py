@@ -13,7 +13,7 @@ from etscope.formats.etdump.reader import ETDump, EventKind, read_etdump
 from etscope.formats.program import pte_schema as pte
 from etscope.formats.program.scalar_type import ScalarType
 from etscope.inspector import Inspector
-from etscope.run._native import DEBUG_BUFFER_FULL, command
+from etscope.run._runner_host import DEBUG_BUFFER_FULL, native_command
 from etscope.run.job import (
     DEBUG_BUFFER,
     ETDUMP,
@@ -169,7 +169,7 @@ def test_what_cannot_be_widened_is_left_out_and_said_once(tmp_path: Path) -> Non
     large = (np.array([1 << 63], np.uint64), *inputs[1:])
     calls = (JobCall("forward", large, iterations=3),)
     job = Job(program, calls, debug_level=PROGRAM_OUTPUTS)
-    done = run_flags(*command([runner()], job, tmp_path)[1:])
+    done = run_flags(*native_command([runner()], job, tmp_path)[1:])
     assert done.returncode == 0
     said = "etscope-runner: an output of the program is a tensor of {}, which an ETDump cannot hold"
     assert done.stderr.splitlines() == [
@@ -185,7 +185,7 @@ def test_text_is_left_out_of_a_dump(tmp_path: Path) -> None:
     program = echo_program(tmp_path / "x.pte", [typed(ScalarType.FLOAT, 1)], [text])
     call = JobCall("forward", (np.ones(1, np.float32),))
     job = Job(program, (call,), debug_level=PROGRAM_OUTPUTS)
-    done = run_flags(*command([runner()], job, tmp_path)[1:])
+    done = run_flags(*native_command([runner()], job, tmp_path)[1:])
     assert done.returncode == 0
     assert "an output of the program is a string" in done.stderr
     assert len(inspector(tmp_path).event_blocks[1].run_output) == 1
@@ -296,7 +296,7 @@ def test_a_runtime_that_aborts_leaves_no_files(tmp_path: Path) -> None:
         libraries=(compiled(BACKEND, shared=True),),
         debug_level=INTERMEDIATE_OUTPUTS,
     )
-    done = run_flags(*command([runner()], job, tmp_path)[1:])
+    done = run_flags(*native_command([runner()], job, tmp_path)[1:])
     assert done.returncode == 5
     assert "the backend gives up" in done.stderr
     last = done.stderr.splitlines()[-1]
@@ -321,7 +321,7 @@ def test_a_full_debug_buffer_says_what_is_needed(tmp_path: Path) -> None:
     too_small = Job(
         made.pte, (call,), debug_level=INTERMEDIATE_OUTPUTS, debug_buffer_size=needed - 1
     )
-    done = run_flags(*command([runner()], too_small, folder)[1:])
+    done = run_flags(*native_command([runner()], too_small, folder)[1:])
     assert done.returncode == DEBUG_BUFFER_FULL
     assert f"{needed} bytes were to be logged, --debug-buffer-size is {needed - 1}" in done.stderr
     assert sorted(path.name for path in folder.iterdir()) == ["flags.txt", "input-0-0.raw"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from etscope.bridge.lowering.backends import QUANTIZERS
+from etscope.bridge.lowering.export import QUANTIZERS
 from etscope.bridge.lowering.keep_float import Unit, quantizable
 from etscope.model.selector import Selector
 from etscope.sensitivity._groups import GROUPINGS, groups_of, neighbours, picks

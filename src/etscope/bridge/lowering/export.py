@@ -5,21 +5,144 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from unittest import mock
 
+import numpy as np
 import torch
-from executorch.exir import ExecutorchProgramManager
+from executorch.exir import (
+    EdgeProgramManager,
+    ExecutorchBackendConfig,
+    ExecutorchProgramManager,
+    to_edge,
+    to_edge_transform_and_lower,
+)
+from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
+from executorch.exir.program import _program
 from torch.export import ExportedProgram
 from torch.export._tree_utils import reorder_kwargs
 from torch.utils import _pytree as pytree
 
 from etscope.bridge.failures import innermost, own_frame
-from etscope.bridge.lowering.backends import BACKENDS, QUANTIZERS, recording, with_initial_state
-from etscope.bridge.lowering.inputs import NO_INPUTS_HINT, Inputs, inputs_of
 from etscope.bridge.taps.taps import tapped_programs, with_handles
+from etscope.bridge.tensors import tensor_from_numpy
 from etscope.errors import EtscopeWarning, ExportFailure, UsageError
 from etscope.formats.etrecord.taps import MethodTaps
 from etscope.model.selector import Selector
+
+# Example inputs: what a model is exported with, and what its program is tried on.
+
+
+NO_INPUTS_HINT = (
+    "let the factory return (module, example_inputs), give the model an attribute or method "
+    "example_inputs, or name a file: --inputs FILE (.pt, .npz or .safetensors)"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """The arguments of one call."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+def inputs_of(value: Any) -> Inputs | None:
+    """Example inputs in any of the forms that a user may give; None for None.
+
+    A tuple or list holds positional ones, a dict those by keyword; anything else is the only one.
+    numpy arrays become tensors.
+    """
+    if value is None or isinstance(value, Inputs):
+        return value
+    args: Any = ()
+    kwargs: Any = {}
+    if isinstance(value, Mapping):
+        kwargs = dict(value)
+    else:
+        args = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return Inputs(*pytree.tree_map(_as_tensor, (args, kwargs)))
+
+
+def _as_tensor(value: Any) -> Any:
+    return tensor_from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+# The ways from exported programs to programs of the edge dialect that ExecuTorch can emit.
+
+
+Programs = Mapping[str, ExportedProgram]
+
+
+@contextmanager
+def recording(new_record: Callable[[], Any]) -> Iterator[None]:
+    """Within it, ExecuTorch's `generate_etrecord=True` fills a record that `new_record` makes.
+
+    That flow takes the edge program at the right time: before the partitioning, with every
+    operator a node of its own, and before `to_executorch()` changes it. It makes its record by a
+    function without parameters, which is exchanged for the time being.
+    """
+    with mock.patch.object(_program, "_create_empty_etrecord", new_record):
+        yield
+
+
+def portable(programs: Programs) -> EdgeProgramManager:
+    """No delegate: every operator runs on a portable kernel."""
+    return to_edge(dict(programs), generate_etrecord=True)
+
+
+def xnnpack(programs: Programs) -> EdgeProgramManager:
+    """What XNNPACK takes is delegated, the rest stays on portable kernels."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    return to_edge_transform_and_lower(
+        dict(programs), partitioner=[XnnpackPartitioner()], generate_etrecord=True
+    )
+
+
+def xnnpack_quantizer() -> Any:
+    """Symmetric int8 for weights (per channel) and activations, fixed by calibration."""
+    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xq
+
+    config = xq.get_symmetric_quantization_config(is_per_channel=True)
+    quantizer = xq.XNNPACKQuantizer().set_global(config)
+    # It looks for convolutions with a batch norm in training, too, which takes it most of its time.
+    quantizer.SUPPORTED_PATTERNS = [one for one in quantizer.SUPPORTED_PATTERNS if not one.is_qat]
+    return quantizer
+
+
+_SMALL_STATE = 1 << 20  # bytes
+
+
+def with_initial_state(edge: EdgeProgramManager) -> ExecutorchBackendConfig:
+    """Options that put the state a model starts from into its program.
+
+    ExecuTorch leaves it out of buffers that the model changes, for the sake of large caches: they
+    start from what is in memory. Only large buffers of zeros, as caches are, stay out here.
+    """
+    programs = [edge.exported_program(method) for method in edge.methods]
+    names = [name for program in programs for name in _states_to_store(program)]
+    return ExecutorchBackendConfig(passes=[InitializedMutableBufferPass(names)] if names else [])
+
+
+def _states_to_store(program: ExportedProgram) -> Iterator[str]:
+    signature = program.graph_signature
+    changed = set(signature.buffers_to_mutate.values())
+    for placeholder, buffer in signature.inputs_to_buffers.items():
+        value = program.state_dict.get(buffer, program.constants.get(buffer))
+        if buffer not in changed or value is None:
+            continue
+        if value.nbytes <= _SMALL_STATE or bool(value.any()):
+            yield placeholder
+
+
+BACKENDS: Mapping[str, Callable[[Programs], EdgeProgramManager]] = {
+    "portable": portable,
+    "xnnpack": xnnpack,
+}
+QUANTIZERS: Mapping[str, Callable[[], Any]] = {"xnnpack": xnnpack_quantizer}
+
 
 Flat = dict[str, tuple[Any, ...]]
 

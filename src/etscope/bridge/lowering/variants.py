@@ -10,16 +10,17 @@ import torch
 from torch.utils import _pytree as pytree
 
 from etscope.bridge.failures import innermost
-from etscope.bridge.lowering.backends import QUANTIZERS
 from etscope.bridge.lowering.export import (
+    QUANTIZERS,
+    Inputs,
     Method,
     check_options,
     flat_inputs,
+    inputs_of,
     lowered,
     methods_of,
     quantized,
 )
-from etscope.bridge.lowering.inputs import Inputs, inputs_of
 from etscope.bridge.lowering.keep_float import KeepFloat, Unit, quantizable
 from etscope.bridge.programs.programs import program_buffer
 from etscope.bridge.programs.subprograms import Subject as Piece

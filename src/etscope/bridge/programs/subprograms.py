@@ -26,8 +26,7 @@ from torch.utils import _pytree as pytree
 
 from etscope.analysis.profile.source_location import user_line
 from etscope.bridge.failures import innermost
-from etscope.bridge.lowering.export import flat_inputs, lowered, methods_of
-from etscope.bridge.lowering.inputs import Inputs, inputs_of
+from etscope.bridge.lowering.export import Inputs, flat_inputs, inputs_of, lowered, methods_of
 from etscope.bridge.programs.programs import program_buffer
 from etscope.bridge.reference.reference import keeps_state, run_reference
 from etscope.bridge.tensors import numpy_value

@@ -18,14 +18,13 @@ from typing import Any
 
 import torch
 
-from etscope.bridge.programs.weights import StoredWeight, StoredWeights
 from etscope.bridge.reference.reference import (
     arrays_of,
     check_input,
     check_number_of_inputs,
     given_values,
 )
-from etscope.bridge.tensors import tensor_from_numpy
+from etscope.bridge.tensors import StoredWeight, StoredWeights, tensor_from_numpy
 from etscope.errors import FormatError
 from etscope.formats.exported_program.exported_json import (
     DTYPES,

@@ -18,8 +18,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx.node import Node, map_arg
 from torch.utils import _pytree as pytree
 
-from etscope.bridge.programs.weights import StoredWeight, StoredWeights
-from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
+from etscope.bridge.tensors import StoredWeight, StoredWeights, numpy_from_tensor, tensor_from_numpy
 from etscope.errors import FormatError, NumericGapError
 
 INPUTS_HINT = (

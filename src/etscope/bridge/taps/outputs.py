@@ -4,30 +4,277 @@ out of delegates, and which nodes that reduce it replace after lowering.
 
 from __future__ import annotations
 
+import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from executorch.exir import to_edge_transform_and_lower
+from executorch.exir.dialects._ops import ops
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.library import Library
 from torch.utils import _pytree as pytree
 
 from etscope.bridge.programs.programs import program_buffer
-from etscope.bridge.taps.nodes import op_name, tensors_of
-from etscope.bridge.taps.reducers import FULL_TENSOR, STATS, StatReducer, get_reducer, static_size
-from etscope.bridge.taps.selectors import NodeSelector, module_frames, select_all_call_function
-from etscope.bridge.taps.taps import with_more_outputs
+from etscope.bridge.taps.taps import op_name, tensors_of, with_more_outputs
 from etscope.bridge.tensors import numpy_value
 from etscope.errors import EtscopeWarning, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+# What a tap of `etscope.intermediate_output_tap` makes of a value, in eager PyTorch and in an edge
+# program.
+
+
+EmitFn = Callable[[Graph, Node], Node]
+EagerFn = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class StatReducer:
+    """What becomes of a tapped value.
+
+    name: what a tap is marked with until `strip_taps_`. fields: names of the elements of the
+    result, which has one dimension; empty when it is the value itself. emit: puts nodes that
+    compute the result of a node into an edge program, and gives the last of them. eager: the same
+    in PyTorch.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    emit: EmitFn
+    eager: EagerFn
+
+
+def get_reducer(name_or_reducer: str | StatReducer) -> StatReducer:
+    """The reducer of that name; a reducer is given back, and known by its name from now on.
+
+    Raises `UsageError` for a name that nothing has, and for another reducer of a name that a
+    built-in one has.
+    """
+    if isinstance(name_or_reducer, StatReducer):
+        reducer = name_or_reducer
+        if _BUILT_IN.get(reducer.name, reducer) is not reducer:
+            raise UsageError(f"{reducer.name!r} is the name of a built-in reducer")
+        _KNOWN[reducer.name] = reducer
+        return reducer
+    if name_or_reducer not in _KNOWN:
+        raise UsageError(
+            f"there is no reducer {name_or_reducer!r}", hint=f"there are: {', '.join(_KNOWN)}"
+        )
+    return _KNOWN[name_or_reducer]
+
+
+# -- the value itself
+
+
+def _same(_: Graph, value: Node) -> Node:
+    return value
+
+
+def _copy(value: torch.Tensor) -> torch.Tensor:
+    return value.detach().clone()
+
+
+FULL_TENSOR = StatReducer("FULL_TENSOR", (), _same, _copy)
+
+
+# -- statistics
+
+_FIELDS = (
+    "min", "max", "mean", "abs_max", "abs_mean", "std", "rms", "l1_norm", "l2_norm", "nan_count",
+    "inf_count", "zero_count", "p99_abs",
+)  # fmt: skip
+
+
+def _large_rank(numel: int) -> int:
+    """p99_abs is the element of this rank among the magnitudes, the largest being of rank 1: a
+    hundredth of them is at least as large."""
+    return max(1, -(-numel // 100))
+
+
+def _statistics(value: torch.Tensor) -> torch.Tensor:
+    """The 13 statistics in float32. std is of the population, sqrt(|E[x²] - E[x]²|)."""
+    x = value.detach().to(torch.float32)
+    magnitudes, squares = x.abs(), x * x
+    mean, mean_square = x.mean(), squares.mean()
+    total_square = squares.sum()
+    rank = _large_rank(x.numel())
+    return torch.stack(
+        [
+            x.amin(),
+            x.amax(),
+            mean,
+            magnitudes.amax(),
+            magnitudes.mean(),
+            (mean_square - mean * mean).abs().sqrt(),
+            mean_square.sqrt(),
+            magnitudes.sum(),
+            total_square.sqrt(),
+            x.isnan().sum(dtype=torch.float32),
+            x.isinf().sum(dtype=torch.float32),
+            (x == 0).sum(dtype=torch.float32),
+            torch.topk(magnitudes.reshape(-1), rank).values[rank - 1],
+        ]
+    )
+
+
+def _emit_statistics(graph: Graph, value: Node) -> Node:
+    """The same with operators that have portable kernels."""
+    aten = ops.edge.aten
+
+    def call(target: Any, *args: Any, **kwargs: Any) -> Node:
+        return graph.call_function(target, args, kwargs)
+
+    def total(x: Node) -> Node:
+        return call(aten.sum.dim_IntList, x, [])
+
+    def count(mask: Node) -> Node:
+        return total(call(aten._to_copy.default, mask, dtype=torch.float32))
+
+    fake = value.meta["val"]
+    rank = _large_rank(static_size(fake, value.name))
+    x = value
+    if fake.dtype is not torch.float32:
+        x = call(aten._to_copy.default, value, dtype=torch.float32)
+    magnitudes = call(aten.abs.default, x)
+    squares = call(aten.mul.Tensor, x, x)
+    mean, mean_square = call(aten.mean.default, x), call(aten.mean.default, squares)
+    variance = call(aten.sub.Tensor, mean_square, call(aten.mul.Tensor, mean, mean))
+    flat = call(aten.view_copy.default, magnitudes, [-1])
+    largest = call(operator.getitem, call(aten.topk.default, flat, rank), 0)
+    results = [
+        call(aten.amin.default, x),
+        call(aten.amax.default, x),
+        mean,
+        call(aten.amax.default, magnitudes),
+        call(aten.mean.default, magnitudes),
+        call(aten.sqrt.default, call(aten.abs.default, variance)),
+        call(aten.sqrt.default, mean_square),
+        total(magnitudes),
+        call(aten.sqrt.default, total(squares)),
+        count(call(aten.isnan.default, x)),
+        count(call(aten.isinf.default, x)),
+        count(call(aten.eq.Scalar, x, 0.0)),
+        call(aten.select_copy.int, largest, 0, rank - 1),
+    ]
+    return call(aten.stack.default, results)
+
+
+def static_size(value: torch.Tensor, name: str) -> int:
+    """The number of elements; `UsageError` where it is not one positive number."""
+    numel: Any = value.numel()
+    if not isinstance(numel, int):
+        raise UsageError(
+            f"the statistics of {name} need a static shape, and it has {list(value.shape)}",
+            hint="tap it with FULL_TENSOR",
+        )
+    if not numel:
+        raise UsageError(f"{name} has no elements to make statistics of")
+    return numel
+
+
+STATS = StatReducer("STATS", _FIELDS, _emit_statistics, _statistics)
+
+_BUILT_IN = {reducer.name: reducer for reducer in (FULL_TENSOR, STATS)}
+_KNOWN = dict(_BUILT_IN)
+
+
+# Which nodes to tap, as functions of a node: for `etscope.intermediate_output_tap`.
+
+
+NodeSelector = Callable[[Node], bool]
+
+
+def select_all_call_function(exclude: tuple[str, ...] = ("getitem",)) -> NodeSelector:
+    """All nodes that call a function, but for those of the names in `exclude`."""
+
+    def selects(node: Node) -> bool:
+        names = {getattr(node.target, "__name__", ""), str(node.target)}
+        return node.op == "call_function" and names.isdisjoint(exclude)
+
+    return selects
+
+
+def select_by_op_type(*op_targets: str) -> NodeSelector:
+    """The nodes whose operator ends with one of these names: "aten.linear.default"."""
+    _check(op_targets, "an operator's name")
+
+    def selects(node: Node) -> bool:
+        return node.op == "call_function" and str(node.target).endswith(op_targets)
+
+    return selects
+
+
+def select_by_module_path(*patterns: str, output_only: bool = True) -> NodeSelector:
+    """The nodes of modules whose path fits one of these shell globs ("layers.*.attention").
+
+    output_only: only the last nodes of each module, those whose values no node of it takes.
+    """
+    _check(patterns, "a pattern")
+    return _of_modules(
+        lambda path, _: any(fnmatchcase(path, pattern) for pattern in patterns), output_only
+    )
+
+
+def select_by_module_class(*class_names: str, output_only: bool = True) -> NodeSelector:
+    """The nodes of modules of classes with one of these names, without their package ("Linear").
+    `output_only` as for `select_by_module_path`."""
+    _check(class_names, "a class's name")
+    return _of_modules(lambda _, name: name in class_names, output_only)
+
+
+def select_any(*selectors: NodeSelector) -> NodeSelector:
+    """What one of these selects; nothing when there are none."""
+    return lambda node: any(selects(node) for selects in selectors)
+
+
+def select_all(*selectors: NodeSelector) -> NodeSelector:
+    """What all of these select; everything when there are none."""
+    return lambda node: all(selects(node) for selects in selectors)
+
+
+def select_not(selector: NodeSelector) -> NodeSelector:
+    """What this does not select."""
+    return lambda node: not selector(node)
+
+
+def module_frames(node: Node) -> list[tuple[str, str, str | None]]:
+    """The modules around a node, the innermost last: key, path and class."""
+    stack = node.meta.get("nn_module_stack") or {}
+    return [(key, *_path_and_class(frame)) for key, frame in stack.items()]
+
+
+def _path_and_class(frame: Any) -> tuple[str, str | None]:
+    if not isinstance(frame, tuple):
+        return str(frame), None
+    kind = frame[1] if len(frame) > 1 else None
+    name = None if kind is None else getattr(kind, "__name__", str(kind).rpartition(".")[2])
+    return str(frame[0]), name
+
+
+def _of_modules(fits: Callable[[str, str | None], bool], output_only: bool) -> NodeSelector:
+    def selects(node: Node) -> bool:
+        fitting = {key for key, path, name in module_frames(node) if fits(path, name)}
+        if not fitting or not output_only:
+            return bool(fitting)
+        inside = {key for user in node.users for key, _, _ in module_frames(user)}
+        return fitting.isdisjoint(inside)
+
+    return selects
+
+
+def _check(given: tuple[str, ...], what: str) -> None:
+    if not given:
+        raise UsageError(f"a selector needs at least {what}")
 
 
 TapRule = tuple[NodeSelector, str | StatReducer]

@@ -19,7 +19,7 @@ __all__ = ["command", "export_options", "exported"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-BACKENDS = ("portable", "xnnpack")  # those of etscope.bridge.lowering.backends, without its imports
+BACKENDS = ("portable", "xnnpack")  # those of etscope.bridge.lowering.export, without its imports
 _WHAT = {
     ".pte": "the program",
     ".etrecord": "its ETRecord: graphs, source lines, debug handles",

@@ -296,7 +296,7 @@ def _end_with_parent() -> Any:
     # does would take the server along. There the end of the socket has to do.
     if threading.current_thread() is not threading.main_thread():
         return None
-    from etscope.run.child_processes import end_with_parent
+    from etscope.run.process import end_with_parent
 
     return end_with_parent
 

@@ -51,7 +51,7 @@ from etscope.etdb.protocol.messages import (
     in_memory,
 )
 from etscope.formats.bytes.source import BytesLike
-from etscope.run.failure_log import explained, relevant
+from etscope.run.process import explained, relevant
 
 # Frames over a channel: a request and its answer, a server's last words, and its silence.
 

@@ -17,7 +17,7 @@ from typing import Any
 from etscope.errors import DeviceLost, MissingDependencyError, RuntimeFailure, UsageError
 from etscope.lab.devices.driver import checked
 from etscope.lab.devices.remote import Remote
-from etscope.run.child_processes import end_with_parent
+from etscope.run.process import end_with_parent
 
 _OPTIONS = {
     "serial": str,

@@ -14,7 +14,7 @@ from typing import Any
 from etscope.errors import MissingDependencyError, UsageError
 from etscope.lab.devices import remote as _shell
 from etscope.lab.devices.driver import Completed, checked
-from etscope.run.child_processes import end_group, end_with_parent
+from etscope.run.process import end_group, end_with_parent
 
 _LOG = ".log"
 

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from etscope.errors import DeviceLost, MissingDependencyError, RuntimeFailure, UsageError
 from etscope.lab.devices.driver import Completed
-from etscope.run.child_processes import end_with_parent
+from etscope.run.process import end_with_parent
 
 # What a POSIX shell on a device is asked to do: scripts of one line each, and how their answers
 # are read.

@@ -21,7 +21,7 @@ from etscope.errors import DeviceLost, MissingDependencyError, MissingFileError,
 from etscope.lab.devices import remote as _shell
 from etscope.lab.devices.driver import checked
 from etscope.lab.devices.remote import Remote, wait_until
-from etscope.run.child_processes import end_with_parent
+from etscope.run.process import end_with_parent
 
 _OPTIONS = {
     "host": str,
