@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 EDGE = "edge_dialect_exported_program/forward"
-CORPUS = Path(__file__).parent / "corpus" / "etrecord"
+CORPUS = Path(__file__).parents[1] / "corpus" / "etrecord"
 OLD_RELEASES = ("0.4.0", "0.7.0", "1.0.1", "1.2.0", "1.3.1", "1.4.1")
 
 

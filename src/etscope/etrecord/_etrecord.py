@@ -1,4 +1,4 @@
-"""`ETRecord`, and the functions that make one and open one."""
+"""`ETRecord`: make one, open one, save it, and read it through `RecordView`."""
 
 from __future__ import annotations
 
@@ -55,11 +55,575 @@ from etscope.formats.etrecord.reader import (
 from etscope.formats.etrecord.taps import MethodTaps, taps_to_json
 from etscope.formats.program.pte import program_fingerprint, read_pte
 
-# Whatever a user may hold of a record, as the one interface that the tools read.
+_JSON_MEMBERS = {
+    "_debug_handle_map": DEBUG_HANDLES,
+    "_delegate_map": DELEGATES,
+    "_instruction_id_to_num_outs_map": NUM_OUTPUTS,
+}
+_TENSOR_MEMBERS = {
+    "_reference_outputs": REFERENCE_OUTPUTS,
+    "_representative_inputs": REPRESENTATIVE_INPUTS,
+}
+
+
+class ETRecord:
+    """A model ahead of time: its graphs, and the maps from instructions to them.
+
+    Built with the `add_*` methods, or opened by `parse_etrecord`; an opened record reads each
+    attribute from the file when it is first used, and only programs and tensors need torch.
+
+    Attributes:
+        exported_program: the ATen program of "forward", or of the only method; None if not given.
+            `exported_programs` has those of all methods.
+        export_graph_id: `id()` of that program's graph in the process that exported it.
+        edge_dialect_program: the edge program; a dict by method's name when there are several.
+        graph_map: the extra programs by "<name>/<method>".
+        taps: the outputs of each method that are taps (`MethodTaps`); empty for a model without.
+
+    The attributes with an underscore are those of ExecuTorch's class; its tools use them.
+    """
+
+    exported_program: Any
+    export_graph_id: int | None
+    edge_dialect_program: Any
+    graph_map: dict[str, Any] | None
+    _debug_handle_map: Mapping[str, Any] | None
+    _delegate_map: Mapping[str, Any] | None
+    _instruction_id_to_num_outs_map: Mapping[str, Any] | None
+    _reference_outputs: Mapping[str, Any] | None
+    _representative_inputs: Any
+    _further_exported: dict[str, Any]
+    taps: Mapping[str, MethodTaps]
+
+    def __init__(
+        self,
+        exported_program: Any = None,
+        export_graph_id: int | None = None,
+        edge_dialect_program: Any = None,
+        graph_map: dict[str, Any] | None = None,
+        _debug_handle_map: Mapping[str, Any] | None = None,
+        _delegate_map: Mapping[str, Any] | None = None,
+        _instruction_id_to_num_outs_map: Mapping[str, Any] | None = None,
+        _reference_outputs: Mapping[str, Any] | None = None,
+        _representative_inputs: Any = None,
+    ) -> None:
+        self._file: RecordFile | None = None
+        self._program: Any = None
+        self._exported_method = "forward"
+        self._edge_method: str | None = None
+        self._further_exported = {}
+        self.taps = {}
+        self.exported_program = exported_program
+        self.export_graph_id = export_graph_id
+        self.edge_dialect_program = edge_dialect_program
+        self.graph_map = graph_map
+        self._debug_handle_map = _debug_handle_map
+        self._delegate_map = _delegate_map
+        self._instruction_id_to_num_outs_map = _instruction_id_to_num_outs_map
+        self._reference_outputs = _reference_outputs
+        self._representative_inputs = _representative_inputs
+
+    @classmethod
+    def from_file(cls, file: RecordFile) -> ETRecord:
+        """Make the record of an opened file."""
+        record = cls.__new__(cls)
+        record._file = file
+        record._program = None
+        record._exported_method = exported_method(file)
+        record._edge_method = file.edge_methods[0] if len(file.edge_methods) == 1 else None
+        return record
+
+    def __getattr__(self, name: str) -> Any:
+        file = self.__dict__.get("_file")
+        if file is None or name not in LOADERS:
+            raise AttributeError(f"'ETRecord' object has no attribute {name!r}")
+        value = LOADERS[name](file)
+        self.__dict__[name] = value
+        return value
+
+    @property
+    def is_changed(self) -> bool:
+        """True if the record may differ from the file that it came from."""
+        return self._program is not None or any(field in self.__dict__ for field in LOADERS)
+
+    def _unread(self, field: str) -> RecordFile | None:
+        """Return the file if an attribute is still only there, None if it is in memory."""
+        return None if field in self.__dict__ else self._file
+
+    # -- content
+
+    @property
+    def edge_programs(self) -> dict[str, Any]:
+        """Map each method's name in the program to its edge program."""
+        edge = self.edge_dialect_program
+        if edge is None:
+            return {}
+        if isinstance(edge, Mapping):
+            return dict(edge)
+        methods = list(self._debug_handle_map or ())
+        method = self._edge_method or (methods[0] if len(methods) == 1 else "forward")
+        return {method: edge}
+
+    @property
+    def exported_programs(self) -> dict[str, Any]:
+        """Map each method that was added to its exported program."""
+        if self.exported_program is None:
+            return dict(self._further_exported)
+        return {self._exported_method: self.exported_program, **self._further_exported}
+
+    def program_buffer(self) -> bytes | None:
+        """Return the .pte file that the record was made with; None when it holds none."""
+        if self._program is not None:
+            buffer: bytes = bridge("the program of a record").program_buffer(self._program)
+            return buffer
+        return None if self._file is None else self._file.program_buffer()
+
+    # -- adding
+
+    def add_exported_program(self, exported_program: Any) -> None:
+        """Add the result of `torch.export`: a program, a dict of them by method, or None for
+        nothing.
+
+        Raises `RecordError` if there is one already.
+        """
+        if self.exported_program is not None or self.export_graph_id is not None:
+            raise RecordError(
+                "Exported program already exists in the ETRecord. "
+                "Cannot add exported program when it already exists."
+            )
+        if exported_program is None:
+            return
+        programs = bridge("an ETRecord").exported_programs(exported_program)
+        method = next(iter(programs), "forward") if len(programs) == 1 else "forward"
+        self._exported_method = method
+        self.exported_program = programs.pop(method, None)
+        self._further_exported = programs
+        if self.exported_program is not None:
+            self.export_graph_id = id(self.exported_program.graph)
+
+    def add_edge_dialect_program(self, edge_dialect_program: Any) -> None:
+        """Add the `EdgeProgramManager` (or `ExirExportedProgram`) that `to_edge()` returned: a deep
+        copy of it, taken before `to_executorch()` changes it.
+
+        Raises `RecordError` if there is one already.
+        """
+        if self.edge_dialect_program is not None:
+            raise RecordError(
+                "Edge dialect program already exists in the ETRecord. "
+                "Cannot add edge dialect program when it already exists."
+            )
+        programs = bridge("an ETRecord").edge_programs(edge_dialect_program)
+        if len(programs) == 1:
+            ((self._edge_method, self.edge_dialect_program),) = programs.items()
+        else:
+            self.edge_dialect_program = programs
+
+    def add_executorch_program(self, executorch_program: Any) -> None:
+        """Add the `ExecutorchProgramManager` that `to_executorch()` returned, or a `BundledProgram`
+        of it, whose test cases become reference outputs and representative inputs.
+
+        Raises `RecordError` if there is one already, `UsageError` for test cases without outputs.
+        """
+        if any(getattr(self, field) is not None for field in (*_JSON_MEMBERS, *_TENSOR_MEMBERS)):
+            raise RecordError(
+                "Executorch program data already exists in the ETRecord. "
+                "Cannot add executorch program data when it already exists."
+            )
+        program = executorch_program
+        outputs = inputs = None
+        if is_bundled(executorch_program):
+            program = executorch_program.executorch_program
+            if program is None:
+                raise RecordError(
+                    "this BundledProgram was made of a .pte file, which has no debug maps",
+                    hint="bundle the program that to_executorch() gives",
+                )
+            outputs = bundled_outputs(executorch_program)
+            inputs = bundled_inputs(executorch_program)
+        if not hasattr(program, "debug_handle_map"):
+            raise RecordError(f"Unsupported type of executorch_program passed in {type(program)}.")
+        self._program = program
+        self._debug_handle_map = program.debug_handle_map
+        self._delegate_map = program.delegate_map
+        self._instruction_id_to_num_outs_map = program.instruction_id_to_num_outs_map
+        self._reference_outputs = outputs
+        self._representative_inputs = inputs
+
+    def add_extra_export_modules(self, extra_recorded_export_modules: Mapping[str, Any]) -> None:
+        """Add programs of other stages under names of your own: results of `torch.export` or
+        `to_edge()`. They are graphs "<name>/<method>" of the record.
+
+        Raises `RecordError` for a name that the file needs for itself.
+        """
+        programs = bridge("an ETRecord")
+        added = {}
+        for name, module in extra_recorded_export_modules.items():
+            _check_graph_name(name)
+            for method, program in programs.extra_programs(module).items():
+                added[f"{name}/{method}"] = program
+        self.graph_map = {**(self.graph_map or {}), **added}
+
+    def update_representative_inputs(self, representative_inputs: Any) -> None:
+        """Set the inputs to compare numbers on: a list, or a `BundledProgram`, whose first test
+        case is taken."""
+        given = representative_inputs
+        self._representative_inputs = bundled_inputs(given) if is_bundled(given) else given
+
+    def update_reference_outputs(self, reference_outputs: Any) -> None:
+        """Set the correct outputs: a dict of method -> a list of cases, a list for the method
+        "forward", or a `BundledProgram` with expected outputs."""
+        given = reference_outputs
+        if is_bundled(given):
+            given = bundled_outputs(given)
+        self._reference_outputs = {"forward": given} if isinstance(given, list) else given
+
+    # -- saving and copying
+
+    def save(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
+        """Write the record to a file or a stream. A file appears when it is complete.
+
+        Raises `RecordError` when the edge program or the ExecuTorch program is missing, or for a
+        program that cannot be serialized; then nothing is written.
+        """
+        write_archive(_record_parts(self), path)
+
+    def copy(self) -> ETRecord:
+        """Copy the graphs into a new record, without the ExecuTorch program: for exporting the same
+        model in another way."""
+        copied = ETRecord(
+            exported_program=self.exported_program,
+            export_graph_id=self.export_graph_id,
+            edge_dialect_program=self.edge_dialect_program,
+            graph_map=self.graph_map,
+        )
+        copied._further_exported = dict(self._further_exported)
+        copied._exported_method = self._exported_method
+        copied._edge_method = self._edge_method
+        copied.taps = self.taps
+        return copied
+
+
+def generate_etrecord(
+    et_record: str | os.PathLike[str] | IO[bytes] | None = None,
+    edge_dialect_program: Any = None,
+    executorch_program: Any = None,
+    exported_program: Any = None,
+    extra_recorded_export_modules: Mapping[str, Any] | None = None,
+    *,
+    etrecord_path: str | os.PathLike[str] | IO[bytes] | None = None,
+    export_modules: Mapping[str, Any] | None = None,
+) -> None:
+    """Make an ETRecord of these objects and save it.
+
+    Args:
+        et_record: the file to write (in older versions `etrecord_path`).
+        edge_dialect_program: a deep copy of the result of `to_edge()`, taken before
+            `to_executorch()`.
+        executorch_program: the result of `to_executorch()`, or a `BundledProgram` of it.
+        exported_program: the result of `torch.export`, or a dict of them by method. A dict with
+            other keys than methods of the edge program is taken as `export_modules`, which stood in
+            this place in older versions.
+        extra_recorded_export_modules: programs of other stages by names of your own (in older
+            versions `export_modules`).
+
+    Raises `RecordError` (a `RuntimeError`) for objects that cannot be recorded, and `UsageError` (a
+    `ValueError`) for a bundled test case without outputs. Nothing is written then.
+    """
+    path = _renamed_argument("et_record", et_record, "etrecord_path", etrecord_path)
+    if path is None or edge_dialect_program is None or executorch_program is None:
+        raise RecordError(
+            "generate_etrecord needs et_record, edge_dialect_program and executorch_program"
+        )
+    modules = _renamed_argument(
+        "extra_recorded_export_modules",
+        extra_recorded_export_modules,
+        "export_modules",
+        export_modules,
+    )
+    record = ETRecord()
+    record.add_edge_dialect_program(edge_dialect_program)
+    if (
+        isinstance(exported_program, Mapping)
+        and "forward" not in exported_program
+        and not exported_program.keys() <= record.edge_programs.keys()
+    ):
+        modules = {**exported_program, **(modules or {})}
+        exported_program = None
+    record.add_exported_program(exported_program)
+    record.add_executorch_program(executorch_program)
+    if modules is not None:
+        record.add_extra_export_modules(modules)
+    record.save(path)
+
+
+def _renamed_argument(name: str, value: Any, older_name: str, older_value: Any) -> Any:
+    if value is not None and older_value is not None:
+        raise RecordError(f"{name} and {older_name} are the same argument: give one")
+    return older_value if value is None else value
+
+
+def parse_etrecord(etrecord_path: str | os.PathLike[str] | IO[bytes]) -> ETRecord:
+    """Open an ETRecord, of ExecuTorch 0.1 to 1.5 or of etscope.
+
+    Nothing of it is read, and torch is not needed, before an attribute is used that needs it.
+
+    Raises `MissingFileError` for a path that does not exist and `FormatError` (a `RuntimeError`)
+    for a file that is not an ETRecord.
+    """
+    return ETRecord.from_file(read_etrecord(etrecord_path))
+
+
+def _check_graph_name(name: str) -> None:
+    """Raise `RecordError` if the graphs "<name>/<method>", which become names of members, could be
+    taken for something else in the file."""
+    parts = name.split("/")
+    if (
+        not name
+        or RESERVED & {name, parts[0]}
+        or name.startswith(OWN_PREFIX)
+        or any(part in ("", ".", "..") for part in parts)
+        or name.endswith(SIBLINGS)
+        or not name.isprintable()
+        or "\\" in name
+    ):
+        raise RecordError(
+            f"The name {name} provided in the extra_recorded_export_modules dict is a reserved "
+            "name in the ETRecord namespace."
+        )
+
+
+# -- test cases of a bundled program
+
+
+def is_bundled(program: object) -> bool:
+    """Recognize a `BundledProgram`, ExecuTorch's or ours, by its attributes: importing ExecuTorch's
+    class would load all its tools."""
+    return hasattr(program, "method_test_suites") and hasattr(program, "executorch_program")
+
+
+def bundled_outputs(bundle: Any) -> dict[str, list[Any]]:
+    """Map each method to the expected outputs of each of its test cases."""
+    outputs: dict[str, list[Any]] = {}
+    for suite in bundle.method_test_suites:
+        for case in suite.test_cases:
+            if not case.expected_outputs:
+                raise UsageError(
+                    f"Missing at least one set of expected outputs for method {suite.method_name}."
+                )
+        outputs[suite.method_name] = [_tensors(case.expected_outputs) for case in suite.test_cases]
+    return outputs
+
+
+def bundled_inputs(bundle: Any) -> Any:
+    """Return the inputs of the first test case of "forward", or of the only method with cases."""
+    suites = {suite.method_name: suite for suite in bundle.method_test_suites}
+    suite = suites.get("forward") or (next(iter(suites.values())) if len(suites) == 1 else None)
+    if suite is None:
+        return None
+    if not suite.test_cases:
+        raise UsageError(
+            f"The '{suite.method_name}' method is defined, but no corresponding input test cases "
+            "are provided."
+        )
+    return _tensors(suite.test_cases[0].inputs)
+
+
+def _tensors(values: list[Any]) -> list[Any]:
+    """Convert arrays to torch tensors: a record saves no others."""
+    if not any(isinstance(value, np.ndarray) for value in values):
+        return values
+    from etscope.bridge.tensors import torch_values
+
+    return torch_values(values)
+
+
+# -- the members of a saved record
+#
+# ExecuTorch's `parse_etrecord` (1.2 to 1.5) opens the file: what it does not know is in members
+# that it skips, those whose names end in "_state_dict", "_constants" or "_example_inputs".
+
+# Larger JSON holds the blobs of delegates: it takes long to deflate and hardly shrinks.
+_MAX_DEFLATED = 64 << 20
+
+
+def _record_parts(record: ETRecord) -> Iterator[Part]:
+    """Yield all members, each made when its turn comes.
+
+    Attributes that are still only in the file that the record came from are copied as they are.
+    """
+    file = record._unread("edge_dialect_program")
+    edge_methods = list(record.edge_programs if file is None else file.edge_methods)
+    if not edge_methods or not record._debug_handle_map:
+        raise RecordError(
+            "ETRecord must contain edge dialect program and executorch program to be saved"
+        )
+    yield Part(IDENTIFIER, b"")
+    yield from _exported_parts(record, edge_methods)
+    graph_hashes: dict[str, str] = {}
+    for part in _graph_parts(record, "edge_dialect_program"):
+        name = part.name.removeprefix(EDGE + "/")
+        if not name.endswith(SIBLINGS):
+            graph_hashes[name] = hashlib.sha256(part.data).hexdigest()
+        yield part
+    yield from _graph_parts(record, "graph_map")
+    for field, member in {**_JSON_MEMBERS, **_TENSOR_MEMBERS}.items():
+        file = record._unread(field)
+        content = getattr(record, field) if file is None else None
+        if file is not None:
+            yield from _copied(file, (member,))
+        elif content is not None and field in _JSON_MEMBERS:
+            yield _json_part(member, content)
+        elif content is not None:
+            yield Part(member, bridge("an ETRecord").save_tensors(content))
+    yield from _own_parts(record, graph_hashes)
+
+
+def _exported_parts(record: ETRecord, edge_methods: list[str]) -> Iterator[Part]:
+    file = record._unread("exported_program")
+    if file is not None:
+        yield from _copied_graphs(file, "exported_program")
+        yield from _copied(file, (EXPORT_GRAPH_ID, EXPORT_GRAPH_IDS))
+        return
+    further = record.exported_programs
+    main = record.exported_program
+    if main is not None and (record._exported_method == "forward" or len(edge_methods) == 1):
+        del further[record._exported_method]
+        yield from _program_parts(main, EXPORTED, EXPORTED)
+    for method, program in further.items():
+        base, json_member = (f"{OWN_EXPORTED}{method}{end}" for end in (OWN_BASE, OWN_JSON))
+        yield from _program_parts(program, base, json_member)
+    if record.export_graph_id is not None:
+        yield Part(EXPORT_GRAPH_ID, json.dumps(record.export_graph_id).encode())
+    if further:
+        ids = {method: id(program.graph) for method, program in further.items()}
+        yield _json_part(EXPORT_GRAPH_IDS, ids)
+
+
+def _graph_parts(record: ETRecord, field: str) -> Iterator[Part]:
+    """Yield the members of the edge programs or of the extra programs."""
+    file = record._unread(field)
+    if file is not None:
+        yield from _copied_graphs(file, field)
+    elif field == "edge_dialect_program":
+        for method, program in record.edge_programs.items():
+            yield from _program_parts(program, f"{EDGE}/{method}", f"{EDGE}/{method}")
+    else:
+        for name, program in (record.graph_map or {}).items():
+            member = name if "/" in name else f"{name}/forward"
+            yield from _program_parts(program, member, member)
+
+
+def _own_parts(record: ETRecord, graph_hashes: Mapping[str, str]) -> Iterator[Part]:
+    """Yield the program, its fingerprints, its taps, and the cuts of a slimmed file."""
+    file = record._file
+    buffer = record.program_buffer()
+    if buffer is not None:
+        fingerprints = _program_fingerprints(buffer, graph_hashes)
+        yield Part(PROGRAM_BUFFER, buffer)
+        yield _json_part(FINGERPRINTS, fingerprints_to_json(fingerprints))
+    elif file is not None:
+        yield from _copied(file, (FINGERPRINTS,))
+    if record.taps:
+        yield _json_part(TAPS, taps_to_json(record.taps))
+    if file is not None and file.cuts:
+        cuts = {
+            _current_member(file, name): file.cuts.get(file.graph_members[name], ())
+            for name in file.graph_names
+            if record._unread(field_of(name)) is not None
+        }
+        yield _json_part(SLIMMED, slimmed_to_json(cuts))
+
+
+def _program_fingerprints(buffer: bytes, graph_hashes: Mapping[str, str]) -> Fingerprints:
+    """Compute the fingerprints of a .pte file. graph_hashes: SHA-256 of each method's graph."""
+    return Fingerprints(
+        program_fingerprint(buffer),
+        len(buffer),
+        {
+            method.name: MethodFingerprint(
+                instruction_labels(method), graph_hashes.get(method.name)
+            )
+            for method in read_pte(buffer).methods
+        },
+    )
+
+
+def _program_parts(program: Any, base: str, json_member: str) -> Iterator[Part]:
+    serialized = bridge("an ETRecord").serialize_program(program, base)
+    yield _text_part(json_member, serialized.json)
+    yield Part(base + STATE_DICT, serialized.state_dict)
+    yield Part(base + CONSTANTS, serialized.constants)
+    yield Part(base + EXAMPLE_INPUTS, serialized.example_inputs)
+
+
+def _text_part(member: str, content: bytes | memoryview) -> Part:
+    return Part(member, content, deflate=len(content) <= _MAX_DEFLATED)
+
+
+def _json_part(member: str, content: Any) -> Part:
+    return _text_part(member, json.dumps(content).encode())
+
+
+def _copied_graphs(file: RecordFile, field: str) -> Iterator[Part]:
+    for name in file.graph_names:
+        if field_of(name) != field:
+            continue
+        json_member = _current_member(file, name)
+        yield _text_part(json_member, file.program_text(name))
+        base = json_member.removesuffix(OWN_JSON)
+        base += OWN_BASE if base != json_member else ""
+        for suffix in SIBLINGS:
+            yield Part(base + suffix, file.sibling(name, suffix))
+
+
+def _current_member(file: RecordFile, name: str) -> str:
+    """Return the graph's member, also where ExecuTorch 1.1 and before gave it another name."""
+    member = file.graph_members[name]
+    return name if member == EDGE else member
+
+
+def _copied(file: RecordFile, members: Iterable[str]) -> Iterator[Part]:
+    for member in members:
+        if member in file.members:
+            deflate = file.members[member].deflated
+            yield Part(member, file.archive.read(member), deflate)
+
+
+# -- reading any kind of record
+
+
+def as_etrecord(source: Any) -> ETRecord:
+    """Convert what `as_record` takes to an `ETRecord`."""
+    if isinstance(source, ETRecord):
+        return source
+    if isinstance(source, MemoryRecord):
+        return source.record
+    if isinstance(source, RecordFile):
+        return ETRecord.from_file(source)
+    if isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview, io.IOBase)):
+        return ETRecord.from_file(read_etrecord(source))  # type: ignore[arg-type]
+    # ExecuTorch's class, known by its attributes: importing it loads all its tools.
+    if hasattr(source, "edge_dialect_program") and hasattr(source, "_debug_handle_map"):
+        return ETRecord(
+            exported_program=source.exported_program,
+            export_graph_id=source.export_graph_id,
+            edge_dialect_program=source.edge_dialect_program,
+            graph_map=source.graph_map,
+            _debug_handle_map=source._debug_handle_map,
+            _delegate_map=source._delegate_map,
+            _instruction_id_to_num_outs_map=getattr(
+                source, "_instruction_id_to_num_outs_map", None
+            ),
+            _reference_outputs=source._reference_outputs,
+            _representative_inputs=source._representative_inputs,
+        )
+    raise UsageError(
+        f"not an ETRecord: {type(source).__name__}", hint="give a path or an ETRecord object"
+    )
 
 
 def as_record(source: Any) -> RecordView:
-    """A record to read from: of a path, bytes, an open file, an `ETRecord` of etscope, or one of
+    """Open a record for reading: a path, bytes, an open file, an `ETRecord` of etscope, or one of
     ExecuTorch that was never saved. torch is needed only for the last, and for changed ones.
 
     Raises `UsageError` for anything else, and what `read_etrecord` raises for files.
@@ -74,42 +638,8 @@ def as_record(source: Any) -> RecordView:
     return MemoryRecord(record)
 
 
-def as_etrecord(source: Any) -> ETRecord:
-    """The `ETRecord` of what `as_record` takes."""
-
-    if isinstance(source, ETRecord):
-        return source
-    if isinstance(source, MemoryRecord):
-        return source.record
-    if isinstance(source, RecordFile):
-        return ETRecord.from_file(source)
-    if isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview, io.IOBase)):
-        return ETRecord.from_file(read_etrecord(source))  # type: ignore[arg-type]
-    if hasattr(source, "edge_dialect_program") and hasattr(source, "_debug_handle_map"):
-        return _from_upstream(source)
-    raise UsageError(
-        f"not an ETRecord: {type(source).__name__}", hint="give a path or an ETRecord object"
-    )
-
-
-def _from_upstream(source: Any) -> ETRecord:
-    """Of ExecuTorch's object, known by its attributes: importing its class loads all its tools."""
-
-    return ETRecord(
-        exported_program=source.exported_program,
-        export_graph_id=source.export_graph_id,
-        edge_dialect_program=source.edge_dialect_program,
-        graph_map=source.graph_map,
-        _debug_handle_map=source._debug_handle_map,
-        _delegate_map=source._delegate_map,
-        _instruction_id_to_num_outs_map=getattr(source, "_instruction_id_to_num_outs_map", None),
-        _reference_outputs=source._reference_outputs,
-        _representative_inputs=source._representative_inputs,
-    )
-
-
 class MemoryRecord:
-    """`RecordView` of an `ETRecord` that is not (or no longer) what a file holds.
+    """`RecordView` of an `ETRecord` in memory, or changed since it was opened.
 
     Graphs are serialized when asked for, without their weights.
     """
@@ -122,22 +652,23 @@ class MemoryRecord:
 
     @cached_property
     def _programs(self) -> dict[str, Any]:
-        """Graph's name -> program, or the file if the graph is still only there."""
-        return {**self._of("exported_program"), **self._of("edge_dialect_program"),
-                **self._of("graph_map")}  # fmt: skip
-
-    def _of(self, field: str) -> dict[str, Any]:
-        record, file = self.record, self.record._file
-        if file is not None and not record.is_loaded(field):
-            return {name: file for name in file.graph_names if field_of(name) == field}
-        if field == "graph_map":
-            return dict(record.graph_map or {})
-        if field == "edge_dialect_program":
-            return {f"{EDGE}/{method}": edge for method, edge in record.edge_programs.items()}
-        exported = record.exported_programs
+        """Map each graph's name to its program, or to the file if the graph is still only there."""
+        record = self.record
+        exported = record.exported_programs if record._unread("exported_program") is None else {}
         main = exported.pop(record._exported_method, None)
-        programs = {} if main is None else {EXPORTED: main}
-        return programs | {f"{EXPORTED}/{method}": other for method, other in exported.items()}
+        programs: dict[str, Any] = {}
+        for field in ("exported_program", "edge_dialect_program", "graph_map"):
+            file = record._unread(field)
+            if file is not None:
+                programs |= {name: file for name in file.graph_names if field_of(name) == field}
+            elif field == "exported_program":
+                programs |= {} if main is None else {EXPORTED: main}
+                programs |= {f"{EXPORTED}/{method}": one for method, one in exported.items()}
+            elif field == "edge_dialect_program":
+                programs |= {f"{EDGE}/{method}": e for method, e in record.edge_programs.items()}
+            else:
+                programs |= record.graph_map or {}
+        return programs
 
     @property
     def graph_names(self) -> tuple[str, ...]:
@@ -196,19 +727,18 @@ class MemoryRecord:
     @property
     def export_graph_ids(self) -> Mapping[str, int]:
         """See `RecordFile`."""
-        record, file = self.record, self.record._file
-        if file is not None and not record.is_loaded("exported_program"):
+        file = self.record._unread("exported_program")
+        if file is not None:
             return file.export_graph_ids
-        further = record._further_exported
+        further = self.record._further_exported
         ids = {f"{EXPORTED}/{method}": id(program.graph) for method, program in further.items()}
         return ids if self.export_graph_id is None else {EXPORTED: self.export_graph_id, **ids}
 
     @cached_property
     def fingerprints(self) -> Fingerprints | None:
         """See `RecordFile`. Without hashes of the graphs."""
-
         buffer = self.program_buffer()
-        return None if buffer is None else program_fingerprints(buffer, {})
+        return None if buffer is None else _program_fingerprints(buffer, {})
 
     @property
     def taps(self) -> Mapping[str, MethodTaps]:
@@ -235,592 +765,9 @@ class MemoryRecord:
 
 
 def _as_arrays(content: Any) -> Any:
-    """The same structure with numpy arrays in place of torch's tensors."""
+    """Convert torch's tensors to numpy arrays in the same structure."""
     if content is None:
         return None
     from etscope.formats.torch_files.torch_archive import read_tensors
 
     return read_tensors(memoryview(bridge("tensors of an ETRecord").save_tensors(content)))
-
-
-# The fingerprints of a program that goes into a record.
-
-
-def program_fingerprints(buffer: bytes, graph_hashes: Mapping[str, str]) -> Fingerprints:
-    """Of a .pte file, with the SHA-256 of each method's graph."""
-    return Fingerprints(
-        program_fingerprint(buffer),
-        len(buffer),
-        {
-            method.name: MethodFingerprint(
-                instruction_labels(method), graph_hashes.get(method.name)
-            )
-            for method in read_pte(buffer).methods
-        },
-    )
-
-
-# The members of an ETRecord that is saved.
-#
-# ExecuTorch's `parse_etrecord` (1.2 to 1.5) opens the file: what it does not know is in members
-# that it skips, those whose names end in "_state_dict", "_constants" or "_example_inputs".
-
-
-# Larger JSON holds the blobs of delegates: it takes long to deflate and hardly shrinks.
-_MAX_DEFLATED = 64 << 20
-
-_JSON_FIELDS = {
-    "_debug_handle_map": DEBUG_HANDLES,
-    "_delegate_map": DELEGATES,
-    "_instruction_id_to_num_outs_map": NUM_OUTPUTS,
-}
-_TENSOR_FIELDS = {
-    "_reference_outputs": REFERENCE_OUTPUTS,
-    "_representative_inputs": REPRESENTATIVE_INPUTS,
-}
-
-
-def record_parts(record: ETRecord) -> Iterator[Part]:
-    """All members, each made when its turn comes.
-
-    What is still only in the file that the record came from is copied as it is.
-    """
-    if not _is_complete(record):
-        raise RecordError(
-            "ETRecord must contain edge dialect program and executorch program to be saved"
-        )
-    graph_hashes: dict[str, str] = {}
-    yield Part(IDENTIFIER, b"")
-    yield from _exported_parts(record)
-    for part in _edge_parts(record):
-        name = part.name.removeprefix(EDGE + "/")
-        if not name.endswith(SIBLINGS):
-            graph_hashes[name] = hashlib.sha256(part.data).hexdigest()
-        yield part
-    yield from _extra_parts(record)
-    yield from _metadata_parts(record)
-    yield from _own_parts(record, graph_hashes)
-
-
-def _is_complete(record: ETRecord) -> bool:
-    file = record._file
-    if file is not None and not record.is_loaded("edge_dialect_program"):
-        has_edge = bool(file.edge_methods)
-    else:
-        has_edge = bool(record.edge_dialect_program)
-    return has_edge and bool(record._debug_handle_map)
-
-
-def _exported_parts(record: ETRecord) -> Iterator[Part]:
-    file = record._file
-    if file is not None and not record.is_loaded("exported_program"):
-        yield from _copied_graphs(file, "exported_program")
-        yield from _copied(file, (EXPORT_GRAPH_ID, EXPORT_GRAPH_IDS))
-        return
-    further = record.exported_programs
-    main = record.exported_program
-    if main is not None and (
-        record._exported_method == "forward" or len(list(_methods(record))) == 1
-    ):
-        del further[record._exported_method]
-        yield from _program_parts(main, EXPORTED, EXPORTED)
-    for method, program in further.items():
-        yield from _program_parts(
-            program, f"{OWN_EXPORTED}{method}{OWN_BASE}", f"{OWN_EXPORTED}{method}{OWN_JSON}"
-        )
-    if record.export_graph_id is not None:
-        yield Part(EXPORT_GRAPH_ID, json.dumps(record.export_graph_id).encode())
-    if further:
-        ids = {method: id(program.graph) for method, program in further.items()}
-        yield _json_part(EXPORT_GRAPH_IDS, ids)
-
-
-def _own_parts(record: ETRecord, graph_hashes: Mapping[str, str]) -> Iterator[Part]:
-    """The program, its fingerprints, its taps, and what a slimmed file says of its cuts."""
-    file = record._file
-    buffer = record.program_buffer()
-    if buffer is not None:
-        fingerprints = program_fingerprints(buffer, graph_hashes)
-        yield Part(PROGRAM_BUFFER, buffer)
-        yield _json_part(FINGERPRINTS, fingerprints_to_json(fingerprints))
-    elif file is not None:
-        yield from _copied(file, (FINGERPRINTS,))
-    if record.taps:
-        yield _json_part(TAPS, taps_to_json(record.taps))
-    if file is not None and file.cuts:
-        cuts = {
-            _member_of_today(file, name): file.cuts.get(file.graph_members[name], ())
-            for name in file.graph_names
-            if not record.is_loaded(field_of(name))
-        }
-        yield _json_part(SLIMMED, slimmed_to_json(cuts))
-
-
-def _methods(record: ETRecord) -> Iterable[str]:
-    file = record._file
-    if file is not None and not record.is_loaded("edge_dialect_program"):
-        return file.edge_methods
-    return record.edge_programs
-
-
-def _edge_parts(record: ETRecord) -> Iterator[Part]:
-    file = record._file
-    if file is not None and not record.is_loaded("edge_dialect_program"):
-        yield from _copied_graphs(file, "edge_dialect_program")
-        return
-    for method, program in record.edge_programs.items():
-        yield from _program_parts(program, f"{EDGE}/{method}", f"{EDGE}/{method}")
-
-
-def _extra_parts(record: ETRecord) -> Iterator[Part]:
-    file = record._file
-    if file is not None and not record.is_loaded("graph_map"):
-        yield from _copied_graphs(file, "graph_map")
-        return
-    for name, program in (record.graph_map or {}).items():
-        member = name if "/" in name else f"{name}/forward"
-        yield from _program_parts(program, member, member)
-
-
-def _metadata_parts(record: ETRecord) -> Iterator[Part]:
-    file = record._file
-    for field, member in {**_JSON_FIELDS, **_TENSOR_FIELDS}.items():
-        if file is not None and not record.is_loaded(field):
-            yield from _copied(file, (member,))
-            continue
-        content = getattr(record, field)
-        if content is not None and field in _JSON_FIELDS:
-            yield _json_part(member, content)
-        elif content is not None:
-            yield Part(member, bridge("an ETRecord").save_tensors(content))
-
-
-def _program_parts(program: Any, base: str, json_member: str) -> Iterator[Part]:
-    serialized = bridge("an ETRecord").serialize_program(program, base)
-    yield _text_part(json_member, serialized.json)
-    yield Part(base + STATE_DICT, serialized.state_dict)
-    yield Part(base + CONSTANTS, serialized.constants)
-    yield Part(base + EXAMPLE_INPUTS, serialized.example_inputs)
-
-
-def _text_part(member: str, content: bytes | memoryview) -> Part:
-    return Part(member, content, deflate=len(content) <= _MAX_DEFLATED)
-
-
-def _json_part(member: str, content: Any) -> Part:
-    return _text_part(member, json.dumps(content).encode())
-
-
-def _copied_graphs(file: RecordFile, field: str) -> Iterator[Part]:
-    for name in file.graph_names:
-        if field_of(name) != field:
-            continue
-        json_member = _member_of_today(file, name)
-        yield _text_part(json_member, file.program_text(name))
-        base = json_member.removesuffix(OWN_JSON)
-        base += OWN_BASE if base != json_member else ""
-        for suffix in SIBLINGS:
-            yield Part(base + suffix, file.sibling(name, suffix))
-
-
-def _member_of_today(file: RecordFile, name: str) -> str:
-    """The graph's member, also where ExecuTorch 1.1 and before gave it another name."""
-    member = file.graph_members[name]
-    return name if member == EDGE else member
-
-
-def _copied(file: RecordFile, members: Iterable[str]) -> Iterator[Part]:
-    for member in members:
-        if member in file.members:
-            deflate = file.members[member].deflated
-            yield Part(member, file.archive.read(member), deflate)
-
-
-# Names of extra graphs: they become names of members, which the file also needs for itself.
-
-
-def check_graph_name(name: str) -> None:
-    """Raise `RecordError` if the graphs "<name>/<method>" could be taken for something else."""
-    parts = name.split("/")
-    if (
-        not name
-        or RESERVED & {name, parts[0]}
-        or name.startswith(OWN_PREFIX)
-        or any(part in ("", ".", "..") for part in parts)
-        or name.endswith(SIBLINGS)
-        or not name.isprintable()
-        or "\\" in name
-    ):
-        raise RecordError(
-            f"The name {name} provided in the extra_recorded_export_modules dict is a reserved "
-            "name in the ETRecord namespace."
-        )
-
-
-# What a record takes from a bundled program: expected outputs and inputs of its test cases.
-#
-# `BundledProgram`s, ExecuTorch's and ours, are known by their attributes: importing ExecuTorch's
-# would load all its tools.
-
-
-def is_bundled(program: object) -> bool:
-    """Whether it is a bundled program."""
-    return hasattr(program, "method_test_suites") and hasattr(program, "executorch_program")
-
-
-def bundled_program(bundle: Any) -> Any:
-    """The ExecuTorch program in the bundle."""
-    if bundle.executorch_program is None:
-        raise RecordError(
-            "this BundledProgram was made of a .pte file, which has no debug maps",
-            hint="bundle the program that to_executorch() gives",
-        )
-    return bundle.executorch_program
-
-
-def bundled_outputs(bundle: Any) -> dict[str, list[Any]]:
-    """method -> the expected outputs of each of its test cases."""
-    outputs: dict[str, list[Any]] = {}
-    for suite in bundle.method_test_suites:
-        for case in suite.test_cases:
-            if not case.expected_outputs:
-                raise UsageError(
-                    f"Missing at least one set of expected outputs for method {suite.method_name}."
-                )
-        outputs[suite.method_name] = [_tensors(case.expected_outputs) for case in suite.test_cases]
-    return outputs
-
-
-def bundled_inputs(bundle: Any) -> Any:
-    """The inputs of the first test case of "forward", or of the only method that has cases."""
-    suites = {suite.method_name: suite for suite in bundle.method_test_suites}
-    suite = suites.get("forward") or (next(iter(suites.values())) if len(suites) == 1 else None)
-    if suite is None:
-        return None
-    if not suite.test_cases:
-        raise UsageError(
-            f"The '{suite.method_name}' method is defined, but no corresponding input test cases "
-            "are provided."
-        )
-    return _tensors(suite.test_cases[0].inputs)
-
-
-def _tensors(values: list[Any]) -> list[Any]:
-    """The values with arrays as tensors of torch: a record saves no others."""
-    if not any(isinstance(value, np.ndarray) for value in values):
-        return values
-    from etscope.bridge.tensors import tensor_from_numpy
-
-    return [tensor_from_numpy(v) if isinstance(v, np.ndarray) else v for v in values]
-
-
-_EXECUTORCH_FIELDS = (
-    "_debug_handle_map",
-    "_delegate_map",
-    "_instruction_id_to_num_outs_map",
-    "_reference_outputs",
-    "_representative_inputs",
-)
-
-
-class ETRecord:
-    """What is known of a model ahead of time: its graphs, and the maps from instructions to them.
-
-    Made step by step with the `add_*` methods, or opened by `parse_etrecord`; then each attribute
-    is read from the file when it is first used, and only programs and tensors need torch.
-
-    Attributes:
-        exported_program: the ATen program of "forward", or of the only method; None if not given.
-            `exported_programs` has those of all methods.
-        export_graph_id: `id()` of that program's graph in the process that exported it.
-        edge_dialect_program: the edge program; a dict by method's name when there are several.
-        graph_map: the extra programs by "<name>/<method>".
-        taps: which outputs of each method are taps (`MethodTaps`); empty for a model without.
-
-    The attributes with an underscore are those of ExecuTorch's class; its tools use them.
-    """
-
-    exported_program: Any
-    export_graph_id: int | None
-    edge_dialect_program: Any
-    graph_map: dict[str, Any] | None
-    _debug_handle_map: Mapping[str, Any] | None
-    _delegate_map: Mapping[str, Any] | None
-    _instruction_id_to_num_outs_map: Mapping[str, Any] | None
-    _reference_outputs: Mapping[str, Any] | None
-    _representative_inputs: Any
-    _further_exported: dict[str, Any]
-    taps: Mapping[str, MethodTaps]
-
-    def __init__(
-        self,
-        exported_program: Any = None,
-        export_graph_id: int | None = None,
-        edge_dialect_program: Any = None,
-        graph_map: dict[str, Any] | None = None,
-        _debug_handle_map: Mapping[str, Any] | None = None,
-        _delegate_map: Mapping[str, Any] | None = None,
-        _instruction_id_to_num_outs_map: Mapping[str, Any] | None = None,
-        _reference_outputs: Mapping[str, Any] | None = None,
-        _representative_inputs: Any = None,
-    ) -> None:
-        self._file: RecordFile | None = None
-        self._program: Any = None
-        self._exported_method = "forward"
-        self._edge_method: str | None = None
-        self._further_exported = {}
-        self.taps = {}
-        self.exported_program = exported_program
-        self.export_graph_id = export_graph_id
-        self.edge_dialect_program = edge_dialect_program
-        self.graph_map = graph_map
-        self._debug_handle_map = _debug_handle_map
-        self._delegate_map = _delegate_map
-        self._instruction_id_to_num_outs_map = _instruction_id_to_num_outs_map
-        self._reference_outputs = _reference_outputs
-        self._representative_inputs = _representative_inputs
-
-    @classmethod
-    def from_file(cls, file: RecordFile) -> ETRecord:
-        """The record of an opened file."""
-        record = cls.__new__(cls)
-        record._file = file
-        record._program = None
-        record._exported_method = exported_method(file)
-        record._edge_method = file.edge_methods[0] if len(file.edge_methods) == 1 else None
-        return record
-
-    def __getattr__(self, name: str) -> Any:
-        file = self.__dict__.get("_file")
-        if file is None or name not in LOADERS:
-            raise AttributeError(f"'ETRecord' object has no attribute {name!r}")
-        value = LOADERS[name](file)
-        self.__dict__[name] = value
-        return value
-
-    def is_loaded(self, field: str) -> bool:
-        """Whether an attribute is in memory, and not (or no longer) only in the file."""
-        return field in self.__dict__
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether it may differ from the file that it came from."""
-        return self._program is not None or any(field in self.__dict__ for field in LOADERS)
-
-    # -- what it is made of
-
-    @property
-    def edge_programs(self) -> dict[str, Any]:
-        """method -> edge program, by the methods' real names."""
-        edge = self.edge_dialect_program
-        if edge is None:
-            return {}
-        if isinstance(edge, Mapping):
-            return dict(edge)
-        methods = list(self._debug_handle_map or ())
-        method = self._edge_method or (methods[0] if len(methods) == 1 else "forward")
-        return {method: edge}
-
-    @property
-    def exported_programs(self) -> dict[str, Any]:
-        """method -> exported program, of all methods that were added."""
-        if self.exported_program is None:
-            return dict(self._further_exported)
-        return {self._exported_method: self.exported_program, **self._further_exported}
-
-    def program_buffer(self) -> bytes | None:
-        """The .pte file that the record was made with; None when it holds none."""
-        if self._program is not None:
-            buffer: bytes = bridge("the program of a record").program_buffer(self._program)
-            return buffer
-        return None if self._file is None else self._file.program_buffer()
-
-    # -- adding
-
-    def add_exported_program(self, exported_program: Any) -> None:
-        """Add what `torch.export` gave: a program, a dict of them by method, or None for nothing.
-
-        Raises `RecordError` if there is one already.
-        """
-        if self.exported_program is not None or self.export_graph_id is not None:
-            raise RecordError(
-                "Exported program already exists in the ETRecord. "
-                "Cannot add exported program when it already exists."
-            )
-        if exported_program is None:
-            return
-        programs = bridge("an ETRecord").exported_programs(exported_program)
-        method = next(iter(programs), "forward") if len(programs) == 1 else "forward"
-        self._exported_method = method
-        self.exported_program = programs.pop(method, None)
-        self._further_exported = programs
-        if self.exported_program is not None:
-            self.export_graph_id = id(self.exported_program.graph)
-
-    def add_edge_dialect_program(self, edge_dialect_program: Any) -> None:
-        """Add the `EdgeProgramManager` (or `ExirExportedProgram`) that `to_edge()` gave: a deep
-        copy of it, taken before `to_executorch()` changes it.
-
-        Raises `RecordError` if there is one already.
-        """
-        if self.edge_dialect_program is not None:
-            raise RecordError(
-                "Edge dialect program already exists in the ETRecord. "
-                "Cannot add edge dialect program when it already exists."
-            )
-        programs = bridge("an ETRecord").edge_programs(edge_dialect_program)
-        if len(programs) == 1:
-            ((self._edge_method, self.edge_dialect_program),) = programs.items()
-        else:
-            self.edge_dialect_program = programs
-
-    def add_executorch_program(self, executorch_program: Any) -> None:
-        """Add the `ExecutorchProgramManager` that `to_executorch()` gave, or a `BundledProgram` of
-        it, whose test cases become reference outputs and representative inputs.
-
-        Raises `RecordError` if there is one already, `UsageError` for test cases without outputs.
-        """
-        if any(getattr(self, field) is not None for field in _EXECUTORCH_FIELDS):
-            raise RecordError(
-                "Executorch program data already exists in the ETRecord. "
-                "Cannot add executorch program data when it already exists."
-            )
-        program = executorch_program
-        outputs = inputs = None
-        if is_bundled(executorch_program):
-            program = bundled_program(executorch_program)
-            outputs = bundled_outputs(executorch_program)
-            inputs = bundled_inputs(executorch_program)
-        if not hasattr(program, "debug_handle_map"):
-            raise RecordError(f"Unsupported type of executorch_program passed in {type(program)}.")
-        self._program = program
-        self._debug_handle_map = program.debug_handle_map
-        self._delegate_map = program.delegate_map
-        self._instruction_id_to_num_outs_map = program.instruction_id_to_num_outs_map
-        self._reference_outputs = outputs
-        self._representative_inputs = inputs
-
-    def add_extra_export_modules(self, extra_recorded_export_modules: Mapping[str, Any]) -> None:
-        """Add programs of other stages under names of your own: what `torch.export` or `to_edge()`
-        gave. They are graphs "<name>/<method>" of the record.
-
-        Raises `RecordError` for a name that the file needs for itself.
-        """
-        programs = bridge("an ETRecord")
-        added = {}
-        for name, module in extra_recorded_export_modules.items():
-            check_graph_name(name)
-            for method, program in programs.extra_programs(module).items():
-                added[f"{name}/{method}"] = program
-        self.graph_map = {**(self.graph_map or {}), **added}
-
-    def update_representative_inputs(self, representative_inputs: Any) -> None:
-        """Set the inputs that numbers are compared on: a list, or a `BundledProgram` to take the
-        first test case of."""
-        given = representative_inputs
-        self._representative_inputs = bundled_inputs(given) if is_bundled(given) else given
-
-    def update_reference_outputs(self, reference_outputs: Any) -> None:
-        """Set the outputs that are right: a dict of method -> a list of cases, a list for the
-        method "forward", or a `BundledProgram` to take them of."""
-        given = reference_outputs
-        if is_bundled(given):
-            given = bundled_outputs(given)
-        self._reference_outputs = {"forward": given} if isinstance(given, list) else given
-
-    # -- keeping
-
-    def save(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
-        """Write the record to a file or a stream. A file appears when it is complete.
-
-        Raises `RecordError` when the edge program or the ExecuTorch program is missing, or for a
-        program that cannot be serialized; then nothing is written.
-        """
-
-        write_archive(record_parts(self), path)
-
-    def copy(self) -> ETRecord:
-        """A record with the same graphs and nothing of the ExecuTorch program: for exporting the
-        same model in another way."""
-        copied = ETRecord(
-            exported_program=self.exported_program,
-            export_graph_id=self.export_graph_id,
-            edge_dialect_program=self.edge_dialect_program,
-            graph_map=self.graph_map,
-        )
-        copied._further_exported = dict(self._further_exported)
-        copied._exported_method = self._exported_method
-        copied._edge_method = self._edge_method
-        copied.taps = self.taps
-        return copied
-
-
-def generate_etrecord(
-    et_record: str | os.PathLike[str] | IO[bytes] | None = None,
-    edge_dialect_program: Any = None,
-    executorch_program: Any = None,
-    exported_program: Any = None,
-    extra_recorded_export_modules: Mapping[str, Any] | None = None,
-    *,
-    etrecord_path: str | os.PathLike[str] | IO[bytes] | None = None,
-    export_modules: Mapping[str, Any] | None = None,
-) -> None:
-    """Make an ETRecord of these objects and save it.
-
-    Args:
-        et_record: the file to write (in older versions `etrecord_path`).
-        edge_dialect_program: a deep copy of what `to_edge()` gave, taken before `to_executorch()`.
-        executorch_program: what `to_executorch()` gave, or a `BundledProgram` of it.
-        exported_program: what `torch.export` gave, or a dict of that by method. A dict with other
-            keys than methods of the edge program is taken as `export_modules`, which stood in
-            this place in older versions.
-        extra_recorded_export_modules: programs of other stages by names of your own (in older
-            versions `export_modules`).
-
-    Raises `RecordError` (a `RuntimeError`) for objects that no record can be made of, and
-    `UsageError` (a `ValueError`) for a bundled test case without outputs. Nothing is written then.
-    """
-    path = _given("et_record", et_record, "etrecord_path", etrecord_path)
-    if path is None or edge_dialect_program is None or executorch_program is None:
-        raise RecordError(
-            "generate_etrecord needs et_record, edge_dialect_program and executorch_program"
-        )
-    modules = _given(
-        "extra_recorded_export_modules",
-        extra_recorded_export_modules,
-        "export_modules",
-        export_modules,
-    )
-    record = ETRecord()
-    record.add_edge_dialect_program(edge_dialect_program)
-    if _are_extra_modules(exported_program, record):
-        modules = {**exported_program, **(modules or {})}
-        exported_program = None
-    record.add_exported_program(exported_program)
-    record.add_executorch_program(executorch_program)
-    if modules is not None:
-        record.add_extra_export_modules(modules)
-    record.save(path)
-
-
-def _given(name: str, value: Any, older_name: str, older_value: Any) -> Any:
-    if value is not None and older_value is not None:
-        raise RecordError(f"{name} and {older_name} are the same argument: give one")
-    return older_value if value is None else value
-
-
-def _are_extra_modules(programs: Any, record: ETRecord) -> bool:
-    if not isinstance(programs, Mapping) or "forward" in programs:
-        return False
-    return not set(programs) <= set(record.edge_programs)
-
-
-def parse_etrecord(etrecord_path: str | os.PathLike[str] | IO[bytes]) -> ETRecord:
-    """Open an ETRecord, of ExecuTorch 0.1 to 1.5 or of etscope.
-
-    Nothing of it is read, and torch is not needed, before an attribute is used that needs it.
-
-    Raises `MissingFileError` for a path that is not there and `FormatError` (a `RuntimeError`) for
-    what is not an ETRecord.
-    """
-    return ETRecord.from_file(read_etrecord(etrecord_path))
