@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = str(ROOT)
 
-from etscope.lab.cluster import Ended, Message, Told  # noqa: E402
+from etscope.lab.cluster import AttemptEnded, AttemptStarted, Message  # noqa: E402
 from etscope.lab.engine import Engine  # noqa: E402
 from etscope.lab.jobs.records import State  # noqa: E402
 from etscope.lab.lab import Lab  # noqa: E402
@@ -48,9 +48,9 @@ class Watched(Engine):
         self.spans: dict[str, list[tuple[float, float]]] = {}
 
     def _hear(self, message: Message | None) -> None:
-        if isinstance(message, Told) and message.message["kind"] == "started":
-            self.begun[message.message["token"]] = message.message["at"]
-        if isinstance(message, Ended) and message.token in self._attempts:
+        if isinstance(message, AttemptStarted):
+            self.begun[message.token] = message.at
+        if isinstance(message, AttemptEnded) and message.token in self._attempts:
             device = self._attempts[message.token].device
             begin = self.begun[message.token]
             end = begin + message.outcome.busy_seconds
@@ -64,7 +64,7 @@ def idle(home: Path, jobs: int, devices: int, seconds: float) -> None:
         begun = time.perf_counter()
         queued = submit(lab, jobs)
         print(f"queued {jobs} jobs in {time.perf_counter() - begun:.1f} s")
-        engine = Watched(lab, changed=lab._notify)
+        engine = Watched(lab.home, lab.database, changed=lab._notify)
         engine.watch()
         lab.engine = engine
         begun = time.perf_counter()

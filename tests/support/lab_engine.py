@@ -6,15 +6,16 @@ import signal
 import sys
 import threading
 
-from etscope.lab.engine import Engine
+from etscope.lab.engine import Engine, EngineOptions
 from etscope.lab.lab import Lab
 
 
 def main(home: str, scheduler: str | None = None) -> None:
     ends = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ends.set())
+    options = EngineOptions(scheduler=scheduler, lease_seconds=3.0)
     with Lab.open(home) as lab:
-        lab.engine = Engine(lab, scheduler=scheduler, lease_seconds=3.0, changed=lab._notify)
+        lab.engine = Engine(lab.home, lab.database, options, lab._notify)
         lab.engine.start()
         print("started", flush=True)
         ends.wait()

@@ -1,7 +1,7 @@
 """The Dask cluster that jobs run on: workers, each of which offers a device as a resource.
 
-Everything of `distributed` that the engine needs is here. What happens is told to the engine by
-`Message`s, from Dask's own threads.
+All that the engine needs of `distributed` is here. The engine gets `Message`s, from Dask's own
+threads.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from etscope.optional import require
 PREFIX = "device-"  # of the name of a resource, before the device's
 
 _CONNECT = 10.0  # seconds, to a scheduler that should be there
-_CONNECT_OWN = 60.0  # to our own, on a machine that has much to do
+_CONNECT_OWN = 60.0  # to our own, on a busy machine
 _AGAIN = (0.5, 2.0)  # seconds before each new try to start workers
-# A job whose worker was killed is given back to the engine, which counts its attempts. Dask's web
-# servers show the logs of workers to everybody on the machine: they serve nothing here.
+# A job whose worker was killed goes back to the engine, which counts its attempts. Dask's web
+# servers would show the logs of workers to every user of the machine: they serve nothing here.
 _SETTINGS = {
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.http.routes": [],
@@ -50,61 +50,68 @@ _logger = logging.getLogger("etscope.lab")
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """A worker has begun an attempt. by: its name."""
+class AttemptStarted:
+    """A worker has begun an attempt. worker: its name. at: of its clock, in s since the epoch."""
 
     token: str
-    by: str
+    worker: str
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
-    """What an attempt's job has logged."""
+class AttemptLogged:
+    """Text that the job of an attempt has logged."""
 
     token: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """An attempt came back."""
+class AttemptEnded:
+    """An attempt has an outcome."""
 
     token: str
     outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """An attempt will not come back, for the reason that `why` says.
+class AttemptGone:
+    """An attempt will have no outcome; `why` is the reason.
 
-    lost: its worker was killed or left; else nobody can run it. innocent: so did the whole cluster,
-    which cannot be the job's doing.
+    worker_lost: its worker was killed or left; else no worker can run it. cluster_lost: the whole
+    cluster is gone, which cannot be the job's fault.
     """
 
     token: str
     why: str
-    lost: bool
-    innocent: bool = False
+    worker_lost: bool
+    cluster_lost: bool = False
+
+    @classmethod
+    def with_cluster(cls, token: str) -> AttemptGone:
+        return cls(token, "the Dask scheduler is gone", worker_lost=True, cluster_lost=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A device was looked at."""
+class DeviceChecked:
+    """A device was checked."""
 
     device: str
-    found: worker.Checked
+    check: worker.DeviceCheck
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
+class WorkersChanged:
     """Workers came or left."""
 
 
-Message = Started | Logged | Ended | Gone | Seen | Workers
+Message = (
+    AttemptStarted | AttemptLogged | AttemptEnded | AttemptGone | DeviceChecked | WorkersChanged
+)
 
 
 class Cluster:
-    """A cluster, from `open_cluster`, for one engine. Methods are of the engine's thread."""
+    """A cluster, from `open_cluster`, for one engine. To be called from the engine's thread."""
 
     def __init__(
         self, client: Client, local: _Local | None, topic: str, say: Callable[[Message], None]
@@ -133,35 +140,37 @@ class Cluster:
         }
 
     def run(self, order: Order) -> None:
-        """Send an order to its device's worker. One that has another to do keeps it for later."""
+        """Send an order to its device's worker, which keeps it while it has another one."""
         future = self._submit(order.device.name, worker.work, order, self._topic)
         self._futures[order.token] = future
         future.add_done_callback(lambda done: self._say(_end_of(order.token, done)))
 
     def check(self, config: DeviceConfig) -> None:
-        """Have a device looked at, after the job it has."""
+        """Have a device checked, after the job it has."""
         key = f"check:{config.name}"
         future = self._submit(config.name, worker.check, config)
         self._futures[key] = future
-        future.add_done_callback(lambda done: self._say(Seen(config.name, _found(done))))
+        future.add_done_callback(
+            lambda done: self._say(DeviceChecked(config.name, _check_of(done)))
+        )
 
     def forget(self, token: str) -> None:
-        """An attempt that ended."""
+        """Drop an attempt that ended."""
         self._futures.pop(token, None)
 
     def withdraw(self, token: str, address: str | None) -> None:
-        """Take an order back. If it has been begun meanwhile, it is ended."""
+        """Take an order back; stop it if its worker has begun it meanwhile."""
         future = self._futures.pop(token, None)
         self.stop(token, address)
         if future is not None:
             future.cancel(force=True, reason="withdrawn", msg="by the lab")
 
     def stop(self, token: str, address: str | None) -> None:
-        """End an attempt; it comes back as cancelled."""
+        """Stop an attempt. Its outcome is then cancelled."""
         if address is not None and self.alive:
             call = self._client.run(
                 worker.stop, token, workers=[address], on_error="ignore", asynchronous=True
-            )  # nobody waits for the answer: the worker may be gone
+            )  # without waiting for the answer: the worker may be gone
             asyncio.run_coroutine_threadsafe(call, self._client.loop.asyncio_loop)
 
     def close(self) -> None:
@@ -173,7 +182,7 @@ class Cluster:
             self._local.close()
 
     def _submit(self, device: str, function: Callable[..., Any], *arguments: Any) -> Future:
-        self._turn -= 1  # a device's worker takes what came first, and not what Dask thinks best
+        self._turn -= 1  # a worker takes orders as they came, not as Dask thinks best
         return self._client.submit(
             function,
             *arguments,
@@ -184,15 +193,18 @@ class Cluster:
         )
 
     def _hear(self, event: tuple[float, Any]) -> None:
-        told = _told(event[1])
-        if told is None:
-            _logger.warning("what a worker says is malformed, and left out: %.200r", event[1])
-        else:
-            self._say(told)
+        # See `worker.Tell`. Clients of another scheduler's users may write to our topic, too.
+        match event[1]:
+            case {"kind": "started", "token": str(token), "by": str(by), "at": float(at)}:
+                self._say(AttemptStarted(token, by, at))
+            case {"kind": "log", "token": str(token), "text": str(text)}:
+                self._say(AttemptLogged(token, text))
+            case _:
+                _logger.warning("ignored a malformed message of a worker: %.200r", event[1])
 
     def _hear_of_workers(self, event: tuple[float, Mapping[str, Any]]) -> None:
         if event[1].get("action") in ("add-worker", "remove-worker"):
-            self._say(Workers())
+            self._say(WorkersChanged())
 
 
 def open_cluster(
@@ -203,16 +215,16 @@ def open_cluster(
     scheduler: str | None = None,
     in_process: bool = False,
 ) -> Cluster:
-    """A cluster by the scheduler's address, or one of this machine with a worker a device.
+    """Open the cluster at a scheduler's address, or one on this machine with a worker per device.
 
-    in_process: its workers are threads of this process, which starts in no time, and not processes
-    of their own that are started again when one is killed; those take orders of this cluster only.
-    Raises `LabError` when there is nobody at the address, workers cannot be started, or each would
-    start the program again that calls this.
+    say: receives the messages. in_process: the workers are threads of this process, which start at
+    once. Otherwise they are processes, which are restarted when they are killed and take orders of
+    this cluster only. Raises `LabError` when no scheduler answers at the address, workers cannot be
+    started, or each of them would run the calling script again.
     """
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     if scheduler is None:
-        local = _started(devices, in_process)
+        local = _start_local(devices, in_process)
         try:
             client = Client(local.cluster, timeout=_CONNECT_OWN, set_as_default=False)
         except (OSError, asyncio.TimeoutError) as error:
@@ -220,7 +232,7 @@ def open_cluster(
             raise LabError(f"the workers of this machine do not answer: {error}") from error
         return Cluster(client, local, topic, say)
     try:
-        # A Client that finds nobody is never quite gone: ask for the port first.
+        # A Client that finds no scheduler never goes away quite: try the port first.
         socket.create_connection(get_address_host_port(scheduler), _CONNECT).close()
         client = Client(scheduler, timeout=_CONNECT, set_as_default=False, name="etscope")
     except (OSError, asyncio.TimeoutError, ValueError, TypeError, RuntimeError) as error:
@@ -232,13 +244,13 @@ def open_cluster(
 
 
 def resources_of(devices: Sequence[str]) -> dict[str, float]:
-    """What a worker for these devices has to offer."""
+    """The resources that a worker for these devices has to offer."""
     return {PREFIX + name: 1 for name in devices}
 
 
 @dataclass(frozen=True, slots=True)
 class _Local:
-    """A cluster of this machine, and the folder of its workers."""
+    """A cluster on this machine, and the folder of its workers."""
 
     cluster: SpecCluster
     folder: tempfile.TemporaryDirectory[str]
@@ -249,12 +261,11 @@ class _Local:
         self.folder.cleanup()
 
 
-def _started(devices: Sequence[str], in_process: bool) -> _Local:
-    """A worker's process may die as it starts, of a machine that has no memory left: try again."""
+def _start_local(devices: Sequence[str], in_process: bool) -> _Local:
     if not in_process:
         _check_main()
         require("cryptography", wanted_by="the lab's workers")
-    waits = iter(_AGAIN)
+    waits = iter(_AGAIN)  # a worker may die as it starts while the machine has no memory left
     while True:
         # Not Dask's folder, whose locks all clusters of the machine share.
         folder = tempfile.TemporaryDirectory(prefix="etscope-workers-", ignore_cleanup_errors=True)
@@ -269,8 +280,8 @@ def _started(devices: Sequence[str], in_process: bool) -> _Local:
 
 
 def _check_main() -> None:
-    """Refuse a script whose every line each worker would run again, as far as can be seen: what
-    `multiprocessing` says of it is long, and comes once a worker."""
+    """Reject a script that each worker would run again from its first line, as far as its source
+    shows it: `multiprocessing` prints a long message about it for each worker."""
     main = sys.modules["__main__"]
     again = getattr(multiprocessing.current_process(), "_inheriting", False)
     source = ""
@@ -282,13 +293,13 @@ def _check_main() -> None:
         raise LabError(
             f"{Path(str(main.__file__)).name} starts the lab's workers, and each of them would run "
             "it again from its first line",
-            hint='put what it does under `if __name__ == "__main__":`',
+            hint='put its code under `if __name__ == "__main__":`',
         )
 
 
 def _local(devices: Sequence[str], in_process: bool, folder: str) -> SpecCluster:
-    # Who can talk to a worker can have it run anything, and every user of the machine reaches its
-    # loopback: processes know each other by a certificate that is nowhere but in them.
+    # Whoever can talk to a worker can have it run anything, and every user of the machine reaches
+    # its loopback: our processes know each other by a certificate that exists in them only.
     security = {} if in_process else {"security": Security.temporary()}
     protocol = "inproc://" if in_process else "tls://"
     common: dict[str, Any] = {"protocol": protocol, "dashboard": False, **security}
@@ -315,30 +326,20 @@ def _local(devices: Sequence[str], in_process: bool, folder: str) -> SpecCluster
         )
 
 
-def _told(message: Any) -> Started | Logged | None:
-    """What a worker says by `worker.Tell`. Another scheduler's clients may write into our topic."""
-    match message:
-        case {"kind": "started", "token": str(token), "by": str(by)}:
-            return Started(token, by)
-        case {"kind": "log", "token": str(token), "text": str(text)}:
-            return Logged(token, text)
-    return None
-
-
 def _end_of(token: str, future: Future) -> Message:
     try:
-        return Ended(token, future.result())
+        return AttemptEnded(token, future.result())
     except KilledWorker:
-        return Gone(token, "its worker was killed", lost=True)
+        return AttemptGone(token, "its worker was killed", worker_lost=True)
     except Exception as error:
         if future.status == "cancelled":  # withdrawn, or the scheduler is gone
-            return Gone(token, "the Dask scheduler is gone", lost=True, innocent=True)
-        return Gone(token, f"{type(error).__name__}: {error}", lost=False)
+            return AttemptGone.with_cluster(token)
+        return AttemptGone(token, f"{type(error).__name__}: {error}", worker_lost=False)
 
 
-def _found(future: Future) -> worker.Checked:
+def _check_of(future: Future) -> worker.DeviceCheck:
     try:
-        found: worker.Checked = future.result()
+        check: worker.DeviceCheck = future.result()
     except Exception as error:  # of Dask: a killed worker, a scheduler that is gone
-        return worker.Checked(error=f"could not be asked: {type(error).__name__}: {error}")
-    return found
+        return worker.DeviceCheck(error=f"could not be asked: {type(error).__name__}: {error}")
+    return check

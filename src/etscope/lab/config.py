@@ -165,6 +165,10 @@ class Home:
         url = self.config.store or "store"
         return url if "://" in url else str(self.folder / Path(url).expanduser())
 
+    def live_log(self, job_id: str) -> Path:
+        """File for the log of a job that an engine of this folder works on."""
+        return self.folder / "live" / f"{job_id}.txt"
+
     @property
     def server_url(self) -> str | None:
         """Where the `etscope lab serve` of this folder answers; None when none runs."""

@@ -70,11 +70,10 @@ class Lab:
         cluster whose workers offer them (`etscope lab worker`); None: that of the configuration,
         or workers on this machine. only: ids of the jobs to work on; None: all.
         """
-        from etscope.lab.engine import Engine
+        from etscope.lab.engine import Engine, EngineOptions
 
-        self.engine = Engine(
-            self, devices=devices, scheduler=scheduler, only=only, changed=self._notify
-        )
+        options = EngineOptions(devices=devices, scheduler=scheduler, only=only)
+        self.engine = Engine(self.home, self.database, options, changed=self._notify)
         self.engine.start()
         return self.engine
 
@@ -109,12 +108,8 @@ class Lab:
             pieces = self._pieces(job.artifacts["log.txt"])
             return b"".join(pieces).decode("utf-8", "replace")
         with contextlib.suppress(FileNotFoundError):
-            return self.live_log(job.id).read_text("utf-8", "replace")
+            return self.home.live_log(job.id).read_text("utf-8", "replace")
         return ""
-
-    def live_log(self, job_id: str) -> Path:
-        """Where an engine of this home puts what a job at work says."""
-        return self.home.folder / "live" / f"{job_id}.txt"
 
     def cancel(self, job_id: str) -> Job:
         job = self.database.request_cancel(self.job(job_id).id)

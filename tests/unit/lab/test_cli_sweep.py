@@ -43,7 +43,7 @@ def test_an_age_that_is_none(tmp_path: Path) -> None:
 
 def test_what_a_killed_server_left_goes(tmp_path: Path) -> None:
     with Lab.open(tmp_path / "lab") as lab:
-        left = [lab.home.folder / "uploads" / "upload-x", lab.live_log("0123")]
+        left = [lab.home.folder / "uploads" / "upload-x", lab.home.live_log("0123")]
         for path in left:
             path.parent.mkdir()
             path.write_text("half")

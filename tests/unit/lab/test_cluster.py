@@ -17,7 +17,7 @@ from distributed.security import Security
 
 from etscope.errors import LabError
 from etscope.lab import cluster as clusters
-from etscope.lab.cluster import Logged, Message, Started, Workers, open_cluster
+from etscope.lab.cluster import AttemptLogged, AttemptStarted, Message, WorkersChanged, open_cluster
 from tests.support.artifacts import ROOT
 
 
@@ -64,17 +64,19 @@ def test_messages_that_no_worker_of_ours_says_are_left_out(
             {"kind": "log", "token": ["1"], "text": "a"},
             {"kind": "started", "token": "1", "by": None},
             {"kind": "unheard", "token": "1", "text": "a"},
-            {"kind": "started", "token": "1", "by": "here", "at": "now"},
+            {"kind": "started", "token": "1", "by": "here", "at": 1.5},
             {"kind": "log", "token": "1", "text": "a"},
         ):
             opened._client.log_event("t", message)
         said: list[Message] = []
-        while Logged("1", "a") not in said:
+        while AttemptLogged("1", "a") not in said:
             said.append(heard.get(timeout=60))
     finally:
         opened.close()
-    ours = [one for one in said if not isinstance(one, Workers) and one != Logged("0", "")]
-    assert ours == [Started("1", "here"), Logged("1", "a")]
+    ours = [
+        one for one in said if not isinstance(one, WorkersChanged) and one != AttemptLogged("0", "")
+    ]
+    assert ours == [AttemptStarted("1", "here", 1.5), AttemptLogged("1", "a")]
     left_out = [r.getMessage() for r in caplog.records if "malformed" in r.getMessage()]
     assert len(left_out) == 5
     assert "'hello'" in left_out[0]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from etscope.errors import LabError, UsageError
 from etscope.lab import engine as engines
 from etscope.lab import engine as slots
-from etscope.lab.engine import Engine
+from etscope.lab.engine import Engine, EngineOptions
 from etscope.lab.jobs.records import Job, State
 from etscope.lab.lab import Lab
 from etscope.lab.worker import worker
@@ -33,10 +34,10 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
         yield lab
 
 
-def start(lab: Lab, **options: object) -> Engine:
+def start(lab: Lab, **options: Any) -> Engine:
     """An engine whose workers are threads of this process."""
-    given = {"in_process": True, "changed": lab._notify, **options}
-    lab.engine = Engine(lab, **given)  # type: ignore[arg-type]
+    given = EngineOptions(in_process=True, **options)
+    lab.engine = Engine(lab.home, lab.database, given, changed=lab._notify)
     lab.engine.start()
     return lab.engine
 
@@ -217,7 +218,7 @@ def test_a_database_that_is_away_for_a_while(lab: Lab, monkeypatch: pytest.Monke
 
 def test_unknown_devices_and_schedulers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no device 'sim-9'"):
-        Engine(lab, devices=["sim-9"])
+        Engine(lab.home, lab.database, EngineOptions(devices=["sim-9"]))
     monkeypatch.setattr("etscope.lab.cluster._CONNECT", 0.5)
     with pytest.raises(LabError, match="no Dask scheduler at tcp:"):
-        Engine(lab, scheduler="tcp://127.0.0.1:9").start()
+        Engine(lab.home, lab.database, EngineOptions(scheduler="tcp://127.0.0.1:9")).start()

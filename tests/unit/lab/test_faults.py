@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from etscope.lab.engine import Engine
+from etscope.lab.engine import Engine, EngineOptions
 from etscope.lab.jobs.records import State
 from etscope.lab.lab import Lab
 from tests.support.artifacts import ROOT, artifacts
@@ -96,7 +96,9 @@ def test_engines_that_are_killed_between_claim_and_result(home: Path) -> None:
                 until(lambda hang=hang: not hang.exists())
                 engine.kill()
             assert any(not lab.job(job.id).state.is_final for job in jobs)
-        lab.engine = Engine(lab, in_process=True, changed=lab._notify, lease_seconds=3.0)
+        lab.engine = Engine(
+            lab.home, lab.database, EngineOptions(in_process=True, lease_seconds=3.0), lab._notify
+        )
         lab.engine.start()
         check_all_done_once(lab, jobs, controls(home))
 
@@ -112,7 +114,9 @@ def test_a_scheduler_that_is_killed_and_comes_back(home: Path) -> None:
         jobs = submit(lab, 2, device="sim-0")
         with process(*scheduler) as first, process(*lab_worker):
             until(lambda: listening(address))
-            lab.engine = Engine(lab, scheduler=address, changed=lab._notify)
+            lab.engine = Engine(
+                lab.home, lab.database, EngineOptions(scheduler=address), lab._notify
+            )
             lab.engine.start()
             until(lambda: not hang.exists())
             first.kill()
@@ -133,7 +137,7 @@ def test_postgresql_restarts_under_jobs(home: Path, postgresql_server: PostgreSq
     config["database"] = postgresql_server.new()
     (home / "lab.yaml").write_text(yaml.safe_dump(config))
     with Lab.open(home) as lab:
-        lab.engine = Engine(lab, in_process=True, changed=lab._notify)
+        lab.engine = Engine(lab.home, lab.database, EngineOptions(in_process=True), lab._notify)
         lab.engine.start()
         jobs = []
         for _ in range(2):

@@ -57,9 +57,9 @@ def _asked(lab: Lab, devices: Sequence[Device]) -> list[Device]:
     from datetime import datetime, timezone
 
     from etscope.cli.output.progress import progress
-    from etscope.lab.worker.worker import Checked, check
+    from etscope.lab.worker.worker import DeviceCheck, check
 
-    def seen(device: Device, found: Checked) -> Device:
+    def seen(device: Device, found: DeviceCheck) -> Device:
         state = device.state if device.state == "busy" else "available"
         if found.error:
             return replace(device, state="offline", message=found.error)

@@ -41,7 +41,7 @@ Tell = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class DeviceCheck:
     """A device as its driver found it. error: "" when it is in reach."""
 
     attributes: Mapping[str, str] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def stop(token: str) -> None:
                 del _stops[old]
 
 
-def check(config: DeviceConfig, timeout: float = 60.0) -> Checked:
+def check(config: DeviceConfig, timeout: float = 60.0) -> DeviceCheck:
     """What a device says of itself, asked in a child process for `timeout` seconds at most."""
     try:
         with _job_folder() as folder:
@@ -93,10 +93,10 @@ def check(config: DeviceConfig, timeout: float = 60.0) -> Checked:
             if answer is None:
                 late = f"did not answer within {timeout:g} s"
                 why = late if end.reason else _last_words(folder) or str(end)
-                return Checked(error=f"{config.name}: {why}")
-            found = Checked(**answer)
+                return DeviceCheck(error=f"{config.name}: {why}")
+            found = DeviceCheck(**answer)
     except (EtscopeError, OSError) as error:
-        return Checked(error=f"{config.name}: {error}")
+        return DeviceCheck(error=f"{config.name}: {error}")
     if not found.error:
         _lost.discard(config.name)
     return found

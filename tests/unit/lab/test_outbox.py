@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from etscope.errors import LabError
-from etscope.lab.engine import Journal
+from etscope.lab.engine import Outbox
 
 
 @pytest.mark.parametrize("error", [LabError("away"), OSError("away"), ValueError("a bug")])
@@ -18,10 +18,10 @@ def test_nothing_is_lost_or_overtakes(error: Exception) -> None:
             raise failures.pop()
         said.append("second")
 
-    journal = Journal(lambda: said.append("rest"))
+    outbox = Outbox(lambda: said.append("rest"))
     for change in (lambda: said.append("first"), second, lambda: said.append("third")):
-        journal.add(change)
-    assert [journal.save() for _ in range(4)] == [False, False, True, True]
+        outbox.add(change)
+    assert [outbox.save() for _ in range(4)] == [False, False, True, True]
     assert said == ["first", "rest", "rest", "second", "third"]
 
 
@@ -29,10 +29,10 @@ def test_the_same_trouble_is_told_once(caplog: pytest.LogCaptureFixture) -> None
     def fails(text: str) -> None:
         raise LabError(text)
 
-    journal = Journal(lambda: None)
+    outbox = Outbox(lambda: None)
     for text in ("away", "away", "full"):
-        assert not journal.attempt(fails, text)
-    assert journal.attempt(lambda: None)
-    assert not journal.attempt(fails, "full")
+        assert not outbox.attempt(fails, text)
+    assert outbox.attempt(lambda: None)
+    assert not outbox.attempt(fails, "full")
     told = [record.getMessage().rpartition(" ")[2] for record in caplog.records]
     assert told == ["away", "full", "full"]

@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from etscope.lab.cluster import Gone
-from etscope.lab.engine import Again, Attempt, settled, settled_without_answer
+from etscope.lab.cluster import AttemptGone
+from etscope.lab.engine import Attempt, Requeue, conclude, conclude_without_outcome
 from etscope.lab.jobs.records import Job, Outcome, State
 from etscope.lab.jobs.spec import spec_of
 
@@ -32,33 +32,33 @@ def outcome(state: State, busy: float) -> Outcome:
     [
         (attempt(1), State.DONE, 1.0, State.DONE),
         (attempt(1), State.FAILED, 1.0, State.FAILED),
-        (attempt(1), LOST, 1.0, Again("the device was lost: unplugged", counted=True)),
+        (attempt(1), LOST, 1.0, Requeue("the device was lost: unplugged", counted=True)),
         (attempt(2), LOST, 1.0, LOST),
-        (attempt(2), LOST, 0.0, Again("the device was lost: unplugged")),  # it never had it
+        (attempt(2), LOST, 0.0, Requeue("the device was lost: unplugged")),  # it never had it
         (attempt(1, cancelled=True), LOST, 1.0, State.CANCELLED),
         (attempt(1, cancelled=True), State.DONE, 1.0, State.DONE),
         (attempt(1, cancelled=True), State.CANCELLED, 1.0, State.CANCELLED),
-        (attempt(2), State.CANCELLED, 1.0, Again("the lab was stopped")),
+        (attempt(2), State.CANCELLED, 1.0, Requeue("the lab was stopped")),
     ],
 )
-def test_an_answer(now: Attempt, state: State, busy: float, then: State | Again) -> None:
-    found = settled(now, outcome(state, busy))
+def test_an_answer(now: Attempt, state: State, busy: float, then: State | Requeue) -> None:
+    found = conclude(now, outcome(state, busy))
     assert (found.state if isinstance(found, Outcome) else found) == then
 
 
 @pytest.mark.parametrize(
     ("now", "lost", "innocent", "then"),
     [
-        (attempt(1), True, False, Again("killed", counted=True)),
+        (attempt(1), True, False, Requeue("killed", counted=True)),
         (attempt(2), True, False, LOST),
-        (attempt(2), True, True, Again("killed")),
-        (attempt(2, started=False), True, False, Again("killed")),
+        (attempt(2), True, True, Requeue("killed")),
+        (attempt(2, started=False), True, False, Requeue("killed")),
         (attempt(1), False, False, State.FAILED),
         (attempt(1, cancelled=True), True, False, State.CANCELLED),
     ],
 )
-def test_no_answer(now: Attempt, lost: bool, innocent: bool, then: State | Again) -> None:
-    found = settled_without_answer(now, Gone("token", "killed", lost, innocent))
+def test_no_answer(now: Attempt, lost: bool, innocent: bool, then: State | Requeue) -> None:
+    found = conclude_without_outcome(now, AttemptGone("token", "killed", lost, innocent))
     if isinstance(found, Outcome):
         assert (found.job_id, found.token) == ("job", "token")
         assert found.error
