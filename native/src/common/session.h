@@ -12,9 +12,9 @@
 
 #include "common/bundle.h"
 #include "common/input_file.h"
+#include "common/options.h"
 #include "common/tensor.h"
 #include "common/tracer.h"
-#include "runner/options.h"
 
 namespace etscope {
 

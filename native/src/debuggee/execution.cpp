@@ -301,7 +301,7 @@ Stopped Execution::advance(uint64_t until, const Watch* watch, const Interrupted
   return stopped(step_ < until ? Why::kEnd : Why::kReached, from);
 }
 
-Stopped Execution::failure(Location where, uint64_t from, std::string text) {
+Stopped Execution::failure(Location where, uint64_t from, const std::string& text) {
   failed_ = true;
   Stopped result = stopped(Why::kFailed, from);
   result.where = where;

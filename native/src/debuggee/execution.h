@@ -103,7 +103,7 @@ class Execution {
   void skip_empty_chain();
   void restore_until(uint64_t step);
   executorch::runtime::Error execute_next(Location where, int64_t& ns);
-  Stopped failure(Location where, uint64_t from, std::string text);
+  Stopped failure(Location where, uint64_t from, const std::string& text);
   void note(Location where, int64_t ns);
   void tell(const Difference& difference);
   void forget_from(uint64_t count);

@@ -9,11 +9,11 @@
 #include "common/data_sink.h"
 #include "common/failure.h"
 #include "common/flags.h"
+#include "common/options.h"
 #include "common/output_file.h"
 #include "common/platform.h"
 #include "common/session.h"
 #include "runner/name_filter.h"
-#include "runner/options.h"
 #include "runner/result.h"
 #include "runner/run.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/options.h"
+#include "common/options.h"
 #include "runner/run.h"
 
 namespace etscope {

@@ -1,8 +1,8 @@
 #include "runner/run.h"
 
 #include "common/failure.h"
+#include "common/input_spec.h"
 #include "common/platform.h"
-#include "runner/input_spec.h"
 
 namespace etscope {
 

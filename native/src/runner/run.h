@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "common/options.h"
 #include "common/session.h"
 #include "common/tensor.h"
-#include "runner/options.h"
 #include "runner/verify.h"
 
 namespace etscope {

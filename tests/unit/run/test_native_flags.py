@@ -44,7 +44,7 @@ def refuse(folder: Path, code: int, *flags: object, say: str) -> None:
 def test_help_describes_every_flag(tmp_path: Path) -> None:
     done = run_flags("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    source = (Path(__file__).parents[3] / "native/src/runner/options.cpp").read_text()
+    source = (Path(__file__).parents[3] / "native/src/common/options.cpp").read_text()
     flags = [part.partition('"')[0] for part in source.split('{"')[1:] if part.startswith("--")]
     assert len(flags) > 20
     for flag in flags:

@@ -1,4 +1,4 @@
-#include "runner/options.h"
+#include "common/options.h"
 
 #include <cerrno>
 #include <cmath>
@@ -10,7 +10,7 @@
 
 #include "common/failure.h"
 #include "common/flags.h"
-#include "runner/input_spec.h"
+#include "common/input_spec.h"
 
 namespace etscope {
 

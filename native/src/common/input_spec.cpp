@@ -1,4 +1,4 @@
-#include "runner/input_spec.h"
+#include "common/input_spec.h"
 
 #include <sys/stat.h>
 
