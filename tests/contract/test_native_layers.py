@@ -21,9 +21,11 @@ def wrong_includes(source: Path) -> list[str]:
     found = []
     for path in files:
         allowed = MAY_INCLUDE[path.parent.name]
-        for name in re.findall(r'^#include "(.*)"$', path.read_text(), re.MULTILINE):
-            if not (source / name).is_file() or name.split("/")[0] not in allowed:
-                found.append(f"{path.relative_to(source)} includes {name}")
+        found += [
+            f"{path.relative_to(source)} includes {name}"
+            for name in re.findall(r'^#include "(.*)"$', path.read_text(), re.MULTILINE)
+            if not (source / name).is_file() or name.split("/")[0] not in allowed
+        ]
     return found
 
 
