@@ -30,6 +30,7 @@ RANKS: dict[str, float] = {
     "run": 7,
     "etdb": 7,
     "lab": 7,
+    "search": 7,
     "bisect": 7,
     "evaluation": 7,
     "sensitivity": 7,
@@ -43,6 +44,7 @@ APPLICATIONS = {
     "run",
     "etdb",
     "lab",
+    "search",
     "bisect",
     "evaluation",
     "sensitivity",
@@ -52,11 +54,13 @@ ALLOWED_BETWEEN_APPLICATIONS = {
     ("lab", "run"),
     ("etdb", "run"),
     ("etdb", "lab"),
-    ("bisect", "run"),
+    ("search", "run"),
+    ("search", "export"),
+    ("bisect", "search"),
     ("bisect", "export"),
     ("evaluation", "run"),
+    ("sensitivity", "search"),
     ("sensitivity", "run"),
-    ("sensitivity", "export"),
 }
 HEAVY = {"torch", "executorch"}
 

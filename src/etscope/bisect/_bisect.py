@@ -1,11 +1,9 @@
-"""The one call: from a model that fails to the smallest piece of it that does."""
+"""Find the smallest failing piece of a model, and report it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from importlib import metadata
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -21,220 +19,41 @@ from etscope.bisect._check import (
     MetricCheck,
     metric_check,
 )
-from etscope.bisect._probe import Probe
-from etscope.bisect._repro import write_repro
-from etscope.bisect._search import BISECT, STRATEGIES, Search, Verdict
+from etscope.bisect._probe import Probe, write_repro
+from etscope.bisect._search import BISECT, STRATEGIES, PieceSearch, Verdict
 from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope.formats.bytes.atomic_write import make_folder
 from etscope.formats.bytes.source import PathLike
 from etscope.formats.identify import ETRECORD, identify
-from etscope.formats.search_state import NAME, known_answers, write_state
 from etscope.model.pieces import Piece, Pieces, written
 from etscope.model.table import Column, Kind, Table
-from etscope.optional import require
+from etscope.search import (
+    FAILURES,
+    Isolation,
+    open_model,
+    open_state,
+    read_samples,
+    require_export,
+    versions,
+)
 
 if TYPE_CHECKING:
-    from etscope.bridge.programs.subprograms import Subject
-
-
-# What was found, as a table.
-
-
-_FAILURES = {
-    VALUE: "wrong value",
-    COMMAND: "the command says so",
-    "lower": "cannot be lowered",
-    "run": "fails to run",
-}
-
-
-def report_table(bisected: Bisected) -> Table:
-    """One row for each failing piece."""
-    check = bisected.check
-    metric = check.metric if isinstance(check, MetricCheck) else None
-    name, unit = ("status", None) if metric is None else (metric.name, metric.unit or None)
-    rows = [
-        {
-            "piece": written(piece),
-            "nodes": bisected.pieces.names(piece),
-            "ops": _distinct(bisected.pieces.nodes[index].op for index in piece),
-            "modules": _distinct(
-                (bisected.pieces.nodes[index].modules or ("",))[-1] or None for index in piece
-            ),
-            "source": _distinct(_short(bisected.pieces.nodes[index].source) for index in piece),
-            "failure": _FAILURES[answer.kind],
-            name: answer.number,
-            "detail": answer.detail or None,
-        }
-        for piece, answer in bisected.found
-    ]
-    columns = (
-        Column("piece", priority=3),
-        Column("nodes", Kind.LIST),
-        Column("ops", Kind.LIST),
-        Column("modules", Kind.LIST, priority=1),
-        Column("source", Kind.LIST, priority=1),
-        Column("failure", priority=2),
-        Column(name, Kind.FLOAT, unit),
-        Column("detail", priority=4),
-    )
-    return Table(
-        columns=columns,
-        values={column.name: [row[column.name] for row in rows] for column in columns},
-        notes=_notes(bisected),
-    )
-
-
-def _distinct(texts: object) -> list[str]:
-    return list(dict.fromkeys(text for text in texts if text))  # type: ignore[attr-defined]
-
-
-def _short(source: str | None) -> str | None:
-    return None if source is None else PurePath(source).name
-
-
-def _notes(bisected: Bisected) -> tuple[str, ...]:
-    count = len(bisected.pieces.nodes)
-    tried = f"{bisected.tried} of the pieces of {count} nodes were tried"
-    if bisected.unknown:
-        tried += f"; of {bisected.unknown} nothing can be said"
-    notes = [f"{tried}."]
-    if not bisected.found:
-        notes.insert(0, "Nothing to find: the whole model is good.")
-    if bisected.repro is not None:
-        notes.append(f"The first piece fails by itself: python {bisected.repro}")
-    return tuple(notes)
-
-
-# The model that is cut into pieces: what a user names, or holds.
-
-
-def find_subject(
-    model: Any,
-    inputs: Sequence[PathLike | Any],
-    *,
-    backend: str,
-    quantize: bool,
-    strict: bool | None,
-    method: str | None,
-    seed: int,
-) -> Subject:
-    """The program to cut, of a name ("file.pt2", "record.etrecord", "file.py:make") or of a
-    `Source`; `inputs` are samples, files of them among those, the model's own if there are none."""
-    from etscope.bridge.programs.subprograms import check_samples, subject_of
-    from etscope.export import Source, load_model
-
-    source = model
-    if isinstance(model, (str, Path)):
-        model = str(model)
-        source = _of_record(model) if _is_record(model) else load_model(model, seed=seed)
-    elif not isinstance(model, Source):
-        source = Source("", type(model).__name__, model)
-    by_method = isinstance(source.model, Mapping)
-    source = _one_method(source, method)
-    samples = [
-        source.read_inputs(one) if isinstance(one, (str, Path)) else one for one in inputs
-    ] or [source.inputs]
-    subject = subject_of(
-        source.model,
-        samples[0],
-        samples[1:],
-        backend=backend,
-        quantize=quantize,
-        strict=strict,
-        method=None if by_method else method,
-    )
-    check_samples(subject)
-    return subject
-
-
-def _is_record(path: str) -> bool:
-    try:
-        return Path(path).is_file() and identify(path) == ETRECORD
-    except FormatError:
-        return False
-
-
-def _of_record(path: str) -> Any:
-    from etscope.bridge.programs.subprograms import nested
-    from etscope.etrecord import parse_etrecord
     from etscope.export import Source
 
-    record = parse_etrecord(path)
-    programs = record.exported_programs
-    if not programs:
-        raise MissingDataError(
-            f"{path} has no exported program, which is what can be cut",
-            hint="etscope export writes it; generate_etrecord(exported_program=) takes it",
-        )
-    flat = record._representative_inputs
-    main = "forward" if "forward" in programs else next(iter(programs))
-    inputs = {} if flat is None else {main: nested(programs[main], flat)}
-    return Source(path, Path(path).stem, programs, inputs)
-
-
-def _one_method(source: Any, method: str | None) -> Any:
-    """The source of one program where there is one for each method."""
-    if not isinstance(source.model, Mapping):
-        return source
-    name = method or ("forward" if "forward" in source.model else next(iter(source.model)))
-    if name not in source.model:
-        raise MissingDataError(
-            f"the model has no method {name!r}", hint=f"methods are: {', '.join(source.model)}"
-        )
-    inputs = source.inputs.get(name) if isinstance(source.inputs, Mapping) else source.inputs
-    return replace(source, model=source.model[name], inputs=inputs)
-
-
-# What is known so far, in a file that a bisection can go on from.
-
-
-_ANSWERS = "answers"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class State:
-    """Answers by piece. `given`: what they depend on (the model's fingerprint, the options)."""
-
-    path: Path
-    given: Mapping[str, Any]
-    answers: dict[str, Answer] = field(default_factory=dict)
-
-    def get(self, piece: Piece) -> Answer | None:
-        return self.answers.get(written(piece))
-
-    def add(self, piece: Piece, answer: Answer) -> None:
-        """Keep an answer; the file is written whole."""
-        self.answers[written(piece)] = answer
-        content = {key: one.to_json() for key, one in self.answers.items()}
-        write_state(self.path, self.given, content, name=_ANSWERS)
-
-
-def open_state(folder: Path, given: Mapping[str, Any], *, resume: bool) -> State:
-    """The state to begin with: that of the folder with `resume`, else an empty one.
-
-    Raises what `known_answers` does.
-    """
-    path = folder / NAME
-    answers = known_answers(
-        path, given, Answer.of_json, name=_ANSWERS, search="bisection", resume=resume
-    )
-    return State(path, given, answers)
-
-
-REPRO = "repro"
 SNR, DECIBELS = "snr", 40.0
 
 Progress = Callable[[Piece, Answer], None]
 
+_FAILURES = {VALUE: "wrong value", COMMAND: "reported by the command", **FAILURES}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bisected:
-    """What was found.
+    """The failing pieces of a model.
 
-    whole: the answer of the whole model. found: failing pieces, as positions in `pieces`, with
-    their answers; none when the whole is good. repro: the script that fails by itself, of the
-    first piece. tried, unknown: how many pieces were tried, and of how many nothing can be said.
+    whole: the answer for the whole model. found: failing pieces, as positions in `pieces`, with
+    their answers; empty when the whole model is good. repro: the script that reproduces the failure
+    of the first piece. tried, unknown: numbers of pieces that were tried, and that stayed unknown.
     """
 
     pieces: Pieces = field(repr=False)
@@ -252,7 +71,49 @@ class Bisected:
 
     def table(self) -> Table:
         """A row for each piece that was found."""
-        return report_table(self)
+        metric = self.check.metric if isinstance(self.check, MetricCheck) else None
+        name, unit = ("status", None) if metric is None else (metric.name, metric.unit or None)
+        values: dict[str, list[Any]] = {
+            "piece": [],
+            "nodes": self.nodes,
+            "ops": [],
+            "modules": [],
+            "source": [],
+            "failure": [_FAILURES[answer.kind] for _, answer in self.found],
+            name: [answer.number for _, answer in self.found],
+            "detail": [answer.detail or None for _, answer in self.found],
+        }
+        for piece, _ in self.found:
+            nodes = [self.pieces.nodes[index] for index in piece]
+            values["piece"].append(written(piece))
+            values["ops"].append(_distinct(node.op for node in nodes))
+            values["modules"].append(_distinct(node.modules[-1] for node in nodes if node.modules))
+            values["source"].append(
+                _distinct(PurePath(node.source).name for node in nodes if node.source)
+            )
+        notes = [f"{self.tried} of the pieces of {len(self.pieces.nodes)} nodes were tried"]
+        if self.unknown:
+            notes[0] += f"; {self.unknown} stayed unknown"
+        notes[0] += "."
+        if not self.found:
+            notes.insert(0, "Nothing to find: the whole model is good.")
+        if self.repro is not None:
+            notes.append(f"The first piece fails by itself: python {self.repro}")
+        columns = (
+            Column("piece", priority=3),
+            Column("nodes", Kind.LIST),
+            Column("ops", Kind.LIST),
+            Column("modules", Kind.LIST, priority=1),
+            Column("source", Kind.LIST, priority=1),
+            Column("failure", priority=2),
+            Column(name, Kind.FLOAT, unit),
+            Column("detail", priority=4),
+        )
+        return Table(columns=columns, values=values, notes=tuple(notes))
+
+
+def _distinct(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(filter(None, texts)))
 
 
 def bisect(
@@ -277,94 +138,110 @@ def bisect(
     """Find the smallest piece of a model that fails on the runtime as the whole does.
 
     A piece is cut out of the exported graph, fed with the values that eager PyTorch has at its
-    border, lowered, run, and its outputs are compared with eager PyTorch's.
+    border, lowered and run; its outputs are compared with eager PyTorch's.
 
     Args:
         model: a `torch.nn.Module`, an `ExportedProgram`, a dict of those by method, a `Source`, or
             the name of one: a .pt2 file, an ETRecord with its exported program, "file.py:make".
         folder: for `state.json` (each answer as it comes) and `repro/` (the piece that was found).
         backend, quantize, strict: as for `etscope.export.export`.
-        inputs: samples, each as `export` takes inputs, or a file of them; all of one shape. A
-            piece is bad when it is on any of them. None given: those that the model brings.
-        check, tolerance: a metric by name, and the number that is just good enough; 40 dB of "snr"
-            by default.
-        command: a command that decides instead, in which {program}, {inputs} and {expected} stand
-            for files. Its exit status: 0 good, 125 unknown, anything else bad.
+        inputs: samples of one shape, each as `export` takes inputs, or a file or folder of them. A
+            piece is bad when it fails on any of them. By default, the inputs of the model.
+        check, tolerance: the name of a metric, and its worst number that is still good; 40 dB of
+            "snr" by default.
+        command: a command that decides instead, with {program}, {inputs} and {expected} in place
+            of files. Its exit status: 0 good, 125 unknown, anything else bad.
         strategy: "bisect" (by order of execution), "modules" (from the outermost module inwards),
             "linear" (each node alone).
         method: "forward" by default, or the only one.
         isolate: run each piece in a process of its own, so that a crash is an answer.
         timeout: seconds for each run.
         resume: go on with the answers in the folder.
-        progress: told of each piece that was tried, and its answer.
+        progress: called with each piece that was tried, and its answer.
 
-    Raises `MissingDataError` when nothing can be said of the whole model, `MismatchError` when the
-    state to resume is of another model or other options, `RuntimeFailure` when the piece does not
-    fail in a fresh process, and what `load_model` and `export` raise.
+    Raises `MissingDataError` when the whole model is unknown, `MismatchError` when the state to
+    resume is from another model or other options, `RuntimeFailure` when the piece does not fail in
+    a fresh process, and what `load_model` and `export` raise.
     """
     if strategy not in STRATEGIES:
         raise UsageError(
             f"there is no strategy {strategy!r}", hint=f"it is {', '.join(STRATEGIES)}"
         )
-    if timeout is not None and not isolate:
-        raise UsageError("a run in this process cannot be timed out")
-    checked = _check(check, tolerance, command)
-    require("torch", wanted_by="bisect")
-    require("executorch.exir", wanted_by="bisect")
-    from etscope.bridge.programs.subprograms import fingerprint, pieces_of
+    isolation = Isolation(isolate, timeout)
+    checked = _checked(check, tolerance, command)
+    require_export(wanted_by="bisect")
+    from etscope.bridge.programs import subprograms as bridge
 
-    subject = find_subject(
-        model,
-        inputs,
+    source, by_name = _program_of(model, method, seed)
+    samples = read_samples(source, inputs) or [source.inputs]
+    subject = bridge.subject_of(
+        source.model,
+        samples[0],
+        samples[1:],
         backend=backend,
         quantize=quantize,
         strict=strict,
-        method=method,
-        seed=seed,
+        method=by_name,
     )
-    pieces = pieces_of(subject.program)
+    bridge.check_samples(subject)
+    pieces = bridge.pieces_of(subject.program)
     if not pieces.nodes:
         raise MissingDataError("the model computes nothing: there are no operators in its graph")
     given = {
-        "model": fingerprint(subject),
+        "model": bridge.fingerprint(subject),
         "backend": backend,
-        "check": _in_words(checked),
+        "check": str(checked),
         "timeout": timeout,
-        "executorch": metadata.version("executorch"),
-        "torch": metadata.version("torch"),
+        **versions(),
     }
-    place = make_folder(folder)
-    state = open_state(place, given, resume=resume)
-    probe = Probe(subject, pieces, backend, checked, isolate, timeout)
-    ask = partial(_answer, state, probe, progress)
-    whole = ask(pieces.whole)
+    folder = make_folder(folder)
+    state = open_state(
+        folder, given, Answer.of_json, section="answers", search="bisection", resume=resume
+    )
+    probe = Probe(subject, pieces, backend, checked, isolation)
+
+    def answer(piece: Piece) -> Answer:
+        def report(found: Answer) -> None:
+            if progress is not None:
+                progress(piece, found)
+
+        return state.result(written(piece), lambda: probe(piece), report)
+
+    whole = answer(pieces.whole)
     if whole.kind == UNKNOWN:
         raise MissingDataError(
-            f"nothing can be said of the whole model: {whole.detail}",
+            f"the whole model cannot be judged: {whole.detail}",
             hint="it must run and be checked, or fail to, before a part of it can be blamed",
         )
-    found = Bisected(pieces, checked, whole, (), None, 0, 0)
+
+    def verdict(piece: Piece) -> Verdict:
+        found = answer(piece)
+        return Verdict(found.like(whole), found.outputs)
+
+    failing: tuple[tuple[Piece, Answer], ...] = ()
+    repro = None
     if whole.kind != GOOD:
-        search = Search(pieces, lambda piece: _verdict(ask(piece), whole))
-        failing = tuple((piece, ask(piece)) for piece in search.found(strategy))
-        repro = write_repro(place / REPRO, probe, *failing[0])
-        found = replace(found, found=failing, repro=repro)
-    answers = state.answers.values()
-    return replace(
-        found, tried=len(answers), unknown=sum(one.like(whole) is None for one in answers)
-    )
+        found = PieceSearch(pieces, verdict).run(strategy)
+        failing = tuple((piece, answer(piece)) for piece in found)
+        repro = write_repro(folder / "repro", probe, *failing[0])
+    answers = state.results.values()
+    unknown = sum(one.like(whole) is None for one in answers)
+    return Bisected(pieces, checked, whole, failing, repro, len(answers), unknown)
 
 
-def _check(
+def _checked(
     check: str | None, tolerance: float | None, command: str | None
 ) -> MetricCheck | CommandCheck:
+    """The check that the options ask for."""
     if command is not None:
         if check is not None or tolerance is not None:
             raise UsageError("a command and a metric exclude each other", hint="give one of them")
         return CommandCheck(command)
     if check is not None and check != SNR and tolerance is None:
-        find_metric(check)  # or it says that there is none
-        raise UsageError(f"what {check!r} is good enough?", hint="give a tolerance (--tolerance)")
+        find_metric(check)  # raises for an unknown metric
+        raise UsageError(
+            f"{check!r} has no default tolerance", hint="give a tolerance: --tolerance"
+        )
     found = metric_check(check or SNR, DECIBELS if tolerance is None else tolerance)
     if found.metric.name not in _repro_script.METRICS:
         raise UsageError(
@@ -374,23 +251,43 @@ def _check(
     return found
 
 
-def _in_words(check: MetricCheck | CommandCheck) -> str:
-    if isinstance(check, CommandCheck):
-        return check.command
-    return f"{check.metric.name} {check.tolerance!r}"
+def _program_of(model: Any, method: str | None, seed: int) -> tuple[Source, str | None]:
+    """One method of the model, with its inputs; and the method's name where it has yet to be
+    exported. An ETRecord's exported programs are a model of several methods."""
+    source = _record_source(str(model)) if _is_record(model) else open_model(model, seed=seed)
+    if not isinstance(source.model, Mapping):
+        return source, method
+    name = method or ("forward" if "forward" in source.model else next(iter(source.model)))
+    if name not in source.model:
+        raise MissingDataError(
+            f"the model has no method {name!r}", hint=f"methods are: {', '.join(source.model)}"
+        )
+    inputs = source.inputs.get(name) if isinstance(source.inputs, Mapping) else source.inputs
+    return replace(source, model=source.model[name], inputs=inputs), None
 
 
-def _answer(state: State, probe: Probe, progress: Progress | None, piece: Piece) -> Answer:
-    """What is known of a piece, or else found out by trying it."""
-    known = state.get(piece)
-    if known is not None:
-        return known
-    answer = probe(piece)
-    state.add(piece, answer)
-    if progress is not None:
-        progress(piece, answer)
-    return answer
+def _is_record(model: Any) -> bool:
+    if not isinstance(model, (str, Path)):
+        return False
+    try:
+        return Path(model).is_file() and identify(model) == ETRECORD
+    except FormatError:
+        return False
 
 
-def _verdict(answer: Answer, whole: Answer) -> Verdict:
-    return Verdict(answer.like(whole), answer.outputs)
+def _record_source(path: str) -> Source:
+    from etscope.bridge.programs.subprograms import nested
+    from etscope.etrecord import parse_etrecord
+    from etscope.export import Source
+
+    record = parse_etrecord(path)
+    programs = record.exported_programs
+    if not programs:
+        raise MissingDataError(
+            f"{path} has no exported program to cut pieces of",
+            hint="etscope export writes it; generate_etrecord(exported_program=) takes it",
+        )
+    flat = record._representative_inputs
+    main = "forward" if "forward" in programs else next(iter(programs))
+    inputs = {} if flat is None else {main: nested(programs[main], flat)}
+    return Source(path, Path(path).stem, programs, inputs)

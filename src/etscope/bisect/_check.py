@@ -1,4 +1,4 @@
-"""When the outputs of a piece are wrong."""
+"""Decide whether the outputs of a piece are wrong: by a metric, or by a command of the user."""
 
 from __future__ import annotations
 
@@ -15,27 +15,24 @@ import numpy as np
 
 from etscope.analysis.metrics import Metric, find_metric, measure
 from etscope.errors import FormatError, UsageError
-
-# What trying a piece answers.
-
+from etscope.search import LOWER, RUN, check_tolerance, reaches
 
 GOOD = "good"
-VALUE = "value"  # an output is too far from what eager PyTorch has there
-COMMAND = "command"  # the user's command says so
-LOWER = "lower"  # ExecuTorch cannot lower it
-RUN = "run"  # the runtime fails, or dies
-UNKNOWN = "unknown"  # nothing can be said
+VALUE = "value"  # an output is too far from eager PyTorch's
+COMMAND = "command"  # the user's command reports a failure
+UNKNOWN = "unknown"  # it could not be tried, or fails in another way than the whole model
 KINDS = (GOOD, VALUE, COMMAND, LOWER, RUN, UNKNOWN)
 
-_BY_REASON = (LOWER, RUN)
+SKIP = 125  # as for `git bisect run`
+PROGRAM, INPUTS, EXPECTED = "{program}", "{inputs}", "{expected}"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of one piece.
+    """The result of trying one piece.
 
-    number: the worst output's metric, or the exit status of the command. outputs: names of those
-    that are wrong. detail: why, in words.
+    number: the worst output's metric, or the exit status of the command. outputs: names of the
+    wrong ones. detail: the reason in words.
     """
 
     kind: str
@@ -45,18 +42,18 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """What two failures of the same kind have in common: their words without names, numbers
-        and what follows a colon."""
+        """The detail without names, numbers and the text after a colon, to compare failures by."""
         text = re.sub(r"[\w.]+::[\w.]+(, [\w.]+::[\w.]+)*", "*", self.detail)
         return re.sub(r"\b\d+\b", "#", re.split(r": |\n", text)[0])
 
     def like(self, whole: Answer) -> bool | None:
-        """Whether it is the failure that the whole model has; None when that cannot be said."""
+        """Return whether this is the failure of the whole model; None when it is unknown."""
         if self.kind == GOOD:
             return False
         if self.kind == UNKNOWN or self.kind != whole.kind:
             return None
-        return True if self.kind not in _BY_REASON or self.reason == whole.reason else None
+        same = self.kind not in (LOWER, RUN) or self.reason == whole.reason
+        return True if same else None
 
     def to_json(self) -> dict[str, Any]:
         number = None if self.number is None else str(self.number)  # JSON has no NaN
@@ -75,24 +72,25 @@ class Answer:
         )
 
 
-SKIP = 125  # as for `git bisect run`
-PROGRAM, INPUTS, EXPECTED = "{program}", "{inputs}", "{expected}"
-
-
 @dataclass(frozen=True, slots=True)
 class MetricCheck:
-    """An output is wrong when its metric is worse than the tolerance, or when it has NaN
-    elsewhere than the expected one."""
+    """An output is wrong when its metric is worse than the tolerance, or when it has NaN at other
+    positions than the expected output."""
 
     metric: Metric
     tolerance: float
 
+    def __str__(self) -> str:
+        return f"{self.metric.name} {self.tolerance!r}"
+
     def number(self, expected: Any, value: Any) -> float:
-        """The metric of one output; NaN for shapes or NaNs that differ."""
+        """The metric of one output; NaN for different shapes or positions of NaN."""
         first, second = np.asarray(expected), np.asarray(value)
         if first.shape != second.shape:
             return math.nan
-        nan, other = _nan(first), _nan(second)
+        # x != x finds NaN in types of ml_dtypes too; integers never differ from themselves.
+        with np.errstate(invalid="ignore"):
+            nan, other = first != first, second != second
         if not np.array_equal(nan, other):
             return math.nan
         if nan.any():
@@ -103,45 +101,34 @@ class MetricCheck:
         return math.nan if number is None else number
 
     def is_wrong(self, number: float) -> bool:
-        if math.isnan(number):
-            return True
-        return number > self.tolerance if self.metric.better == "lower" else number < self.tolerance
+        return not reaches(self.metric, number, self.tolerance)
 
     def answer(
         self, names: Sequence[str], expected: Sequence[Sequence[Any]], got: Sequence[Sequence[Any]]
     ) -> Answer:
-        """Of a piece's outputs, for each sample."""
-        numbers: dict[str, float] = {}
-        for wanted, outputs in zip(expected, got, strict=True):
-            for name, first, second in zip(names, wanted, outputs, strict=True):
-                number = self.number(first, second)
-                if name not in numbers or self._worse(number, numbers[name]):
-                    numbers[name] = number
+        """Judge the named outputs of a piece by the worst sample of each: [samples][outputs]."""
         if not any(np.asarray(one).size for wanted in expected for one in wanted):
             return Answer(UNKNOWN, detail="all outputs are empty")
-        wrong = tuple(name for name in names if self.is_wrong(numbers[name]))
-        worst = max(numbers.values(), key=self.metric.badness)
-        return Answer(VALUE if wrong else GOOD, worst, wrong)
-
-    def _worse(self, number: float, than: float) -> bool:
-        return self.metric.badness(number) > self.metric.badness(than)
+        numbers = [
+            [self.number(*pair) for pair in zip(wanted, outputs, strict=True)]
+            for wanted, outputs in zip(expected, got, strict=True)
+        ]
+        worst = [max(each, key=self.metric.badness) for each in zip(*numbers, strict=True)]
+        wrong = tuple(
+            name for name, number in zip(names, worst, strict=True) if self.is_wrong(number)
+        )
+        return Answer(VALUE if wrong else GOOD, max(worst, key=self.metric.badness), wrong)
 
 
 def metric_check(name: str, tolerance: float) -> MetricCheck:
-    """Raises `UsageError` for a metric that is not there and a tolerance that is no number."""
-    if math.isnan(tolerance):
-        raise UsageError("a tolerance must be a number, not NaN")
+    """Raises `UsageError` for an unknown metric and a tolerance that is NaN."""
+    check_tolerance(tolerance)
     return MetricCheck(find_metric(name), tolerance)
-
-
-def _nan(array: Any) -> Any:
-    with np.errstate(invalid="ignore"):
-        return array != array  # also of the types of ml_dtypes; no integer differs from itself
 
 
 @dataclass(frozen=True, slots=True)
 class CommandCheck:
-    """A command that decides by its exit status: 0 good, 125 unknown, else bad."""
+    """A command that decides by its exit status: 0 good, 125 unknown, anything else bad."""
 
     command: str
 
@@ -156,15 +143,18 @@ class CommandCheck:
                 hint=f"put {PROGRAM} into it, and {INPUTS} and {EXPECTED} as needed",
             )
 
+    def __str__(self) -> str:
+        return self.command
+
     def words(self, program: Path, inputs: Path, expected: Path) -> list[str]:
-        places = {PROGRAM: program, INPUTS: inputs, EXPECTED: expected}
+        """The command with files in place of {program}, {inputs} and {expected}."""
         words = shlex.split(self.command)
-        for place, path in places.items():
-            words = [word.replace(place, str(path)) for word in words]
+        for name, path in ((PROGRAM, program), (INPUTS, inputs), (EXPECTED, expected)):
+            words = [word.replace(name, str(path)) for word in words]
         return words
 
     def answer(self, program: Path, samples: Sequence[tuple[Path, Path]]) -> Answer:
-        """Of a piece, tried on each sample: (inputs, expected outputs)."""
+        """Run the command on each sample, (inputs, expected outputs), until one is bad."""
         unknown = False
         for inputs, expected in samples:
             words = self.words(program, inputs, expected)
@@ -176,4 +166,6 @@ class CommandCheck:
                 last = (done.stderr or done.stdout).strip().splitlines()[-1:]
                 return Answer(COMMAND, done.returncode, detail="".join(last)[:200])
             unknown = unknown or done.returncode == SKIP
-        return Answer(UNKNOWN, SKIP, detail="the command said so") if unknown else Answer(GOOD, 0)
+        if unknown:
+            return Answer(UNKNOWN, SKIP, detail=f"the command's exit status is {SKIP}")
+        return Answer(GOOD, 0)

@@ -3,7 +3,7 @@
     python repro.py            runs program.pte on the inputs beside it and compares
     python repro.py --lower    lowers piece.pt2 again first, and runs that
 
-Exits with 1 when it fails as it did, and says how; with 0 when it does not.
+Exits with 1 and prints how when it still fails; with 0 when it does not.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ def compare(settings: dict[str, Any], program: Path) -> int:
 
 def run_command(settings: dict[str, Any], program: Path) -> int:
     for sample in settings["samples"]:
-        places = {
+        files = {
             "{program}": program,
             "{inputs}": HERE / sample["inputs"],
             "{expected}": HERE / sample["expected"],
         }
         words = shlex.split(settings["command"])
-        for place, path in places.items():
-            words = [word.replace(place, str(path)) for word in words]
+        for name, path in files.items():
+            words = [word.replace(name, str(path)) for word in words]
         status = subprocess.run(words, check=False).returncode
         if status not in (0, 125):
             print(f"FAILS: the command's exit status is {status}")
@@ -88,7 +88,7 @@ def run_command(settings: dict[str, Any], program: Path) -> int:
 
 
 def load(name: str) -> list[Any]:
-    """Tensors 0, 1, … of a file."""
+    """The tensors named 0, 1, … of a file."""
     import numpy as np
     import torch
 
@@ -130,7 +130,7 @@ def lowered(settings: dict[str, Any]) -> bytes:
 
 
 def measured(metric: str, expected: Any, got: Any) -> float:
-    """The metric of one output; NaN where the shapes differ, or the places of NaN do."""
+    """The metric of one output; NaN for different shapes or positions of NaN."""
     if expected.shape != got.shape or (expected != expected).ne(got != got).any():
         return math.nan
     kept = expected == expected
@@ -185,8 +185,8 @@ def ulp(expected: Any, got: Any) -> float:
         return float((expected.to(torch.float64) - got.to(torch.float64)).abs().max())
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[got.element_size()]
     rounded = expected.to(got.dtype)
-    far = ~torch.isfinite(rounded.double()) | ~torch.isfinite(got.double())
-    if bool((rounded.double() != got.double())[far].any()):
+    infinite = ~torch.isfinite(rounded.double()) | ~torch.isfinite(got.double())
+    if bool((rounded.double() != got.double())[infinite].any()):
         return math.inf
     mask = (1 << (8 * got.element_size() - 1)) - 1
     counts = []

@@ -1,7 +1,7 @@
-"""Where to look for a small failing piece. What trying one means is another's matter.
+"""Choose the next piece to try, down to a small one that fails.
 
-A piece of which nothing can be said is never taken for a good one: its neighbours are tried, and
-where those tell nothing either, the search goes on with the larger piece.
+An unknown piece is never taken for a good one: its neighbours are tried, and where those are
+unknown too, the search goes on with the larger piece.
 """
 
 from __future__ import annotations
@@ -18,33 +18,31 @@ STRATEGIES = (BISECT, MODULES, LINEAR)
 
 
 class Verdict(NamedTuple):
-    """Whether a piece fails as the whole does (None: unknown), and which outputs of it."""
+    """bad: the piece fails as the whole model does (None: unknown). outputs: its wrong ones."""
 
     bad: bool | None
     outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    """A search in `pieces`, whose whole is known to fail. `ask` tries a piece."""
+class PieceSearch:
+    """A search in `pieces`, whose whole is known to fail. `attempt` tries a piece."""
 
     pieces: Pieces
-    ask: Callable[[Piece], Verdict]
+    attempt: Callable[[Piece], Verdict]
 
-    def found(self, strategy: str) -> list[Piece]:
-        """The smallest failing pieces that were found; one, unless single nodes were looked for."""
+    def run(self, strategy: str) -> list[Piece]:
+        """The smallest failing pieces: one, or with "linear" all single nodes that fail alone."""
         whole = self.pieces.whole
         if strategy == LINEAR:
             alone = [(index,) for index in whole if self._is_bad((index,))]
-            return list(alone) or [self.shrunk(whole)]
-        return [self.shrunk(self.descended(whole) if strategy == MODULES else whole)]
+            return list(alone) or [self.shrink(whole)]
+        return [self.shrink(self._innermost_module(whole) if strategy == MODULES else whole)]
 
     def _is_bad(self, piece: Piece) -> bool:
-        return self.ask(piece).bad is True
+        return self.attempt(piece).bad is True
 
-    # -- from the module tree
-
-    def descended(self, piece: Piece) -> Piece:
+    def _innermost_module(self, piece: Piece) -> Piece:
         """The innermost module that fails alone, within modules that do."""
         deepest = max((len(self.pieces.nodes[index].modules) for index in piece), default=0)
         for depth in range(deepest):
@@ -58,67 +56,51 @@ class Search:
         return piece
 
     def _children(self, piece: Piece, depth: int) -> list[Piece]:
-        """The modules within the piece at that depth, and the stretches of nodes in none."""
+        """The modules of the piece at a depth, and the runs of nodes between them."""
         groups: dict[object, list[int]] = {}
-        stretch = 0
+        modules_before = 0
         for index in piece:
             modules = self.pieces.nodes[index].modules
             if len(modules) > depth:
                 groups.setdefault(modules[depth], []).append(index)
-                stretch += 1
+                modules_before += 1
             else:
-                groups.setdefault(stretch, []).append(index)
+                groups.setdefault(modules_before, []).append(index)
         return [tuple(group) for group in groups.values()]
 
-    # -- from the order of execution
-
-    def shrunk(self, piece: Piece) -> Piece:
-        """A failing piece within a failing piece, of which no connected part that leaves out a
-        node fails."""
-        piece = self._first_bad_end(piece)
-        piece = self._leading_to_wrong(piece)
-        piece = self._last_bad_start(piece)
-        return self._minimal(piece)
-
-    def _first_bad_end(self, piece: Piece) -> Piece:
-        """The shortest failing beginning of the piece."""
-        good, bad = 0, len(piece)
-        while bad - good > 1:
-            for length in _from_the_middle(good, bad):
-                verdict = self.ask(piece[:length]).bad
-                if verdict is not None:
-                    good, bad = (good, length) if verdict else (length, bad)
-                    break
-            else:
-                break
-        return piece[:bad]
-
-    def _last_bad_start(self, piece: Piece) -> Piece:
-        """The shortest failing end of the piece."""
-        if self._is_bad(piece[-1:]):
-            return piece[-1:]
-        bad, good = 0, len(piece)
-        while good - bad > 1:
-            for start in _from_the_middle(bad, good):
-                verdict = self.ask(piece[start:]).bad
-                if verdict is not None:
-                    bad, good = (start, good) if verdict else (bad, start)
-                    break
-            else:
-                break
-        return piece[bad:]
-
-    def _leading_to_wrong(self, piece: Piece) -> Piece:
-        """Only the nodes that a wrong output depends on, if they fail without the others."""
-        for output in self.ask(piece).outputs:
+    def shrink(self, piece: Piece) -> Piece:
+        """A failing piece within a failing piece: no connected part of it that leaves out a node
+        fails."""
+        # The shortest failing beginning, in order of execution.
+        piece = piece[: self._boundary(0, len(piece), lambda length: piece[:length])]
+        # Of that, only the nodes that a wrong output depends on.
+        for output in self.attempt(piece).outputs:
             smaller = self.pieces.leading_to(piece, (output,))
             if smaller and len(smaller) < len(piece) and self._is_bad(smaller):
-                return smaller
-        return piece
+                piece = smaller
+                break
+        # The shortest failing end.
+        if self._is_bad(piece[-1:]):
+            return piece[-1:]
+        piece = piece[self._boundary(len(piece), 0, lambda start: piece[start:]) :]
+        return self._minimal(piece)
+
+    def _boundary(self, good: int, bad: int, piece_at: Callable[[int], Piece]) -> int:
+        """The position nearest to `good` found by bisection whose piece is bad; unknown positions
+        are passed over."""
+        while abs(bad - good) > 1:
+            for position in _from_the_middle(min(good, bad), max(good, bad)):
+                verdict = self.attempt(piece_at(position)).bad
+                if verdict is not None:
+                    good, bad = (good, position) if verdict else (position, bad)
+                    break
+            else:
+                break
+        return bad
 
     def _minimal(self, piece: Piece) -> Piece:
-        """As delta debugging does it (Zeller and Hildebrandt, Simplifying and Isolating
-        Failure-Inducing Input, 2002), with the connected parts of what would be tried."""
+        """Delta debugging (Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing
+        Input, 2002), with the connected parts of each candidate."""
         count = 2
         while len(piece) > 1:
             smaller = next((p for p in self._parts(piece, count) if self._is_bad(p)), None)
@@ -131,8 +113,9 @@ class Search:
         return piece
 
     def _parts(self, piece: Piece, count: int) -> Iterator[Piece]:
-        """Chunks of the piece, then what is left without each."""
-        chunks = _chunks(piece, count)
+        """Connected parts of each of `count` chunks, then of the piece without each chunk."""
+        edges = [len(piece) * number // count for number in range(count + 1)]
+        chunks = [piece[a:b] for a, b in pairwise(edges) if a < b]
         candidates = list(chunks)
         if count > 2:
             candidates += [
@@ -144,11 +127,6 @@ class Search:
                 if part not in seen:
                     seen.add(part)
                     yield part
-
-
-def _chunks(piece: Piece, count: int) -> list[Piece]:
-    edges = [len(piece) * number // count for number in range(count + 1)]
-    return [piece[a:b] for a, b in pairwise(edges) if a < b]
 
 
 def _from_the_middle(low: int, high: int) -> Sequence[int]:

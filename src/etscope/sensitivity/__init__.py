@@ -1,5 +1,6 @@
-"""What to keep in float in a quantised model: how much error each part of it costs, and how much
-time it would take in float; measured on the runtime.
+"""Find what to keep in float in a quantised model.
+
+The error that each part costs in int8, and its time in float, are measured on the runtime.
 
 from etscope.sensitivity import sensitivity
 

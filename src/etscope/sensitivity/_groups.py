@@ -1,4 +1,4 @@
-"""What may be kept in float together: by operator, by module or each unit alone."""
+"""Group the operators that may be kept in float together: by operator, module or node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Group:
     """Units that are kept in float together.
 
     selector: picks them and no other unit. names: of all their nodes. units: the names of the
-    units. modules, source: where they are. sources: the units that they take int8 values from.
+    units. modules, source: their modules and source lines. sources: names of the units outside the
+    group that they take int8 values from.
     """
 
     selector: str
@@ -36,7 +37,7 @@ class Group:
 
 
 def check_grouping(by: str, select: str | None) -> None:
-    """Raise `UsageError` for a grouping that is not known, and for what is no selector."""
+    """Raise `UsageError` for an unknown grouping, and for an invalid selector."""
     if by not in GROUPINGS:
         raise UsageError(f"there is no grouping {by!r}", hint=f"it is {', '.join(GROUPINGS)}")
     if select is not None:
@@ -44,11 +45,11 @@ def check_grouping(by: str, select: str | None) -> None:
 
 
 def groups_of(units: Sequence[Unit], by: str, select: str | None = None) -> list[Group]:
-    """The groups, in execution order. What only moves int8 values is in none: it loses nothing.
+    """The groups, in execution order. Units that only move int8 values lose nothing and are in
+    none.
 
-    select: a selector; only units that it picks are in the groups.
-
-    Raises `MissingDataError` when `select` picks nothing.
+    select: a selector; only units that it picks are in the groups. Raises `MissingDataError` when
+    it picks nothing.
     """
     lossy = [unit for unit in units if not unit.moves]
     if select is not None:
@@ -57,18 +58,31 @@ def groups_of(units: Sequence[Unit], by: str, select: str | None = None) -> list
             raise MissingDataError(f"nothing that would be quantised is picked by {select!r}")
     members: dict[str, list[Unit]] = {}
     for unit in lossy:
-        members.setdefault(_key(unit.nodes[0], by), []).append(unit)
-    return [_group(found, units, by) for found in members.values()]
+        first = unit.nodes[0]
+        if by == OP:
+            key = _op(first)
+        else:
+            key = (module_path(first) if by == MODULE else None) or first.name
+        members.setdefault(key, []).append(unit)
+    groups = []
+    for found in members.values():
+        nodes = [node for unit in found for node in unit.nodes]
+        names = {unit.names[0] for unit in found}
+        groups.append(
+            Group(
+                selector=_selector(found, units, by),
+                names=tuple(node.name for node in nodes),
+                units=tuple(unit.names[0] for unit in found),
+                modules=tuple(dict.fromkeys(path for node in nodes if (path := module_path(node)))),
+                source=short_lines(lines_of(unit.nodes[0] for unit in found)),
+                sources=frozenset(name for unit in found for name in unit.sources) - names,
+            )
+        )
+    return groups
 
 
 def picks(selector: Selector, unit: Unit) -> bool:
     return any(selector.matches(fields_of_node(node)) for node in unit.nodes)
-
-
-def _key(node: Node, by: str) -> str:
-    if by == OP:
-        return _op(node)
-    return (module_path(node) or node.name) if by == MODULE else node.name
 
 
 def _op(node: Node) -> str:
@@ -77,32 +91,19 @@ def _op(node: Node) -> str:
     return parts[1] if len(parts) > 1 else node.op
 
 
-def _group(members: Sequence[Unit], units: Sequence[Unit], by: str) -> Group:
-    nodes = [node for unit in members for node in unit.nodes]
-    names = {unit.names[0] for unit in members}
-    return Group(
-        selector=_selector(members, units, by),
-        names=tuple(node.name for node in nodes),
-        units=tuple(unit.names[0] for unit in members),
-        modules=tuple(dict.fromkeys(path for node in nodes if (path := module_path(node)))),
-        source=short_lines(lines_of(unit.nodes[0] for unit in members)),
-        sources=frozenset(name for unit in members for name in unit.sources) - names,
-    )
-
-
 def _selector(members: Sequence[Unit], units: Sequence[Unit], by: str) -> str:
-    """Few words that pick these units and no other."""
+    """The shortest selector that picks these units and no other."""
     wanted = {unit.names[0] for unit in members}
     paths = {module_path(unit.nodes[0]) or "" for unit in members}
     ops = {_op(unit.nodes[0]) for unit in members}
     path = paths.pop() if len(paths) == 1 else ""
     op = ops.pop() if len(ops) == 1 else ""
-    words = [f"module:{path}"] if path else []
-    words += [f"module:{path} and op:{op}"] if path and op else []
-    words += [f"op:{op}"] if op else []
+    candidates = [f"module:{path}"] if path else []
+    candidates += [f"module:{path} and op:{op}"] if path and op else []
+    candidates += [f"op:{op}"] if op else []
     if by == OP:
-        words.reverse()
-    for text in words:
+        candidates.reverse()
+    for text in candidates:
         selector = Selector(text)
         if {unit.names[0] for unit in units if picks(selector, unit)} == wanted:
             return text
@@ -110,7 +111,7 @@ def _selector(members: Sequence[Unit], units: Sequence[Unit], by: str) -> str:
 
 
 def neighbours(groups: Sequence[Group]) -> list[frozenset[int]]:
-    """The pairs of groups, as positions, of which one takes int8 values of the other.
+    """Pairs of groups, as positions, one of which takes int8 values from the other.
 
     A value is in float only when the unit that makes it and those that use it are.
     """
@@ -125,7 +126,7 @@ def neighbours(groups: Sequence[Group]) -> list[frozenset[int]]:
 
 
 def joined(groups: Sequence[Group], chosen: Iterable[int]) -> Mapping[str, tuple[str, ...]]:
-    """The selectors, node names and modules of several groups."""
+    """The selectors, node names, modules and source lines of several groups."""
     picked = [groups[index] for index in sorted(chosen)]
     return {
         "selectors": tuple(group.selector for group in picked),

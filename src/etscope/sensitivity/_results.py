@@ -1,30 +1,34 @@
-"""What was measured of one variant, and of all."""
+"""Results of a sensitivity analysis, and their table."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.metrics import Metric
+from etscope.errors import FormatError
 from etscope.model.table import Column, Kind, Table
+from etscope.search import FAILURES, LOWER, RUN, reaches
 from etscope.sensitivity._groups import Group, joined
 
-LOWER, RUN = "lower", "run"
 Key = frozenset[int]  # positions of the groups that are kept in float
+_SMALL = 0.01  # smallest gain, as a share of the int8 model's error
+_SMALL_DB = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A program with something kept in float.
+    """A program with some groups kept in float.
 
     error: the metric of the worst output, all samples taken together; NaN if an output has NaN
-    where the float model has none. worst: of the worst sample alone, and which that is.
-    size: bytes of the program. failure: "lower" or "run" when there are no numbers, and why.
+    where the float model has none. worst, worst_sample: the metric of the worst sample alone, and
+    its number. size: bytes of the program. failure: "lower" or "run" when there are no numbers;
+    detail: the reason.
     """
 
     error: float | None = None
@@ -34,17 +38,34 @@ class Variant:
     failure: str | None = None
     detail: str = ""
 
+    def to_json(self) -> dict[str, Any]:
+        content = asdict(self)
+        for name in ("error", "worst"):  # JSON has no NaN
+            content[name] = None if content[name] is None else str(content[name])
+        return content
+
+    @classmethod
+    def of_json(cls, content: dict[str, Any]) -> Variant:
+        if content["failure"] not in (None, LOWER, RUN):
+            raise FormatError(f"there is no failure {content['failure']!r:.40}")
+        types = {"error": float, "worst": float, "worst_sample": int, "size": int}
+        numbers: dict[str, Any] = {
+            name: None if content[name] is None else kind(content[name])
+            for name, kind in types.items()
+        }
+        return cls(failure=content["failure"], detail=str(content["detail"]), **numbers)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sensitivity:
-    """What keeping parts of a model in float buys, and costs.
+    """Gains and costs of keeping parts of a model in float.
 
-    int8, full: all quantised, and all in float. groups: what may be kept. variants: what was
-    measured, by the positions of the groups kept. chosen: the set that the search ended with;
-    empty when int8 is good enough, None when there was no search or no set is good enough.
-    best: the best set that was measured. confirmed: the chosen set exported anew by its
-    selectors. times: ms, [rounds] of each program, by "int8", "float", "chosen" and the variants'
-    keys; rounds of one kind were interleaved.
+    int8, full: all quantised, and all in float. groups: the parts. variants: measurements by the
+    positions of the groups kept. chosen: the set that the search ended with; empty when int8 is
+    good enough, None when there was no search or no set is good enough. best: the best set that was
+    measured. confirmed: the chosen set, exported anew by its selectors. times: ms, [rounds] of each
+    program, by "int8", "float" and the variants' keys, rounds interleaved; final_times: the same of
+    "int8", "float" and "chosen".
     """
 
     metric: Metric
@@ -62,29 +83,63 @@ class Sensitivity:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the tolerance is reached by what is proposed; None without a tolerance."""
+        """True if the chosen set reaches the tolerance; None without a tolerance."""
         return None if self.tolerance is None else self.chosen is not None
 
     @property
     def keep_float(self) -> tuple[str, ...]:
-        """The selectors for `export(keep_float=)`: of the chosen set."""
+        """The selectors of the chosen set, for `export(keep_float=)`."""
         return tuple(self.groups[index].selector for index in sorted(self.chosen or ()))
 
     def table(self) -> Table:
-        """A row for each program that was measured, or failed."""
+        """A row for each program that was measured, or failed: the int8 model, variants by gain,
+        the float model, and the chosen set, exported anew and timed once more next to both."""
 
-        return report_table(self)
+        def order(key: Key) -> tuple[Any, ...]:
+            variant = self.variants[key]
+            failed = variant.failure is not None
+            return failed, self.metric.badness(variant.error), len(key), sorted(key)
 
-
-def is_good(metric: Metric, number: float | None, tolerance: float) -> bool:
-    """Whether a number reaches the tolerance; NaN and no number do not."""
-    if number is None or number != number:
-        return False
-    return number <= tolerance if metric.better == "lower" else number >= tolerance
+        keys = sorted(filter(None, self.variants), key=order)
+        rows = [_row(self, "int8", self.int8, (), self.times)]
+        rows += [_row(self, key, self.variants[key], key, self.times) for key in keys]
+        rows.append(_row(self, "float", self.full, None, self.times))
+        breaks = {1, len(rows) - 1}
+        if self.chosen and self.confirmed is not None:
+            breaks.add(len(rows))
+            rows.append(_row(self, "chosen", self.confirmed, self.chosen, self.final_times))
+        unit = self.metric.unit or None
+        columns = (
+            Column("what", title="kept in float"),
+            Column("role", priority=9),
+            Column("keep_float", Kind.LIST, priority=9),
+            Column("nodes", Kind.LIST, priority=9),
+            Column("modules", Kind.LIST, priority=8),
+            Column("source", priority=1),
+            Column(self.metric.name, Kind.FLOAT, unit),
+            Column("gain", Kind.FLOAT, unit),
+            Column("worst", Kind.FLOAT, unit, title="worst sample", priority=5),
+            Column("worst_sample", Kind.INT, title="sample", priority=6),
+            Column("time", Kind.DURATION, "ms", priority=2),
+            Column("time_cost", Kind.DURATION, "ms", title="time cost"),
+            Column("time_cost_percent", Kind.FLOAT, "%", title="of int8", priority=2),
+            Column("time_spread", Kind.DURATION, "ms", title="±", priority=3),
+            Column("size", Kind.BYTES, priority=5),
+            Column("size_cost", Kind.INT, "bytes", title="size cost", priority=4),
+            Column("verdict"),
+            Column("detail", priority=7),
+        )
+        return Table(
+            columns=columns,
+            values={column.name: [row[column.name] for row in rows] for column in columns},
+            title="Kept in float",
+            notes=_notes(self),
+            breaks=frozenset(breaks),
+        )
 
 
 def gain(metric: Metric, number: float | None, base: float | None) -> float | None:
-    """By how much a number is better than that of the int8 model, in the metric's own unit."""
+    """The improvement of a number over that of the int8 model, in the metric's own unit."""
     if number is None or base is None:
         return None
     if number == base:
@@ -93,69 +148,19 @@ def gain(metric: Metric, number: float | None, base: float | None) -> float | No
     return difference if difference == difference else None
 
 
-# What was measured, as a table.
-
-
-_FAILURES = {LOWER: "cannot be lowered", "run": "fails to run"}
-_SMALL = 0.01  # of the int8 model's error: a gain that is none
-_SMALL_DB = 0.1
-
-
-def report_table(found: Sensitivity) -> Table:
-    """The int8 model, what was kept in float by gain, the float model, and the set that was found,
-    exported anew and timed once more next to both."""
-    keys = sorted(found.variants, key=lambda key: _order(found, key))
-    rows = [_row(found, "int8", found.int8, (), found.times)]
-    rows += [_row(found, key, found.variants[key], key, found.times) for key in keys if key]
-    rows.append(_row(found, "float", found.full, None, found.times))
-    breaks = {1, len(rows) - 1}
-    if found.chosen and found.confirmed is not None:
-        breaks.add(len(rows))
-        rows.append(_row(found, "chosen", found.confirmed, found.chosen, found.final_times))
-    columns = _columns(found)
-    return Table(
-        columns=columns,
-        values={column.name: [row[column.name] for row in rows] for column in columns},
-        title="Kept in float",
-        notes=_notes(found),
-        breaks=frozenset(breaks),
-    )
-
-
-def _columns(found: Sensitivity) -> tuple[Column, ...]:
-    unit = found.metric.unit or None
-    return (
-        Column("what", title="kept in float"),
-        Column("role", priority=9),
-        Column("keep_float", Kind.LIST, priority=9),
-        Column("nodes", Kind.LIST, priority=9),
-        Column("modules", Kind.LIST, priority=8),
-        Column("source", priority=1),
-        Column(found.metric.name, Kind.FLOAT, unit),
-        Column("gain", Kind.FLOAT, unit),
-        Column("worst", Kind.FLOAT, unit, title="worst sample", priority=5),
-        Column("worst_sample", Kind.INT, title="sample", priority=6),
-        Column("time", Kind.DURATION, "ms", priority=2),
-        Column("time_cost", Kind.DURATION, "ms", title="time cost"),
-        Column("time_cost_percent", Kind.FLOAT, "%", title="of int8", priority=2),
-        Column("time_spread", Kind.DURATION, "ms", title="±", priority=3),
-        Column("size", Kind.BYTES, priority=5),
-        Column("size_cost", Kind.INT, "bytes", title="size cost", priority=4),
-        Column("verdict"),
-        Column("detail", priority=7),
-    )
-
-
 def _row(
     found: Sensitivity,
-    name: Any,
+    name: str | Key,
     variant: Variant,
-    key: Key | tuple[()] | None,
+    kept: Iterable[int] | None,
     times: Mapping[Any, Any],
 ) -> dict[str, Any]:
-    parts = joined(found.groups, key or ())
-    what = " + ".join(parts["selectors"]) or ("nothing" if key is not None else "everything")
-    return {
+    """name: the role, or the key of a variant. kept: the groups in float; None for all."""
+    is_int8 = name == "int8"
+    parts = joined(found.groups, kept or ())
+    what = " + ".join(parts["selectors"]) or ("everything" if kept is None else "nothing")
+    sizes = variant.size, found.int8.size
+    row = {
         "what": what,
         "role": name if isinstance(name, str) else "variant",
         "keep_float": list(parts["selectors"]),
@@ -163,111 +168,78 @@ def _row(
         "modules": list(parts["modules"]),
         "source": ", ".join(parts["sources"]) or None,
         found.metric.name: variant.error,
-        "gain": None if name == "int8" else gain(found.metric, variant.error, found.int8.error),
+        "gain": None if is_int8 else gain(found.metric, variant.error, found.int8.error),
         "worst": variant.worst,
         "worst_sample": variant.worst_sample,
-        **_times(name, times),
+        **dict.fromkeys(("time", "time_cost", "time_cost_percent", "time_spread")),
         "size": variant.size,
-        "size_cost": _difference(variant.size, found.int8.size) if name != "int8" else None,
-        "verdict": verdict(found, variant, is_int8=name == "int8"),
+        "size_cost": None if is_int8 or None in sizes else sizes[0] - sizes[1],  # type: ignore[operator]
+        "verdict": verdict(found, variant, is_int8=is_int8),
         "detail": variant.detail or None,
     }
-
-
-def _times(name: Any, times: Mapping[Any, Any]) -> dict[str, Any]:
-    """The median of the rounds; the median difference to the int8 model in the same round, and
-    half the middle half of these differences."""
+    # The median of the rounds; the median difference to the int8 model in the same round, and half
+    # the interquartile range of these differences.
     mine, base = times.get(name), times.get("int8")
-    none = {"time": None, "time_cost": None, "time_cost_percent": None, "time_spread": None}
-    if mine is None or base is None:
-        return none
-    time = float(np.median(mine))
-    if name == "int8":
-        return {**none, "time": time}
-    differences = mine - base
-    low, cost, high = np.percentile(differences, [25, 50, 75])
-    return {
-        "time": time,
-        "time_cost": float(cost),
-        "time_cost_percent": float(100 * cost / np.median(base)),
-        "time_spread": float((high - low) / 2),
-    }
-
-
-def _difference(size: int | None, base: int | None) -> int | None:
-    return None if size is None or base is None else size - base
+    if mine is not None and base is not None:
+        row["time"] = float(np.median(mine))
+        if not is_int8:
+            low, cost, high = np.percentile(mine - base, [25, 50, 75])
+            row["time_cost"] = float(cost)
+            row["time_cost_percent"] = float(100 * cost / np.median(base))
+            row["time_spread"] = float((high - low) / 2)
+    return row
 
 
 def verdict(found: Sensitivity, variant: Variant, *, is_int8: bool = False) -> str:
-    """In a few words, what a variant is good for."""
+    """Judge a variant in a few words."""
     if variant.failure is not None:
-        return _FAILURES[variant.failure]
-    if found.tolerance is not None and is_good(found.metric, variant.error, found.tolerance):
+        return FAILURES[variant.failure]
+    if found.tolerance is not None and reaches(found.metric, variant.error, found.tolerance):
         return "good enough"
     if is_int8:
         return "as it is" if found.tolerance is None else "not good enough"
-    difference = gain(found.metric, variant.error, found.int8.error)
+    base = found.int8.error
+    difference = gain(found.metric, variant.error, base)
     if difference is None:
         return "no number"
-    if abs(difference) <= _threshold(found):
+    threshold = abs(base) * _SMALL if base is not None and np.isfinite(base) else 0.0
+    if abs(difference) <= (_SMALL_DB if found.metric.unit == "dB" else threshold):
         return "no gain"
     return "helps" if difference > 0 else "worse"
-
-
-def _threshold(found: Sensitivity) -> float:
-    if found.metric.unit == "dB":
-        return _SMALL_DB
-    base = found.int8.error
-    return abs(base) * _SMALL if base is not None and np.isfinite(base) else 0.0
-
-
-def _order(found: Sensitivity, key: Key) -> tuple[bool, float, int, Sequence[int]]:
-    variant = found.variants[key]
-    badness = found.metric.badness(variant.error)
-    return variant.failure is not None, badness, len(key), sorted(key)
-
-
-# -- sentences
 
 
 def _notes(found: Sensitivity) -> tuple[str, ...]:
     samples = f"{found.samples:,} {'sample' if found.samples == 1 else 'samples'}"
     rounds = len(next(iter(found.times.values()), ()))
-    failed = sum(one.failure is not None for one in found.variants.values())
     notes = [
         f"{found.metric.name} against the float model in PyTorch, of the worst output, {samples} "
         "taken as one.",
-        f"Times: {rounds} interleaved rounds on the first sample; a cost below its ± is not told "
-        "from noise.",
+        f"Times: {rounds} interleaved rounds on the first sample; a cost below its ± may be noise.",
     ]
+    failed = sum(one.failure is not None for one in found.variants.values())
     if failed:
         notes.append(f"{failed} of {len(found.variants)} variants failed; see detail.")
-    return (*notes, *_advice(found))
-
-
-def _advice(found: Sensitivity) -> list[str]:
     if found.tolerance is None:
-        return ["Give a tolerance to search for a small set that reaches it."]
+        return (*notes, "Give a tolerance to search for a small set that reaches it.")
     wanted = f"{found.tolerance:g}{' ' + found.metric.unit if found.metric.unit else ''}"
     if found.chosen is None:
         best = joined(found.groups, found.best)["selectors"]
         error = (found.variants[found.best] if found.best else found.int8).error
-        return [
-            f"No set that was measured reaches {wanted}. The best, {_number(error)}: "
-            f"{_arguments(best) or 'int8 throughout'}"
-        ]
+        number = "no number" if error is None else f"{error:.4g}"
+        return (
+            *notes,
+            f"No set that was measured reaches {wanted}. The best, {number}: "
+            f"{_arguments(best) or 'int8 throughout'}",
+        )
     if not found.chosen:
-        return [f"int8 reaches {wanted}: nothing need be kept in float."]
-    return [
+        return (*notes, f"int8 reaches {wanted}: nothing need be kept in float.")
+    return (
+        *notes,
         f"A small set that reaches {wanted}, not provably the smallest; exported anew and measured "
         "as a whole in the last row:",
         _arguments(found.keep_float),
-    ]
+    )
 
 
-def _number(error: float | None) -> str:
-    return "no number" if error is None else f"{error:.4g}"
-
-
-def _arguments(selectors: Sequence[str]) -> str:
+def _arguments(selectors: Iterable[str]) -> str:
     return " ".join(f"--keep-float {shlex.quote(text)}" for text in selectors)

@@ -15,9 +15,10 @@ import torch
 from torch import nn
 
 from etscope.bisect import bisect
-from etscope.bisect._check import LOWER, RUN, VALUE
+from etscope.bisect._check import VALUE
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
 from etscope.export import Source, export
+from etscope.search import LOWER, RUN
 from tests.unit.bisect.planted import WIDTH, Products, Sorted, Tangent, backend, generated
 
 PLANTS: list[tuple[type[nn.Module], str]] = [(Tangent, VALUE), (Products, LOWER), (Sorted, RUN)]
@@ -29,7 +30,7 @@ def source(model: Any, inputs: Any) -> Source:
 
 def quick(model: Any, example: Any, folder: Path, **options: Any) -> Any:
     """A bisection in this process, of the planted backend; its script is not tried."""
-    with backend() as name, mock.patch("etscope.bisect._repro._confirm"):
+    with backend() as name, mock.patch("etscope.bisect._probe.confirm_failure"):
         options = {"backend": name, "isolate": False, **options}
         return bisect(source(model, example), folder, **options)
 
@@ -104,7 +105,7 @@ def test_a_command_decides(tmp_path: Path) -> None:
     assert [node.op for node in found.pieces.nodes if node.name in found.nodes[0]] == [
         "aten.mul.Tensor"
     ]
-    with pytest.raises(MissingDataError, match="nothing can be said of the whole"):
+    with pytest.raises(MissingDataError, match="the whole model cannot be judged"):
         quick(model, (torch.ones(1, 2),), tmp_path / "no", command="sh -c 'exit 125' {program}")
     with pytest.raises(UsageError, match="where the program goes"):
         quick(model, (torch.ones(1, 2),), tmp_path / "no", command="true")
@@ -229,7 +230,7 @@ def test_a_record_may_have_methods_and_inputs_by_keyword(tmp_path: Path) -> None
     }
     export(programs).save(tmp_path, "saved", bundle=False)
     path = tmp_path / "saved.etrecord"
-    with backend() as name, mock.patch("etscope.bisect._repro._confirm"):
+    with backend() as name, mock.patch("etscope.bisect._probe.confirm_failure"):
         found = bisect(path, tmp_path / "a", backend=name, isolate=False)
         assert found.nodes == [["tan"]]
         options: dict[str, Any] = {"backend": name, "isolate": False, "method": "other"}

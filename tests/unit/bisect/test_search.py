@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from etscope.bisect._search import STRATEGIES, Search, Verdict
+from etscope.bisect._search import STRATEGIES, PieceSearch, Verdict
 from etscope.model.pieces import Piece, PieceNode, Pieces, written
 
 
@@ -31,7 +31,9 @@ def web(seed: int, count: int) -> Pieces:
     )
 
 
-def search(pieces: Pieces, wanted: set[int], unknown: float = 0.0) -> tuple[Search, list[Piece]]:
+def search(
+    pieces: Pieces, wanted: set[int], unknown: float = 0.0
+) -> tuple[PieceSearch, list[Piece]]:
     """A piece is bad when it has all that is wanted; some answers, the same each time, are none."""
     asked: list[Piece] = []
 
@@ -43,14 +45,14 @@ def search(pieces: Pieces, wanted: set[int], unknown: float = 0.0) -> tuple[Sear
         bad = wanted <= set(piece)
         return Verdict(bad, (f"n{max(wanted)}",) if bad else ())
 
-    return Search(pieces, ask), asked
+    return PieceSearch(pieces, ask), asked
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("node", [0, 1, 30, 62, 63])
 def test_a_single_node_is_found(strategy: str, node: int) -> None:
     looking, asked = search(chain(64), {node})
-    assert looking.found(strategy) == [(node,)]
+    assert looking.run(strategy) == [(node,)]
     assert len(asked) <= (64 if strategy == "linear" else 30)
 
 
@@ -61,7 +63,7 @@ def test_two_nodes_that_fail_together_are_found_with_what_connects_them(seed: in
     last = chance.randrange(1, 24)
     wanted = {last, *pieces.nodes[last].uses[:1]}
     looking, _ = search(pieces, wanted)
-    assert looking.found("bisect") == [tuple(sorted(wanted))]
+    assert looking.run("bisect") == [tuple(sorted(wanted))]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -70,26 +72,26 @@ def test_what_is_unknown_is_never_taken_for_good(seed: int, strategy: str) -> No
     """What is found fails, whatever could not be said on the way."""
     pieces = web(seed, 20)
     looking, asked = search(pieces, {seed % 20}, unknown=0.4)
-    (piece,) = looking.found(strategy)
-    assert looking.ask(piece).bad is True
+    (piece,) = looking.run(strategy)
+    assert looking.attempt(piece).bad is True
     assert len(piece) < 20
     assert len(asked) < 2000
 
 
 def test_nothing_but_the_whole_can_be_said() -> None:
     looking, _ = search(chain(5), {2}, unknown=1.0)
-    assert looking.found("bisect") == [(0, 1, 2, 3, 4)]
+    assert looking.run("bisect") == [(0, 1, 2, 3, 4)]
 
 
 def test_single_nodes_are_all_told() -> None:
     pieces = chain(6)
-    looking = Search(pieces, lambda piece: Verdict(bool({1, 4} & set(piece))))
-    assert looking.found("linear") == [(1,), (4,)]
+    looking = PieceSearch(pieces, lambda piece: Verdict(bool({1, 4} & set(piece))))
+    assert looking.run("linear") == [(1,), (4,)]
 
 
 def test_a_module_that_fails_is_entered() -> None:
     looking, asked = search(chain(16), {9, 10})
-    assert looking.found("modules") == [(9, 10)]
+    assert looking.run("modules") == [(9, 10)]
     assert (8, 9, 10, 11) in asked
 
 

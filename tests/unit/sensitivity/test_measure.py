@@ -11,20 +11,26 @@ import pytest
 
 from etscope.analysis.metrics import find_metric
 from etscope.errors import FormatError, MissingFileError
+from etscope.search import RUN, Isolation, reaches
 from etscope.sensitivity import _sensitivity as _measure
-from etscope.sensitivity._results import RUN, Variant, gain, is_good
-from etscope.sensitivity._search import key_of, open_state
-from etscope.sensitivity._sensitivity import Samples, measured, timed
+from etscope.sensitivity._results import Variant, gain
+from etscope.sensitivity._sensitivity import (
+    References,
+    measured,
+    open_variants,
+    timed,
+    variant_key,
+)
 
 SQNR, MSE = find_metric("sqnr"), find_metric("mse")
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, outputs: list[list[Any]]) -> None:
-    monkeypatch.setattr(_measure, "_outputs", lambda *_: outputs)
+    monkeypatch.setattr(_measure, "run_samples", lambda *_, **__: outputs)
 
 
-def samples(*expected: list[Any]) -> Samples:
-    return Samples("forward", [[] for _ in expected], expected)
+def samples(*expected: list[Any]) -> References:
+    return References("forward", [[] for _ in expected], expected)
 
 
 @pytest.fixture
@@ -34,8 +40,8 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def measure(program: Path, given: Samples, metric: Any = SQNR) -> Variant:
-    return measured(program, given, metric, isolate=False, timeout=None)
+def measure(program: Path, given: References, metric: Any = SQNR) -> Variant:
+    return measured(program, given, metric, Isolation(isolate=False))
 
 
 def test_samples_are_taken_as_one_and_the_worst_output_counts(
@@ -56,9 +62,9 @@ def test_nan_is_never_good(program: Path, monkeypatch: pytest.MonkeyPatch) -> No
     found = measure(program, samples([ones], [ones]))
     assert found.error is not None and math.isnan(found.error)
     assert found.worst_sample == 1
-    assert not is_good(SQNR, found.error, -1000)
+    assert not reaches(SQNR, found.error, -1000)
     answering(monkeypatch, [[np.ones(5, np.float32)]])
-    assert not is_good(SQNR, measure(program, samples([ones])).error, -1000)
+    assert not reaches(SQNR, measure(program, samples([ones])).error, -1000)
 
 
 def test_a_run_that_fails_is_an_answer(program: Path) -> None:
@@ -86,12 +92,12 @@ def test_a_gain_is_for_the_better(
 def test_rounds_are_interleaved(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[tuple[str, int]] = []
 
-    def median(path: Path, given: Samples, iterations: int, *_: Any) -> float:
+    def median(path: Path, given: References, iterations: int, *_: Any) -> float:
         order.append((path.name, iterations))
         return {"a": 1e6, "b": 1e9}[path.name]
 
     monkeypatch.setattr(_measure, "_median_ns", median)
-    times = timed({"x": Path("a"), "y": Path("b")}, samples([1.0]), 3, isolate=False, timeout=None)
+    times = timed({"x": Path("a"), "y": Path("b")}, samples([1.0]), 3)
     assert {key: list(one) for key, one in times.items()} == {"x": [1.0] * 3, "y": [1000.0] * 3}
     assert [name for name, _ in order[2:]] == ["a", "b", "b", "a", "a", "b"]
     assert dict(order[2:]) == {"a": 50, "b": 3}
@@ -99,19 +105,22 @@ def test_rounds_are_interleaved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_state_keeps_what_json_cannot(tmp_path: Path) -> None:
     given = {"model": "m"}
-    state = open_state(tmp_path, given, resume=False)
+    state = open_variants(tmp_path, given, resume=False)
     known = {
-        key_of(["a"]): Variant(math.inf, -math.inf, 3, 10),
-        key_of(["b"]): Variant(failure="lower", detail="why"),
+        variant_key(["a"]): Variant(math.inf, -math.inf, 3, 10),
+        variant_key(["b"]): Variant(failure="lower", detail="why"),
     }
     for key, variant in known.items():
-        state.add(key, variant)
-    again = open_state(tmp_path, given, resume=True)
-    assert again.variants == known
-    assert again.get(key_of(["b"])) == known[key_of(["b"])]
-    assert again.get(key_of(["a"])) is None  # its program is gone
+        state.results[key] = variant
+    state.save()
+    program = tmp_path / "programs" / f"{variant_key(['a'])}.pte"
+    program.write_bytes(b"")
+    assert open_variants(tmp_path, given, resume=True).results == known
+    program.unlink()
+    again = open_variants(tmp_path, given, resume=True)
+    assert again.results == {variant_key(["b"]): known[variant_key(["b"])]}
     (tmp_path / "state.json").write_text('{"version": 1}')
     with pytest.raises(FormatError):
-        open_state(tmp_path, given, resume=True)
+        open_variants(tmp_path, given, resume=True)
     with pytest.raises(MissingFileError):
-        open_state(tmp_path / "nowhere", given, resume=True)
+        open_variants(tmp_path / "nowhere", given, resume=True)

@@ -9,8 +9,9 @@ import random
 import pytest
 
 from etscope.analysis.metrics import find_metric
-from etscope.sensitivity._results import LOWER, Key, Variant
-from etscope.sensitivity._search import Search
+from etscope.search import LOWER
+from etscope.sensitivity._results import Key, Variant
+from etscope.sensitivity._sensitivity import GroupSearch
 
 SQNR, MSE = find_metric("sqnr"), find_metric("mse")
 
@@ -34,10 +35,10 @@ class Model:
             return Variant(failure=LOWER)
         return Variant(error=-10 * math.log10(self.noise(key)))
 
-    def search(self, tolerance: float) -> Search:
+    def search(self, tolerance: float) -> GroupSearch:
         count = len(self.alone)
         keys = [frozenset([index]) for index in range(count)] + [*map(frozenset, self.pairs)]
-        return Search(
+        return GroupSearch(
             SQNR,
             tolerance,
             self.ask(frozenset()),
@@ -65,7 +66,7 @@ def test_what_is_found_is_enough_and_small(seed: int) -> None:
     )
     for tolerance in (10.0, 20.0, 30.0, 45.0):
         smallest = model.smallest(tolerance)
-        found = model.search(tolerance).found()
+        found = model.search(tolerance).run()
         assert (found is None) == (smallest is None)
         if found is not None and smallest is not None:
             answer = model.ask(found)
@@ -77,12 +78,12 @@ def test_what_is_found_is_enough_and_small(seed: int) -> None:
 
 
 def test_int8_that_is_good_enough_needs_nothing() -> None:
-    assert Model([1e-5, 1e-5], {}).search(20).found() == frozenset()
+    assert Model([1e-5, 1e-5], {}).search(20).run() == frozenset()
 
 
 def test_of_equal_sets_the_cheapest_is_taken() -> None:
     model = Model([1e-9, 1e-9, 1e-9], {(0, 1): 0.0, (1, 2): 0.1})
-    assert model.search(40).found() == frozenset({1, 2})
+    assert model.search(40).run() == frozenset({1, 2})
 
 
 def test_what_works_with_all_only_is_found() -> None:
@@ -91,17 +92,17 @@ def test_what_works_with_all_only_is_found() -> None:
     model.broken = {
         frozenset(one) for size in (1, 2) for one in itertools.combinations(range(3), size)
     }
-    assert model.search(40).found() == frozenset({0, 1, 2})
+    assert model.search(40).run() == frozenset({0, 1, 2})
 
 
 def test_what_cannot_be_reached_is_none() -> None:
     model = Model([0.1, 0.1], {(0, 1): 0.1})
-    assert model.search(200).found() is None
+    assert model.search(200).run() is None
 
 
 def test_no_more_is_tried_than_needed() -> None:
     model = Model([0.5, *[1e-8] * 30], {})
     search = model.search(40)
     asked = model.asked
-    assert search.found() == frozenset({0})
+    assert search.run() == frozenset({0})
     assert model.asked == asked

@@ -141,9 +141,9 @@ def test_what_is_known_is_not_made_again(found: Sensitivity, folder: Path) -> No
 def test_the_state_of_another_model_is_refused(found: Sensitivity, folder: Path) -> None:
     model, inputs = planted()
     model.head.bias.data += 1  # type: ignore[union-attr, operator]
-    with pytest.raises(MismatchError, match="is of another model"):
+    with pytest.raises(MismatchError, match="is from another model"):
         sensitivity(model, inputs, folder=folder, resume=True, **OPTIONS)
-    with pytest.raises(UsageError, match="is of an earlier search"):
+    with pytest.raises(UsageError, match="is from an earlier search"):
         sensitivity(model, inputs, folder=folder, **OPTIONS)
 
 
@@ -177,7 +177,7 @@ def test_variants_that_all_fail_are_an_error_with_the_reason() -> None:
         ({"metric": "nonsense"}, "unknown metric"),
         ({"tolerance": float("nan")}, "not NaN"),
         ({"group": "file"}, "no grouping"),
-        ({"resume": True}, "go on with what"),
+        ({"resume": True}, "nothing to resume"),
         ({"rounds": 0}, "at least one round"),
         ({"samples": [(torch.zeros(1, 3, 9, 8),)]}, "sample 0 cannot be fed"),
     ],

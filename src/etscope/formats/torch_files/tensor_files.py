@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy_format
 
-from etscope.errors import FormatError, UsageError, reading
+from etscope.errors import FormatError, MissingDataError, UsageError, reading
 from etscope.formats.bytes.atomic_write import replacing
 from etscope.formats.bytes.source import PathLike, Source, open_source
 from etscope.formats.bytes.zip_archive import ZipArchive, open_archive
@@ -130,6 +131,33 @@ class TensorFile:
     content: Any = None
     ordered: bool = True
     path: str | None = None
+
+
+SUFFIXES = (".npz", ".npy", ".safetensors", ".pt", ".pth")
+
+
+def tensor_files_in(folder: Path) -> list[Path]:
+    """The tensor files of a folder by their suffixes, in the order of their names, in which numbers
+    count by value: 2 before 10. Hidden files are left out.
+
+    Raises `MissingDataError` when there are none.
+    """
+
+    def by_number(path: Path) -> list[tuple[int, str]]:
+        parts = re.split(r"(\d+)", path.name)
+        return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+    files = [
+        path
+        for path in folder.iterdir()
+        if path.is_file() and path.name[0] != "." and path.suffix.lower() in SUFFIXES
+    ]
+    if not files:
+        raise MissingDataError(
+            f"the folder {folder} has no tensor files",
+            hint=f"a tensor file ends with {', '.join(SUFFIXES)}",
+        )
+    return sorted(files, key=by_number)
 
 
 def read_tensor_file(path: PathLike) -> TensorFile:

@@ -1,39 +1,61 @@
-"""What a search keeps, and what it does not go on from."""
+"""The state file of a search, and the states that it is not resumed from."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError
-from etscope.formats.search_state import NAME, known_answers, write_state
+from etscope.search import STATE_FILE, SearchState, open_state
 
 GIVEN: dict[str, object] = {"model": "1f2e", "limit": None}
 WHOLE = {"version": 1, "given": GIVEN, "answers": {"0": "1.5"}}
 
 
-def known(path: Path, given: dict[str, object] = GIVEN, *, resume: bool = True) -> dict[str, float]:
-    return known_answers(path, given, float, name="answers", search="hunt", resume=resume)
+@dataclass(frozen=True)
+class Number:
+    value: float
+
+    def to_json(self) -> Any:
+        return str(self.value)
+
+    @classmethod
+    def of_json(cls, content: Any) -> Number:
+        return cls(float(content))
 
 
-def test_answers_come_back(tmp_path: Path) -> None:
-    path = tmp_path / NAME
-    assert known(path, resume=False) == {}
-    write_state(path, GIVEN, {"0": "1.5", "1": "nan"}, name="answers")
-    write_state(path, GIVEN, {"0": "1.5"}, name="answers")
-    assert json.loads(path.read_text()) == WHOLE
-    assert known(path) == {"0": 1.5}
+def opened(
+    folder: Path, given: dict[str, object] = GIVEN, *, resume: bool = True
+) -> SearchState[Number]:
+    return open_state(
+        folder, given, Number.of_json, section="answers", search="hunt", resume=resume
+    )
+
+
+def test_results_come_back_and_are_reported_once(tmp_path: Path) -> None:
+    reported: list[Number] = []
+    state = opened(tmp_path, resume=False)
+    assert state.results == {}
+    for _ in range(2):
+        assert state.result("0", lambda: Number(1.5), reported.append) == Number(1.5)
+    assert json.loads((tmp_path / STATE_FILE).read_text()) == WHOLE
+    again = opened(tmp_path)
+    assert again.results == {"0": Number(1.5)}
+    assert again.result("0", lambda: Number(2.5), reported.append) == Number(1.5)
+    assert reported == [Number(1.5)]
 
 
 def test_an_earlier_state_is_not_lost(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match="nothing to resume"):
-        known(tmp_path / NAME)
-    write_state(tmp_path / NAME, GIVEN, {}, name="answers")
-    with pytest.raises(UsageError, match="of an earlier hunt"):
-        known(tmp_path / NAME, resume=False)
+        opened(tmp_path)
+    opened(tmp_path, resume=False).save()
+    with pytest.raises(UsageError, match="from an earlier hunt"):
+        opened(tmp_path, resume=False)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +70,9 @@ def test_an_earlier_state_is_not_lost(tmp_path: Path) -> None:
 def test_answers_to_another_question_are_refused(
     tmp_path: Path, given: dict[str, object], words: str
 ) -> None:
-    write_state(tmp_path / NAME, GIVEN, {"0": "1.5"}, name="answers")
+    opened(tmp_path, resume=False).save()
     with pytest.raises(MismatchError) as raised:
-        known(tmp_path / NAME, given)
+        opened(tmp_path, given)
     assert re.search(words, raised.value.message)
 
 
@@ -68,6 +90,6 @@ def test_answers_to_another_question_are_refused(
     ],
 )
 def test_a_damaged_state(tmp_path: Path, content: str) -> None:
-    (tmp_path / NAME).write_text(content)
+    (tmp_path / STATE_FILE).write_text(content)
     with pytest.raises(FormatError, match=r"state\.json"):
-        known(tmp_path / NAME)
+        opened(tmp_path)

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from etscope.errors import MissingDataError, MissingFileError
-from etscope.sensitivity._sensitivity import sources_of
+from etscope.search import open_model, read_samples
 
 
 def loaded(samples: list[object]) -> list[object]:
-    given = sources_of(torch.nn.ReLU(), None, samples, [], seed=0, dynamic=None)
-    return [float(np.asarray(one[0]).ravel()[0]) for one in given.samples]
+    found = read_samples(open_model(torch.nn.ReLU(), seed=0), samples)
+    return [float(np.asarray(one[0]).ravel()[0]) for one in found]
 
 
 def test_folders_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_folders_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 
 
 def test_what_is_no_data(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="has no files of tensors"):
+    with pytest.raises(MissingDataError, match="has no tensor files"):
         loaded([tmp_path])
     with pytest.raises(MissingFileError):
         loaded([tmp_path / "nowhere.npz"])

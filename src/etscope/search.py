@@ -1,0 +1,218 @@
+"""Common ground of bisect and sensitivity: both try variants of a model on the runtime.
+
+Results are kept in a file that an interrupted search resumes from. Both load the model and its
+samples in the same way, and run what they lower with the same options.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from etscope.analysis.metrics import Metric
+from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError, reading
+from etscope.formats.bytes.atomic_write import replacing
+from etscope.formats.torch_files.tensor_files import tensor_files_in
+from etscope.optional import require
+
+if TYPE_CHECKING:
+    from etscope.export import Source
+
+LOWER, RUN = "lower", "run"
+FAILURES = {LOWER: "cannot be lowered", RUN: "fails to run"}
+
+# -- Results that survive an interruption.
+
+STATE_FILE = "state.json"
+VERSION = 1
+
+
+class Result(Protocol):
+    """What trying a variant gave."""
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+ResultT = TypeVar("ResultT", bound=Result)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchState(Generic[ResultT]):
+    """Results of a search by key, in memory and in a file that is written whole after each.
+
+        {"version": 1, "given": {…}, SECTION: {key: result, …}}
+
+    given: plain values that the results depend on: a fingerprint of the model, options, versions.
+    """
+
+    path: Path
+    given: Mapping[str, Any]
+    section: str
+    results: dict[str, ResultT]
+
+    def result(
+        self, key: str, attempt: Callable[[], ResultT], report: Callable[[ResultT], None]
+    ) -> ResultT:
+        """Return the known result, or else make the attempt, save its result and report it."""
+        known = self.results.get(key)
+        if known is None:
+            known = self.results[key] = attempt()
+            self.save()
+            report(known)
+        return known
+
+    def save(self) -> None:
+        """Write the state file."""
+        results = {key: result.to_json() for key, result in self.results.items()}
+        content = {"version": VERSION, "given": dict(self.given), self.section: results}
+        with replacing(self.path) as file:
+            file.write((json.dumps(content, indent=1) + "\n").encode())
+
+
+def open_state(
+    folder: Path,
+    given: Mapping[str, Any],
+    of_json: Callable[[Any], ResultT],
+    *,
+    section: str,
+    search: str,
+    resume: bool,
+) -> SearchState[ResultT]:
+    """Return the state in the folder with `resume`, else an empty one; nothing is written yet.
+
+    search: the kind of search, for messages. Raises `MismatchError` for the state of another model
+    or other options, `UsageError` when there is a state that is not to be resumed,
+    `MissingFileError` when there is none to resume, `FormatError` for a damaged one.
+    """
+    path = folder / STATE_FILE
+    if not resume:
+        if path.exists():
+            raise UsageError(
+                f"{path} is from an earlier {search}",
+                hint="resume it (--resume), remove it, or name another folder",
+            )
+        return SearchState(path, given, section, {})
+    if not path.exists():
+        raise MissingFileError(f"there is nothing to resume: {path} does not exist")
+    with reading(f"state of a {search}", path):
+        content = json.loads(path.read_text())
+        if content["version"] != VERSION:
+            raise FormatError(f"its version is {content['version']!r:.20}, not {VERSION}")
+        known = dict(content["given"])
+        results = {str(k): of_json(one) for k, one in content[section].items()}
+    for name in sorted({*known, *given}):
+        was, now = known.get(name), given.get(name)
+        if was != now:
+            before, after = ("none" if value is None else f"{value!s:.60}" for value in (was, now))
+            raise MismatchError(
+                f"{path} is from another {name}: {before}, and now it is {after}",
+                hint="resume with the model and the options of the first run, or start anew in "
+                "another folder",
+            )
+    return SearchState(path, given, section, results)
+
+
+def versions() -> dict[str, str]:
+    """The versions of ExecuTorch and PyTorch, which results depend on."""
+    return {name: metadata.version(name) for name in ("executorch", "torch")}
+
+
+# -- The model and its samples.
+
+
+def require_export(wanted_by: str) -> None:
+    """Raise `MissingDependencyError` without PyTorch and ExecuTorch's exporter."""
+    require("torch", wanted_by=wanted_by)
+    require("executorch.exir", wanted_by=wanted_by)
+
+
+def open_model(model: Any, *, seed: int, dynamic_shapes: Any = None) -> Source:
+    """Return a model, its name or a `Source` as a `Source`.
+
+    Raises what `load_model` raises.
+    """
+    from etscope.export import Source, load_model
+
+    if isinstance(model, (str, Path)):
+        return load_model(str(model), seed=seed)
+    if isinstance(model, Source):
+        return model
+    return Source("", type(model).__name__, model, None, dynamic_shapes)
+
+
+def read_samples(source: Source, samples: Sequence[Any]) -> list[Any]:
+    """Samples with those that are named read: a file is one, a folder one for each tensor file.
+
+    Raises `MissingDataError` for a folder without tensor files, and what `Source.read_inputs`
+    raises.
+    """
+    found: list[Any] = []
+    for sample in samples:
+        if isinstance(sample, (str, Path)):
+            path = Path(sample)
+            paths = tensor_files_in(path) if path.is_dir() else [path]
+            found += [source.read_inputs(one) for one in paths]
+        else:
+            found.append(sample)
+    return found
+
+
+# -- Runs on the runtime.
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """How a variant is run: in a process of its own, and for how many seconds at most."""
+
+    isolate: bool = True
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not self.isolate:
+            raise UsageError(
+                "a run in this process cannot be timed out",
+                hint="leave the timeout out, or run in a process of its own (isolate)",
+            )
+
+
+def run_samples(
+    program: Path | bytes,
+    method: str,
+    samples: Sequence[Sequence[Any]],
+    isolation: Isolation,
+    *,
+    fresh: bool = False,
+) -> list[Sequence[Any]]:
+    """The outputs of a program for the flat inputs of each sample, as numpy arrays.
+
+    fresh: start each sample from the initial state of the model. Raises what `etscope.run.run`
+    raises.
+    """
+    from etscope.run import Call, run
+
+    calls = [Call(method, list(inputs), iterations=1, warmup=0) for inputs in samples]
+    outputs: list[Sequence[Any]] = []
+    for batch in [[call] for call in calls] if fresh else [calls]:
+        with run(
+            program, batch, trace=False, isolate=isolation.isolate, timeout=isolation.timeout
+        ) as done:
+            outputs += done.arrays
+    return outputs
+
+
+def check_tolerance(tolerance: float | None) -> None:
+    """Raise `UsageError` for NaN."""
+    if tolerance is not None and math.isnan(tolerance):
+        raise UsageError("a tolerance must be a number, not NaN")
+
+
+def reaches(metric: Metric, number: float | None, tolerance: float) -> bool:
+    """Return whether a number is as good as the tolerance; NaN and no number are not."""
+    if number is None or math.isnan(number):
+        return False
+    return number <= tolerance if metric.better == "lower" else number >= tolerance
