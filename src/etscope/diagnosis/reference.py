@@ -10,11 +10,11 @@ from etscope.analysis.graphs.linked_graph import method_of_graph
 from etscope.analysis.matching.graph import Paths
 from etscope.analysis.matching.origins import parts_of
 from etscope.analysis.numerics.gap import NO_RECORD_HINT, MethodRun, Reference, edge_symbols
-from etscope.analysis.profile.symbols import EDGE_GRAPH, graph_name
+from etscope.analysis.profile.correlate import EDGE_GRAPH, graph_name
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError
 from etscope.etrecord import as_etrecord
-from etscope.etrecord._loading import load_recorded, load_to_run
+from etscope.etrecord.loading import load_recorded, load_to_run
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordFile, RecordView
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.exported_graph import graph_from_record

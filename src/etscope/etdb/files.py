@@ -10,8 +10,8 @@ from typing import Any
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.graphs.node_times import NodeTimes, kernel_labels, node_times
+from etscope.analysis.profile.correlate import graph_name, record_methods
 from etscope.analysis.profile.profile import MethodProfile
-from etscope.analysis.profile.symbols import graph_name, record_methods
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import MissingDataError, UsageError

@@ -14,7 +14,7 @@ import numpy as np
 
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import MissingDataError, RecordError, UsageError
-from etscope.etrecord._loading import LOADERS, bridge, exported_method, field_of
+from etscope.etrecord.loading import LOADERS, bridge, exported_method, field_of
 from etscope.formats.bytes.zip_writer import Part, write_archive
 from etscope.formats.etrecord import maps as etrecord_maps
 from etscope.formats.etrecord.fingerprints import (

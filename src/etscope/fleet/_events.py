@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.profile.blocks import Block, EventKey, find_blocks
 from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.profile import EXECUTE, KERNEL_PREFIX, LOAD_METHOD, executes
 from etscope.analysis.profile.source_location import common_module
@@ -24,6 +23,7 @@ from etscope.fleet._sources import Record, Source, fitting, is_url, open_url, op
 from etscope.fleet.run_metadata import UNKNOWN, About, about
 from etscope.formats.bytes.source import open_source
 from etscope.formats.etdump.reader import ETDump, EventKind, read_etdump
+from etscope.model.event_table import Block, EventKey, find_blocks
 from etscope.optional import require
 
 # What the events of a dump are, apart from their times: the same for every dump of a program.

@@ -11,10 +11,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.profile.blocks import Block, EventKey
-from etscope.analysis.profile.correlate import Attribution
-from etscope.analysis.profile.modules import matches_module
-from etscope.analysis.profile.symbols import EDGE_GRAPH, load_graph
+from etscope.analysis.profile.correlate import EDGE_GRAPH, Attribution, load_graph
+from etscope.analysis.profile.source_location import matches_module
 from etscope.analysis.profile.trace import UNAVAILABLE, Trace, warn_no_debug_buffer, warn_own_clock
 from etscope.errors import MissingDataError, UsageError
 from etscope.etrecord import as_record
@@ -26,6 +24,7 @@ from etscope.formats.etrecord.reader import EDGE, EXPORTED
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.program_file import read_program_file
 from etscope.formats.program.pte import Program
+from etscope.model.event_table import Block, EventKey
 from etscope.model.events import (
     Event,
     EventBlock,
@@ -658,7 +657,7 @@ def _converted(
 
 
 def _operators(events: Iterable[Event]) -> Iterable[Event]:
-    from etscope.analysis.profile.blocks import FRAMEWORK_EVENTS
+    from etscope.model.event_table import FRAMEWORK_EVENTS
 
     hidden = {*FRAMEWORK_EVENTS, _HIDDEN_EVENT, "JF_CALL", "MOVE_CALL", "FREE_CALL"}
     return (event for event in events if event.name and event.name not in hidden)

@@ -1,6 +1,6 @@
 """`PerfData`, `Event` and `EventBlock`: the public view of a dump's events, in upstream's names.
 
-They are made on demand from the columns of the dump; see `etscope.analysis.profile.blocks`.
+They are made on demand from the columns of the dump; see `etscope.model.event_table`.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ from etscope.analysis.graphs.errors import with_errors
 from etscope.analysis.graphs.views import graph_views
 from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.profile.profile import LOAD_EVENTS, MethodProfile
-from etscope.analysis.profile.profile_table import profile_table
-from etscope.analysis.profile.rollup import grouped_table
+from etscope.analysis.profile.profile_table import grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeWarning, MissingDataError, MissingDependencyError

@@ -8,13 +8,13 @@ import warnings
 
 import pytest
 
-from etscope.analysis.profile.blocks import EventKey
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.compatibility import Observed, differs_from_labels
 from etscope.errors import EtscopeWarning, MismatchError
 from etscope.formats.etdump.reader import ETDump, read_etdump
 from etscope.formats.etrecord.reader import RecordFile, read_etrecord
 from etscope.formats.program.pte import Program, read_pte
+from etscope.model.event_table import EventKey
 from tests.support.artifacts import artifacts
 
 # One name for each program; those of one line run the same instructions, and in a dump nothing

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from etscope.analysis.memory.memory import MemoryPlan, PlannedValue, debug_buffer_bytes, memory_plan
-from etscope.analysis.profile.blocks import find_blocks
 from etscope.errors import MissingDataError
 from etscope.formats.etdump.debug_value import TensorRef
 from etscope.formats.etdump.reader import read_etdump
@@ -21,6 +20,7 @@ from etscope.formats.program.pte_schema import (
     Value,
     ValueKind,
 )
+from etscope.model.event_table import find_blocks
 from tests.support.artifacts import artifacts
 from tests.unit.formats.handmade import Number, integer, method, pte_file, tensor, tensor_list
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
-from etscope.analysis.profile.profile_table import profile_table
-from etscope.analysis.profile.rollup import GROUPINGS, grouped_table
+from etscope.analysis.profile.profile_table import GROUPINGS, grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError

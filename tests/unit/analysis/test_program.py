@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from etscope.analysis.profile.blocks import Block
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.compatibility import Observed
 from etscope.analysis.program.program import (
@@ -30,6 +29,7 @@ from etscope.formats.program.pte_schema import (
     Value,
     ValueKind,
 )
+from etscope.model.event_table import Block
 from etscope.model.graph import SourceLine
 from tests.support.artifacts import artifacts
 from tests.unit.formats.handmade import (

@@ -17,7 +17,7 @@ from etscope import Inspector  # noqa: E402
 from etscope.bridge.reference.recorded import recorded_graph  # noqa: E402
 from etscope.bridge.reference.reference import reference_arrays  # noqa: E402
 from etscope.errors import FormatError, NumericGapError  # noqa: E402
-from etscope.etrecord._loading import load_recorded, load_to_run  # noqa: E402
+from etscope.etrecord.loading import load_recorded, load_to_run  # noqa: E402
 from etscope.formats.etrecord.reader import RecordFile, read_etrecord  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
 from tests.support.numeric_runs import ATEN, inputs_of  # noqa: E402

@@ -19,8 +19,7 @@ import pytest
 from etscope.errors import MissingFileError, UsageError
 from etscope.reporting import serve as serving
 from etscope.reporting.report import ReportOptions
-from etscope.reporting.report_store import Shelf, Watch
-from etscope.reporting.serve import event_stream, is_own_name, wsgi_application
+from etscope.reporting.serve import Shelf, Watch, event_stream, is_own_name, wsgi_application
 from tests.support.artifacts import artifacts
 
 Response = tuple[int, dict[str, str], bytes]

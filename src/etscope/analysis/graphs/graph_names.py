@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from etscope.analysis.profile.symbols import EDGE_GRAPH
+from etscope.analysis.profile.correlate import EDGE_GRAPH
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.model.exported_graph import graph_from_record

@@ -19,8 +19,7 @@ from functools import cached_property
 from etscope.analysis.matching.graph import LoggedSpec, Paths, difference
 from etscope.analysis.matching.matching import Matching
 from etscope.analysis.matching.program import program_matching
-from etscope.analysis.profile.correlate import MethodSymbols
-from etscope.analysis.profile.symbols import method_symbols, record_methods
+from etscope.analysis.profile.correlate import MethodSymbols, method_symbols, record_methods
 from etscope.analysis.program.branches import branch_nodes
 from etscope.analysis.program.compatibility import stem
 from etscope.analysis.program.program import InstructionRecord, instructions

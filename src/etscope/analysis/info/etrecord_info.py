@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etscope.analysis.graphs.graph_names import short_name
-from etscope.analysis.profile.symbols import load_graph, record_methods
+from etscope.analysis.profile.correlate import load_graph, record_methods
 from etscope.formats.etrecord.reader import (
     CONSTANTS,
     EDGE,

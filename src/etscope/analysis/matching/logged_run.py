@@ -9,11 +9,11 @@ from typing import Any
 from etscope.analysis.matching.graph import LoggedSpec
 from etscope.analysis.matching.matching import Pair
 from etscope.analysis.matching.program import with_flow
-from etscope.analysis.profile.blocks import DELEGATE_CALL, Block, EventKey
 from etscope.analysis.profile.profile import KERNEL_PREFIX
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import InstructionRecord
 from etscope.formats.etdump.debug_value import DebugValue, TensorRef
+from etscope.model.event_table import DELEGATE_CALL, Block, EventKey
 
 _Key = tuple[int, int | str | None]
 

@@ -16,14 +16,18 @@ from etscope.analysis.matching.graph import Paths
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run
 from etscope.analysis.matching.matching import Coverage, Matching, Pair, Unpaired, match
 from etscope.analysis.metrics import Metric, find_metric, measure_all
-from etscope.analysis.profile.blocks import Block
-from etscope.analysis.profile.correlate import MethodSymbols, handle_list
+from etscope.analysis.profile.correlate import (
+    EDGE_GRAPH,
+    MethodSymbols,
+    handle_list,
+    method_symbols,
+)
 from etscope.analysis.profile.profile import executes
 from etscope.analysis.profile.source_location import module_path, user_line
-from etscope.analysis.profile.symbols import EDGE_GRAPH, method_symbols
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE
+from etscope.model.event_table import Block
 from etscope.model.graph import Graph, SourceLine
 from etscope.model.table import Column, Kind, Table
 

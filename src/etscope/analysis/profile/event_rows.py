@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.profile.blocks import Block
 from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.profile.trace import Trace
+from etscope.model.event_table import Block
 from etscope.model.table import Column, Kind, Table
 from etscope.units import TimeScale
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.profile.blocks import Block, EventKey
 from etscope.analysis.profile.correlate import UNATTRIBUTED, Attribution
 from etscope.errors import MissingDataError
+from etscope.model.event_table import Block, EventKey
 
 Ticks = npt.NDArray[np.int64]
 Attribute = Callable[[EventKey], Attribution]

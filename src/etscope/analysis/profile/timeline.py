@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.profile.blocks import DELEGATE_CALL, Block, EventKey
 from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.profile import MethodProfile, Ticks, executes
 from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.profile.trace import Trace
+from etscope.model.event_table import DELEGATE_CALL, Block, EventKey
 from etscope.model.timeline import Timeline, Track
 from etscope.units import TimeScale, scale_factor
 

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from etscope.analysis.delegates.inner_events import InnerEvents, inner_events
-from etscope.analysis.profile.attribution import attribution_of
-from etscope.analysis.profile.blocks import Block, EventKey, find_blocks
-from etscope.analysis.profile.correlate import UNATTRIBUTED, Attribution, MethodSymbols
-from etscope.analysis.profile.profile import MethodProfile, executes, load_ticks, method_profile
-from etscope.analysis.profile.symbols import (
+from etscope.analysis.delegates.xnnpack import InnerEvents, attributed, inner_events
+from etscope.analysis.profile.correlate import (
     EDGE_GRAPH,
+    UNATTRIBUTED,
+    Attribution,
+    MethodSymbols,
+    attribute,
     graphs_after_passes,
     method_symbols,
     record_methods,
 )
+from etscope.analysis.profile.profile import MethodProfile, executes, load_ticks, method_profile
+from etscope.analysis.program.branches import branch_nodes
 from etscope.analysis.program.compatibility import (
     Observed,
     differs_from_labels,
@@ -40,6 +42,57 @@ from etscope.formats.etdump.logged_values import logged_values
 from etscope.formats.etdump.reader import DebugValue, ETDump, TensorRef
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program, read_pte
+from etscope.model.event_table import Block, EventKey, find_blocks
+from etscope.model.graph import Node
+
+# What is behind the events of a method, from all that is known: its record and its program.
+
+
+def attribution_of(
+    symbols: MethodSymbols,
+    instructions: Sequence[InstructionRecord],
+    labels: Sequence[str],
+    inner: InnerEvents | None = None,
+) -> Callable[[EventKey], Attribution]:
+    """What tells the attribution of a method's events.
+
+    instructions: of the program, empty without one; labels: of the instructions, by which those of
+    branches are found; inner: the operators behind events inside of delegates.
+    """
+    branches = branch_nodes(labels, symbols)
+    delegated = inner or {}
+
+    def attribution(key: EventKey) -> Attribution:
+        found = attribute(key, symbols)
+        instruction = key.instruction
+        if instruction is None:
+            return found
+        if key.delegate_id is not None:
+            operator = delegated.get((instruction, key.delegate_id))
+            return found if operator is None else attributed(found, operator, symbols)
+        if instruction in branches:
+            found = _with_node(found, branches[instruction])
+        if 0 <= instruction < len(instructions):
+            found = _with_instruction(found, instructions[instruction])
+        return found
+
+    return attribution
+
+
+def _with_node(found: Attribution, node: Node) -> Attribution:
+    return replace(found, nodes=(node,), debug_handles=node.debug_handle)
+
+
+def _with_instruction(found: Attribution, instruction: InstructionRecord) -> Attribution:
+    return replace(
+        found,
+        backend_id=found.backend_id or instruction.backend_id,
+        operator=instruction.operator,
+        outputs=tuple(map(str, instruction.written)),
+        bytes_read=instruction.bytes_read,
+        bytes_written=instruction.bytes_written,
+        stack=instruction.stack,
+    )
 
 
 class _Unavailable:

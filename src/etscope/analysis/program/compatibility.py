@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from etscope.analysis.profile.blocks import Block
 from etscope.analysis.profile.correlate import MethodSymbols
 from etscope.analysis.profile.profile import KERNEL_PREFIX
 from etscope.analysis.program.program import InstructionRecord
 from etscope.formats.program import pte_schema as pte
+from etscope.model.event_table import Block
 
 # What the runtime logs around an instruction of each kind, but kernels.
 _CALL_EVENTS = {"delegate": "DELEGATE_CALL", "move": "MOVE_CALL", "jump_false": "JF_CALL",

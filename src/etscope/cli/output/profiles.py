@@ -95,8 +95,7 @@ def _table(
     limit: int | None,
     unit: str | None,
 ) -> Table:
-    from etscope.analysis.profile.profile_table import profile_table
-    from etscope.analysis.profile.rollup import grouped_table
+    from etscope.analysis.profile.profile_table import grouped_table, profile_table
     from etscope.analysis.profile.scale import Scale
     from etscope.errors import UsageError
     from etscope.units import TimeScale

@@ -46,8 +46,7 @@ def command(
     """
     from etscope.optional import require
     from etscope.reporting.report import ReportOptions
-    from etscope.reporting.report_store import Shelf
-    from etscope.reporting.serve import WANTED_BY, serve
+    from etscope.reporting.serve import WANTED_BY, Shelf, serve
     from etscope.views.page import built_page
 
     require("werkzeug", wanted_by=WANTED_BY)

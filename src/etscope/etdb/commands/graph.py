@@ -21,9 +21,8 @@ from etscope.analysis.graphs.node_table import (
     tensor_text,
 )
 from etscope.analysis.graphs.node_times import NodeTimes
-from etscope.analysis.profile.correlate import is_operator
+from etscope.analysis.profile.correlate import graph_name, is_operator
 from etscope.analysis.profile.source_location import module_path, module_type
-from etscope.analysis.profile.symbols import graph_name
 from etscope.analysis.program.program import MethodInstructions, instructions
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.commands.registry import command, whole

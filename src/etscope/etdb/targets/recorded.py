@@ -12,12 +12,12 @@ from etscope.analysis.matching.graph import Paths
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.numerics.gap import RECORD_HINT, MethodRun, match_run, method_by_values
-from etscope.analysis.profile.blocks import Block, EventKey
 from etscope.analysis.profile.profile import EXECUTE, KERNEL_PREFIX, executes
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.targets.target import Kept, RunInfo, Stop, Watch, stop_of
 from etscope.formats.program.bpte import BundledFile
+from etscope.model.event_table import Block, EventKey
 
 NO_DUMP = "there is no recorded run"
 NO_DUMP_HINT = "load one: core RUN.etdp"

@@ -13,11 +13,8 @@ from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.graph import Paths
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.matching.program import COMPUTING, one_by_one, with_flow
-from etscope.analysis.profile.attribution import attribution_of
-from etscope.analysis.profile.blocks import EventKey
-from etscope.analysis.profile.correlate import MethodSymbols
-from etscope.analysis.profile.symbols import method_symbols
-from etscope.analysis.profile.trace import differs_from_record
+from etscope.analysis.profile.correlate import MethodSymbols, method_symbols
+from etscope.analysis.profile.trace import attribution_of, differs_from_record
 from etscope.analysis.program.compatibility import Observed, instruction_labels
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
 from etscope.errors import MismatchError, MissingDataError
@@ -26,6 +23,7 @@ from etscope.etdb.targets.reference import inputs_of
 from etscope.etdb.targets.target import Stop, stop_of
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import Method, TensorValue
+from etscope.model.event_table import EventKey
 
 __all__ = ["NO_PROGRAM", "NodeValues", "RuntimeMethod", "prepare_method"]
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.matching import Pair
-from etscope.analysis.profile.blocks import EventKey
 from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.profile import KERNEL_PREFIX
 from etscope.analysis.profile.source_location import common_module
@@ -23,6 +22,7 @@ from etscope.analysis.program.compatibility import stem
 from etscope.errors import UsageError
 from etscope.etdb.protocol.messages import Condition, Core, Statistics
 from etscope.formats.program.bpte import BundledFile
+from etscope.model.event_table import EventKey
 from etscope.model.graph import Node, SourceLine
 from etscope.model.source import source_lines
 

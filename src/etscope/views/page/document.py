@@ -6,28 +6,205 @@ profile or a plan is made from one that is made once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from etscope._version import __version__
 from etscope.analysis.graphs.errors import with_errors
-from etscope.analysis.graphs.views import GraphView, graph_views
+from etscope.analysis.graphs.views import EXECUTED, GraphView, ViewNode, graph_views
+from etscope.analysis.info.etdump_info import etdump_sections
+from etscope.analysis.info.etrecord_info import etrecord_sections
+from etscope.analysis.info.program_info import program_sections
 from etscope.analysis.memory.memory import MemoryPlan, memory_plan
-from etscope.analysis.profile.blocks import Block
-from etscope.analysis.profile.profile import MethodProfile, executes
+from etscope.analysis.numerics.rows import Numerics, NumericsRow
+from etscope.analysis.profile.profile import LOAD_METHOD, MethodProfile, executes
+from etscope.analysis.profile.profile_table import grouped_table
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError
-from etscope.formats.etrecord.reader import RecordView
+from etscope.formats.etrecord.reader import RecordFile, RecordView
 from etscope.formats.program.pte import Program, read_pte
+from etscope.model.event_table import Block
 from etscope.model.events import EventBlock
+from etscope.model.graph import Graph
+from etscope.model.report import Section, rows
+from etscope.model.table import Column, Kind
 from etscope.views.page.events import events_document
 from etscope.views.page.graphs import ShownGraph, graph_document
 from etscope.views.page.inputs import ReportInput
 from etscope.views.page.lines import Lines
 from etscope.views.page.method import ShownMethod, memory_documents, method_document
-from etscope.views.page.numerics import ShownNumerics
-from etscope.views.page.summary import file_sections, profile_sections
-from etscope.views.page.tables import Json, section_document
+from etscope.views.page.tables import Json, section_document, table_document
 from etscope.views.page.timeline import timeline_document
+
+__all__ = ["SCHEMA", "document_of"]
+
+
+# The diagnosis of a run's values for the page.
+
+
+class ShownNumerics:
+    """A diagnosis, and which node of each graph the values are of."""
+
+    def __init__(self, found: Numerics, graphs: Sequence[ShownGraph]) -> None:
+        self.found = found
+        mine = [shown for shown in graphs if shown.view.method in (found.method, None)]
+        reference = {shown.view.linked.name: shown for shown in mine}.get(found.reference)
+        named = None if reference is None else reference.view.by_key
+        self.nodes: Mapping[str, list[int | None]] = {
+            shown.view.key: [_index(shown, row, named) for row in found.rows] for shown in mine
+        }
+
+    def document(self, methods: Sequence[ShownMethod], lines: Lines) -> Json:
+        """The page's `Numerics`."""
+        found = self.found
+        ran = next((shown for shown in methods if shown.profile.method == found.method), None)
+        return {
+            "method": found.method,
+            "metric": found.metric.name,
+            "largerIsWorse": found.metric.better == "lower",
+            "fine": found.is_fine,
+            "table": table_document(found.table()),
+            "rows": [None if ran is None else _row(ran, row) for row in found.rows],
+            "lines": [lines.index(row.lines[0]) if row.lines else None for row in found.rows],
+            "nodes": dict(self.nodes),
+            "coverage": table_document(found.coverage.table()),
+            "notes": _notes_of_numerics(found),
+        }
+
+
+def _notes_of_numerics(found: Numerics) -> list[str]:
+    """All there is to say, doubts about the inputs first."""
+    return [*found.doubts, *(note for note in found.notes if note not in found.doubts)]
+
+
+def _row(shown: ShownMethod, row: NumericsRow) -> int | None:
+    inner = shown.row_of(row.pair.instruction, row.pair.delegate_id)
+    return shown.row_of(row.pair.instruction, None) if inner is None else inner
+
+
+def _index(shown: ShownGraph, row: NumericsRow, named: Mapping[str, ViewNode] | None) -> int | None:
+    """The node of a graph that a value is of: that of the reference, or what leads to it."""
+    reference = None if named is None else named.get(row.pair.node)
+    linked = shown.view.linked
+    if (
+        reference is not None
+        and reference.key in shown.index
+        and (shown.view.by_key[reference.key].node is reference.node)
+    ):
+        return shown.index[reference.key]
+    behind: Iterable[int] = ()
+    if reference is not None:
+        behind = shown.indices(linked.behind((reference.node,)))
+    if not behind and shown.view.key.startswith(f"{EXECUTED}/"):
+        behind = shown.indices(linked.ran(row.pair.instruction))
+    return max(behind, default=None)
+
+
+# The sections of the page's summary: how long the methods took, and what the files hold.
+
+
+_LONGEST = 15  # groups of a roll-up
+
+
+def profile_sections(methods: Sequence[ShownMethod], scale: Scale) -> Iterator[Section]:
+    """How long each method took, then its time by kind of instruction and by operator."""
+    if methods:
+        yield _methods_of_summary(methods, scale)
+    for shown in methods:
+        for by, what in (("type", "kind of instruction"), ("op", "operator")):
+            table = grouped_table(shown.profile, scale, by, limit=_LONGEST)
+            suffix = "" if len(methods) == 1 else f"_{shown.name}"
+            title = f"{shown.name}: time by {what}"
+            yield Section(f"by_{by}{suffix}", replace(table, title=title))
+
+
+def file_sections(
+    trace: Trace | None,
+    record: RecordView | None,
+    program: Program | None,
+    graphs: Mapping[str, Graph],
+    plans: Mapping[str, MemoryPlan],
+) -> Iterator[Section]:
+    """What the files hold, as `etscope info` tells it, without what has a view of its own."""
+    if trace is not None:
+        yield from _named("dump", "ETDump", etdump_sections(trace.dump, trace.blocks))
+    if isinstance(record, RecordFile):
+        yield from _named("record", "ETRecord", etrecord_sections(record, graphs))
+    if program is not None:
+        yield from _named("program", "Program", program_sections(program, plans))
+
+
+_ELSEWHERE = {"members", "memory", "named_data"}
+
+
+def _named(file: str, what: str, sections: Iterable[Section]) -> Iterator[Section]:
+    for section in sections:
+        if section.name not in _ELSEWHERE:
+            is_file = section.name == "file"
+            name = file if is_file else f"{file}_{section.name}"
+            title = what if is_file else f"{what}: {_lowered(section.table.title)}"
+            yield replace(section, name=name, table=replace(section.table, title=title))
+
+
+def _lowered(title: str) -> str:
+    return title[:1].lower() + title[1:]
+
+
+def _methods_of_summary(methods: Sequence[ShownMethod], scale: Scale) -> Section:
+    unit = scale.unit
+    return rows(
+        "profile",
+        "Times of the methods",
+        (
+            Column("method"),
+            Column("runs", Kind.COUNT),
+            Column("load", Kind.DURATION, unit),
+            Column("first", Kind.DURATION, unit, title="first run"),
+            Column("steady", Kind.DURATION, unit, title="steady (median of the later runs)"),
+            Column("avg", Kind.DURATION, unit),
+            Column("p50", Kind.DURATION, unit),
+            Column("p90", Kind.DURATION, unit),
+            Column("min", Kind.DURATION, unit),
+            Column("max", Kind.DURATION, unit),
+            Column("unaccounted", Kind.DURATION, unit),
+            Column("unaccounted_share", Kind.SHARE, title="of the average"),
+            Column("traced", Kind.BOOL, title="values were logged"),
+        ),
+        [_method_row(shown, scale) for shown in methods],
+        notes=(
+            "Unaccounted is what no instruction accounts for: the runtime's own work between them "
+            "and what tracing costs.",
+        ),
+    )
+
+
+def _method_row(shown: ShownMethod, scale: Scale) -> Sequence[Any]:
+    profile = shown.profile
+    samples = scale(profile.total)
+    p50, p90 = np.percentile(samples, (50, 90)).tolist()
+    load = profile.load.get(LOAD_METHOD)
+    unaccounted = float(scale(profile.unaccounted).mean())
+    average = float(samples.mean())
+    return (
+        shown.name,
+        len(samples),
+        None if load is None else float(scale(load).mean()),
+        float(samples[0]),
+        float(np.median(samples[1:])) if len(samples) > 1 else None,
+        average,
+        p50,
+        p90,
+        float(samples.min()),
+        float(samples.max()),
+        unaccounted,
+        unaccounted / average if average else None,
+        profile.traced,
+    )
+
 
 SCHEMA = "etscope.report/1"
 _NAMED = 3  # runs that are named in the title
@@ -177,6 +354,3 @@ def _notes(
         notes.append("Whether the files belong together was not checked.")
     known: dict[str, Any] = dict.fromkeys([*found.notes])
     return [note for note in notes if note not in known]
-
-
-__all__ = ["SCHEMA", "document_of"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from etscope.analysis.profile.blocks import Block, EventKey
 from etscope.analysis.profile.profile import EXECUTE, KERNEL_PREFIX
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import user_line
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import TensorRef
+from etscope.model.event_table import Block, EventKey
 from etscope.model.events import STATISTICS, Event, EventBlock, statistics_columns
 from etscope.model.table import Column, Kind, Table
 from etscope.views.page.method import ShownMethod

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from etscope.analysis.profile.blocks import EventKey
 from etscope.analysis.profile.profile import EXECUTE, KERNEL_PREFIX
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.timeline import RunSpans, few_runs, loading_runs, run_spans
 from etscope.analysis.profile.trace import Trace
+from etscope.model.event_table import EventKey
 from etscope.views.page.method import ShownMethod
 from etscope.views.page.tables import Json
 
