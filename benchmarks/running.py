@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.side import Cost, measured, told
-from etscope.formats.etdump.debug_value import TensorRef
+from etscope.formats.etdump.debug_values import TensorRef
 from etscope.formats.etdump.reader import read_etdump
 from tests.support.artifacts import artifacts
 
@@ -55,7 +55,7 @@ def large_debug_buffer() -> Cost:
     """Opening a debug buffer of more than 1 GB and summing one tensor of 16 MiB."""
     return measured(
         "from benchmarks.running import large_run\n"
-        "from etscope.formats.etdump.debug_buffer import DebugBuffer\n"
+        "from etscope.formats.etdump.debug_values import DebugBuffer\n"
         "kept, path, ref = large_run()\n",
         "result = DebugBuffer.open(path).tensor(ref).sum()",
         repeats=5,

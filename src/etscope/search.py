@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from etscope.analysis.metrics import Metric
 from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError, reading
-from etscope.formats.bytes.atomic_write import replacing
+from etscope.formats.bytes.atomic_write import atomic_write
 from etscope.formats.torch_files.tensor_files import tensor_files_in
 from etscope.optional import require
 
@@ -70,7 +70,7 @@ class SearchState(Generic[ResultT]):
         """Write the state file."""
         results = {key: result.to_json() for key, result in self.results.items()}
         content = {"version": VERSION, "given": dict(self.given), self.section: results}
-        with replacing(self.path) as file:
+        with atomic_write(self.path) as file:
             file.write((json.dumps(content, indent=1) + "\n").encode())
 
 

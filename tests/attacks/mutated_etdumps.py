@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from etscope.errors import EtscopeError
-from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import ETDump, TensorRef, read_etdump
 from tests.attacks.mutations import cut_out, truncate
 

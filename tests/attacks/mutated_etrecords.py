@@ -30,8 +30,7 @@ from etscope.errors import EtscopeError
 from etscope.formats.etrecord.reader import SIBLINGS, RecordFile, read_etrecord
 from etscope.formats.exported_program.safety import check_program
 from etscope.model.exported_graph import graph_from_record
-from etscope.model.graph import Graph
-from etscope.model.source import source_lines
+from etscope.model.graph import Graph, source_lines
 from tests.support.etrecord_files import members_of, zip_bytes
 
 SECONDS = 20  # of CPU for one case; they take some milliseconds

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etscope.errors import FormatError
-from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from tests.attacks.mutated_etdumps import touch
 from tests.support.artifacts import ROOT, artifacts

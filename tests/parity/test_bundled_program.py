@@ -19,7 +19,7 @@ from etscope.bundled_program import core as our_core
 from etscope.bundled_program import serialize as our_serialize
 from etscope.errors import BundleError, UsageError
 from etscope.formats.program.bpte import read_bundled
-from etscope.formats.program.dense_tensor import as_numpy
+from etscope.formats.program.scalar_type import as_numpy
 from tests.support.artifacts import artifacts
 
 torch = pytest.importorskip("torch")

@@ -13,11 +13,16 @@ from etscope.bundled_program import schema
 from etscope.bundled_program.config import MethodTestCase, MethodTestSuite
 from etscope.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
 from etscope.errors import BundleError, UsageError
-from etscope.formats.bytes.atomic_write import replacing
+from etscope.formats.bytes.atomic_write import atomic_write
 from etscope.formats.bytes.source import BytesLike, PathLike
-from etscope.formats.program.bpte import Case, CaseValue, Suite
-from etscope.formats.program.bpte_writer import bundled_parts, stored_suites, write_bundled
-from etscope.formats.program.dense_tensor import as_numpy, in_dim_order
+from etscope.formats.program.bpte import (
+    Case,
+    CaseValue,
+    Suite,
+    bundled_parts,
+    stored_suites,
+    write_bundled,
+)
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.pte_fit import is_same_number, sizes_fit
 from etscope.formats.program.pte_schema import (
@@ -28,7 +33,7 @@ from etscope.formats.program.pte_schema import (
     Value,
     ValueKind,
 )
-from etscope.formats.program.scalar_type import scalar_type_of
+from etscope.formats.program.scalar_type import as_numpy, in_dim_order, scalar_type_of
 
 __all__ = ["BUNDLED_PROGRAM_SCHEMA_VERSION", "BundledProgram", "bundle_cases"]
 
@@ -224,7 +229,7 @@ class BundledProgram:
         """Write the .bpte file, without holding a copy of the program in memory. It appears when it
         is complete."""
         program, suites = self._stored()
-        with replacing(path) as file:
+        with atomic_write(path) as file:
             for part in bundled_parts(suites, program.source.buffer):
                 file.write(part)
 

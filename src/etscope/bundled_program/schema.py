@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etscope.formats.program.bpte_schema import (
+from etscope.formats.program.bpte import (
     Bool,
     BundledMethodTestCase,
     BundledMethodTestSuite,

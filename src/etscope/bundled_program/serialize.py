@@ -9,8 +9,7 @@ from etscope.bundled_program.core import BundledProgram
 from etscope.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
 from etscope.errors import BundleError
 from etscope.formats.bytes.source import BytesLike, PathLike
-from etscope.formats.program.bpte import read_bundled_schema
-from etscope.formats.program.bpte_writer import bundled_parts
+from etscope.formats.program.bpte import bundled_parts, read_bundled_schema
 
 __all__ = [
     "BUNDLED_PROGRAM_SCHEMA_VERSION",

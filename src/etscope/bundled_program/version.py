@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etscope.formats.program.bpte_writer import SCHEMA_VERSION
+from etscope.formats.program.bpte import SCHEMA_VERSION
 
 __all__ = ["BUNDLED_PROGRAM_SCHEMA_VERSION"]
 

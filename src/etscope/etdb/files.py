@@ -15,12 +15,11 @@ from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import ETDump, read_etdump
 from etscope.formats.etrecord.reader import EDGE, RecordView, read_etrecord
 from etscope.formats.identify import identify
-from etscope.formats.program.bpte import BundledFile
-from etscope.formats.program.program_file import read_program_file
+from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program, read_pte
 
 NO_RECORD = "there is no ETRecord"

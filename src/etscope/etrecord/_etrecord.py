@@ -15,14 +15,15 @@ import numpy as np
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import MissingDataError, RecordError, UsageError
 from etscope.etrecord.loading import LOADERS, bridge, exported_method, field_of
-from etscope.formats.bytes.zip_writer import Part, write_archive
-from etscope.formats.etrecord import maps as etrecord_maps
-from etscope.formats.etrecord.fingerprints import (
+from etscope.formats.bytes.zip_archive import NewMember, write_archive
+from etscope.formats.etrecord import reader as etrecord_reader
+from etscope.formats.etrecord.own_members import (
     Fingerprints,
     MethodFingerprint,
+    MethodTaps,
     fingerprints_to_json,
+    taps_to_json,
 )
-from etscope.formats.etrecord.maps import DelegateMap, Handles, NumOutputs
 from etscope.formats.etrecord.reader import (
     CONSTANTS,
     DEBUG_HANDLES,
@@ -47,12 +48,14 @@ from etscope.formats.etrecord.reader import (
     SLIMMED,
     STATE_DICT,
     TAPS,
+    DelegateMap,
+    Handles,
+    NumOutputs,
     RecordFile,
     RecordView,
     read_etrecord,
     slimmed_to_json,
 )
-from etscope.formats.etrecord.taps import MethodTaps, taps_to_json
 from etscope.formats.program.pte import program_fingerprint, read_pte
 
 _JSON_MEMBERS = {
@@ -446,7 +449,7 @@ def _tensors(values: list[Any]) -> list[Any]:
 _MAX_DEFLATED = 64 << 20
 
 
-def _record_parts(record: ETRecord) -> Iterator[Part]:
+def _record_parts(record: ETRecord) -> Iterator[NewMember]:
     """Yield all members, each made when its turn comes.
 
     Attributes that are still only in the file that the record came from are copied as they are.
@@ -457,7 +460,7 @@ def _record_parts(record: ETRecord) -> Iterator[Part]:
         raise RecordError(
             "ETRecord must contain edge dialect program and executorch program to be saved"
         )
-    yield Part(IDENTIFIER, b"")
+    yield NewMember(IDENTIFIER, b"")
     yield from _exported_parts(record, edge_methods)
     graph_hashes: dict[str, str] = {}
     for part in _graph_parts(record, "edge_dialect_program"):
@@ -474,11 +477,11 @@ def _record_parts(record: ETRecord) -> Iterator[Part]:
         elif content is not None and field in _JSON_MEMBERS:
             yield _json_part(member, content)
         elif content is not None:
-            yield Part(member, bridge("an ETRecord").save_tensors(content))
+            yield NewMember(member, bridge("an ETRecord").save_tensors(content))
     yield from _own_parts(record, graph_hashes)
 
 
-def _exported_parts(record: ETRecord, edge_methods: list[str]) -> Iterator[Part]:
+def _exported_parts(record: ETRecord, edge_methods: list[str]) -> Iterator[NewMember]:
     file = record._unread("exported_program")
     if file is not None:
         yield from _copied_graphs(file, "exported_program")
@@ -493,13 +496,13 @@ def _exported_parts(record: ETRecord, edge_methods: list[str]) -> Iterator[Part]
         base, json_member = (f"{OWN_EXPORTED}{method}{end}" for end in (OWN_BASE, OWN_JSON))
         yield from _program_parts(program, base, json_member)
     if record.export_graph_id is not None:
-        yield Part(EXPORT_GRAPH_ID, json.dumps(record.export_graph_id).encode())
+        yield NewMember(EXPORT_GRAPH_ID, json.dumps(record.export_graph_id).encode())
     if further:
         ids = {method: id(program.graph) for method, program in further.items()}
         yield _json_part(EXPORT_GRAPH_IDS, ids)
 
 
-def _graph_parts(record: ETRecord, field: str) -> Iterator[Part]:
+def _graph_parts(record: ETRecord, field: str) -> Iterator[NewMember]:
     """Yield the members of the edge programs or of the extra programs."""
     file = record._unread(field)
     if file is not None:
@@ -513,13 +516,13 @@ def _graph_parts(record: ETRecord, field: str) -> Iterator[Part]:
             yield from _program_parts(program, member, member)
 
 
-def _own_parts(record: ETRecord, graph_hashes: Mapping[str, str]) -> Iterator[Part]:
+def _own_parts(record: ETRecord, graph_hashes: Mapping[str, str]) -> Iterator[NewMember]:
     """Yield the program, its fingerprints, its taps, and the cuts of a slimmed file."""
     file = record._file
     buffer = record.program_buffer()
     if buffer is not None:
         fingerprints = _program_fingerprints(buffer, graph_hashes)
-        yield Part(PROGRAM_BUFFER, buffer)
+        yield NewMember(PROGRAM_BUFFER, buffer)
         yield _json_part(FINGERPRINTS, fingerprints_to_json(fingerprints))
     elif file is not None:
         yield from _copied(file, (FINGERPRINTS,))
@@ -548,23 +551,23 @@ def _program_fingerprints(buffer: bytes, graph_hashes: Mapping[str, str]) -> Fin
     )
 
 
-def _program_parts(program: Any, base: str, json_member: str) -> Iterator[Part]:
+def _program_parts(program: Any, base: str, json_member: str) -> Iterator[NewMember]:
     serialized = bridge("an ETRecord").serialize_program(program, base)
     yield _text_part(json_member, serialized.json)
-    yield Part(base + STATE_DICT, serialized.state_dict)
-    yield Part(base + CONSTANTS, serialized.constants)
-    yield Part(base + EXAMPLE_INPUTS, serialized.example_inputs)
+    yield NewMember(base + STATE_DICT, serialized.state_dict)
+    yield NewMember(base + CONSTANTS, serialized.constants)
+    yield NewMember(base + EXAMPLE_INPUTS, serialized.example_inputs)
 
 
-def _text_part(member: str, content: bytes | memoryview) -> Part:
-    return Part(member, content, deflate=len(content) <= _MAX_DEFLATED)
+def _text_part(member: str, content: bytes | memoryview) -> NewMember:
+    return NewMember(member, content, deflate=len(content) <= _MAX_DEFLATED)
 
 
-def _json_part(member: str, content: Any) -> Part:
+def _json_part(member: str, content: Any) -> NewMember:
     return _text_part(member, json.dumps(content).encode())
 
 
-def _copied_graphs(file: RecordFile, field: str) -> Iterator[Part]:
+def _copied_graphs(file: RecordFile, field: str) -> Iterator[NewMember]:
     for name in file.graph_names:
         if field_of(name) != field:
             continue
@@ -573,7 +576,7 @@ def _copied_graphs(file: RecordFile, field: str) -> Iterator[Part]:
         base = json_member.removesuffix(OWN_JSON)
         base += OWN_BASE if base != json_member else ""
         for suffix in SIBLINGS:
-            yield Part(base + suffix, file.sibling(name, suffix))
+            yield NewMember(base + suffix, file.sibling(name, suffix))
 
 
 def _current_member(file: RecordFile, name: str) -> str:
@@ -582,11 +585,11 @@ def _current_member(file: RecordFile, name: str) -> str:
     return name if member == EDGE else member
 
 
-def _copied(file: RecordFile, members: Iterable[str]) -> Iterator[Part]:
+def _copied(file: RecordFile, members: Iterable[str]) -> Iterator[NewMember]:
     for member in members:
         if member in file.members:
             deflate = file.members[member].deflated
-            yield Part(member, file.archive.read(member), deflate)
+            yield NewMember(member, file.archive.read(member), deflate)
 
 
 # -- reading any kind of record
@@ -700,24 +703,24 @@ class MemoryRecord:
     def debug_handle_map(self) -> Handles | None:
         """See `RecordFile`."""
         content = self.record._debug_handle_map
-        return None if content is None else etrecord_maps.debug_handles(content)
+        return None if content is None else etrecord_reader.debug_handles(content)
 
     @cached_property
     def handle_lists(self) -> Mapping[str, frozenset[int]]:
         """See `RecordFile`."""
-        return etrecord_maps.handle_lists(self.record._debug_handle_map or {})
+        return etrecord_reader.handle_lists(self.record._debug_handle_map or {})
 
     @cached_property
     def delegate_map(self) -> DelegateMap | None:
         """See `RecordFile`."""
         content = self.record._delegate_map
-        return None if content is None else etrecord_maps.delegates(content)
+        return None if content is None else etrecord_reader.delegates(content)
 
     @cached_property
     def instruction_id_to_num_outs_map(self) -> NumOutputs | None:
         """See `RecordFile`."""
         content = self.record._instruction_id_to_num_outs_map
-        return None if content is None else etrecord_maps.num_outputs(content)
+        return None if content is None else etrecord_reader.num_outputs(content)
 
     @property
     def export_graph_id(self) -> int | None:

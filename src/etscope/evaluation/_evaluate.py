@@ -50,7 +50,7 @@ from etscope.evaluation._results import (
     sample_result,
 )
 from etscope.formats.bytes.source import PathLike
-from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import Program
 from etscope.model.exported_graph import record_input_names

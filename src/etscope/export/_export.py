@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from etscope.errors import UsageError
-from etscope.formats.bytes.atomic_write import make_folder, replacing
+from etscope.formats.bytes.atomic_write import atomic_write, make_folder
 from etscope.optional import require
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Exported:
         place = make_folder(folder)
         paths = tuple(place / f"{name}{suffix}" for suffix in writers)
         with ExitStack() as files:
-            opened = [files.enter_context(replacing(path)) for path in paths]
+            opened = [files.enter_context(atomic_write(path)) for path in paths]
             for file, write in zip(opened, writers.values(), strict=True):
                 write(file)
         return paths

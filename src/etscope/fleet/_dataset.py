@@ -29,7 +29,7 @@ from urllib.parse import quote
 
 from etscope.errors import FormatError, MissingFileError, UsageError, VersionError, reading
 from etscope.fleet._schema import DUMPS, EVENTS, SCHEMA, WANTED_BY, arrow_schema, writer_options
-from etscope.formats.bytes.atomic_write import make_folder, replacing
+from etscope.formats.bytes.atomic_write import atomic_write, make_folder
 from etscope.formats.exported_program.exported_json import mapping, parse_json
 from etscope.optional import require
 
@@ -86,7 +86,7 @@ class Dataset:
                 raise UsageError(
                     f"{path} is not empty, and no dataset", hint="name a new folder with -o"
                 )
-            with replacing(path / _MARK) as file:
+            with atomic_write(path / _MARK) as file:
                 file.write(json.dumps({"schema": SCHEMA}).encode() + b"\n")
         return cls.open(path)
 
@@ -137,7 +137,7 @@ class Dataset:
             make_folder(place.parent)
             Path(part.work).replace(place)
         table = pa.Table.from_pylist(rows, schema=arrow_schema(DUMPS))
-        with replacing(make_folder(self.folder / DUMPS) / f"part-{batch}.parquet") as file:
+        with atomic_write(make_folder(self.folder / DUMPS) / f"part-{batch}.parquet") as file:
             pq.write_table(table, file, **writer_options(DUMPS))
 
     def discard(self, batch: str) -> None:

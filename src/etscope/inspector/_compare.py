@@ -8,7 +8,7 @@ from typing import Any
 from etscope.analysis.metrics import DEFAULT_METRICS, find_metric, measure_all
 from etscope.errors import MissingDataError, UsageError
 from etscope.views.plots.figures import save_figure, show_figure
-from etscope.views.plots.metric_plot import metric_figure
+from etscope.views.plots.metric_plots import metric_figure
 
 
 def compare_results(

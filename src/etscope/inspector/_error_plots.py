@@ -35,7 +35,7 @@ class PlottedGap(Gap):
         and written to `path`, a .png or .svg file or several.
 
         metric: of those that were measured, by default the first. tolerance, worst, size: see
-        `etscope.views.plots.error_plot.error_figure`.
+        `etscope.views.plots.metric_plots.error_figure`.
 
         Raises `UsageError` for a metric that was not measured, for a path of another suffix, and
         without a path where there is no notebook; `MissingDependencyError` without matplotlib.
@@ -77,7 +77,7 @@ class PlottedNumerics(Numerics):
         .png or .svg file or several.
 
         error: "local", the operator's own; "total", to the reference; "inherited", of what it read.
-        tolerance, worst, size: see `etscope.views.plots.error_plot.error_figure`.
+        tolerance, worst, size: see `etscope.views.plots.metric_plots.error_figure`.
 
         Raises `UsageError` for another error, for a path of another suffix, and without a path
         where there is no notebook; `MissingDataError` when no value has that error;
@@ -126,8 +126,8 @@ def _plot(
     size: tuple[float, float],
     noise_floor: Sequence[float | None] | None = None,
 ) -> None:
-    from etscope.views.plots.error_plot import error_figure
     from etscope.views.plots.figures import checked_suffix, save_figure, show_figure
+    from etscope.views.plots.metric_plots import error_figure
 
     paths = [path] if path is None or isinstance(path, (str, os.PathLike)) else [*path]
     targets = [target for target in paths if target is not None]

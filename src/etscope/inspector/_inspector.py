@@ -17,12 +17,11 @@ from etscope.analysis.profile.trace import UNAVAILABLE, Trace, warn_no_debug_buf
 from etscope.errors import MissingDataError, UsageError
 from etscope.etrecord import as_record
 from etscope.formats.bytes.source import PathLike
-from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etdump.vgf import parse_vgf_neural_statistics_delegate_metadata
 from etscope.formats.etrecord.reader import EDGE, EXPORTED
-from etscope.formats.program.bpte import BundledFile
-from etscope.formats.program.program_file import read_program_file
+from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program
 from etscope.model.event_table import Block, EventKey
 from etscope.model.events import (

@@ -6,9 +6,10 @@ the node that calls them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +148,41 @@ class Graph:
                 yield from graph.walk(into_delegates=into_delegates)
             if into_delegates and node.delegate is not None and node.delegate.graph is not None:
                 yield from node.delegate.graph.walk(into_delegates=True)
+
+
+# Python stack traces as torch writes them into a graph, read back into source lines.
+
+
+_FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d{1,9})(?:, in (?P<function>.*))?\s*')
+_CARETS = re.compile(r"[\s~^]*")
+
+
+@lru_cache(maxsize=4096)
+def source_lines(stack_trace: str | None) -> tuple[SourceLine, ...]:
+    """The frames of a traceback text, outermost first and innermost last.
+
+    Reads the forms of Python's `traceback` module: with or without the line's text, of several
+    lines (Python 3.13), with markers of carets or tildes, with or without a function name. Text
+    that holds no frame gives no lines.
+    """
+    frames: list[SourceLine] = []
+    texts: list[str] = []
+    for line in (stack_trace or "").splitlines():
+        match = _FRAME.fullmatch(line)
+        if match is not None:
+            _close(frames, texts)
+            frames.append(
+                SourceLine(match["file"], int(match["line"]), (match["function"] or "").strip())
+            )
+        elif frames and not _CARETS.fullmatch(line):
+            texts.append(line.strip())
+    _close(frames, texts)
+    return tuple(frames)
+
+
+def _close(frames: list[SourceLine], texts: list[str]) -> None:
+    """Give the last frame the text lines that followed it."""
+    if frames and texts:
+        last = frames[-1]
+        frames[-1] = SourceLine(last.file, last.line, last.function, " ".join(texts))
+    texts.clear()

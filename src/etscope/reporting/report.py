@@ -21,11 +21,11 @@ from etscope.errors import (
     reading,
 )
 from etscope.formats.bytes.source import PathLike, open_source
-from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecord
 from etscope.formats.exported_program.exported_json import integer
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTE, identify
-from etscope.formats.program.program_file import read_program_file
+from etscope.formats.program.bpte import read_program_file
 from etscope.formats.run_json import RUN_JSON, SavedRun, read_run_json
 from etscope.inspector._inspector import Inspector
 from etscope.model.report import Section, facts, rows

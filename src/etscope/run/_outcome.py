@@ -16,10 +16,10 @@ import numpy as np
 from etscope.analysis.comparison.verification import CaseCheck, Verification, compare_outputs
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.bytes.atomic_write import make_folder, replacing
+from etscope.formats.bytes.atomic_write import atomic_write, make_folder
 from etscope.formats.bytes.source import PathLike
 from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.etrecord.taps import MethodTaps
+from etscope.formats.etrecord.own_members import MethodTaps
 from etscope.formats.program.pte import program_fingerprint
 from etscope.formats.run_json import RUN_JSON, encode_run_json
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
@@ -300,12 +300,12 @@ class Run:
         with ExitStack() as files:
             for name, source in sources.items():
                 if source is not None:
-                    out = files.enter_context(replacing(target / name))
+                    out = files.enter_context(atomic_write(target / name))
                     with source.open("rb") as data:
                         shutil.copyfileobj(data, out, 1 << 20)
             outputs = self._outputs_name()
             self.save_outputs(target / outputs)
-            facts = files.enter_context(replacing(target / RUN_JSON))
+            facts = files.enter_context(atomic_write(target / RUN_JSON))
             facts.write(encode_run_json(self.facts()))
         written = [name for name, source in sources.items() if source is not None]
         for name in {*sources, "outputs.npz", "outputs.safetensors"} - {*written, outputs}:
@@ -389,5 +389,5 @@ class Run:
 
 
 def _copy(source: Path, target: PathLike) -> None:
-    with source.open("rb") as data, replacing(target) as out:
+    with source.open("rb") as data, atomic_write(target) as out:
         shutil.copyfileobj(data, out, 1 << 20)

@@ -16,8 +16,7 @@ import numpy as np
 import etscope.run.python as python
 from etscope.errors import EtscopeWarning, RuntimeFailure, UsageError
 from etscope.formats.program.bpte import CaseValue
-from etscope.formats.program.dense_tensor import dim_order_of
-from etscope.formats.program.scalar_type import scalar_type_of
+from etscope.formats.program.scalar_type import dim_order_of, scalar_type_of
 from etscope.run.job import DEBUG_BUFFER, ETDUMP, NONE, RESULT, Job, JobCall
 from etscope.run.native import find_runner, native_missing
 from etscope.run.process import (

@@ -19,11 +19,10 @@ import numpy.typing as npt
 from etscope.errors import EtscopeError, MismatchError, UsageError, reading
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.bpte import CaseValue
-from etscope.formats.program.dense_tensor import in_dim_order
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_fit import is_same_number, sizes_fit
 from etscope.formats.program.pte_schema import Method, ScalarValue, TensorValue, Value, ValueKind
-from etscope.formats.program.scalar_type import ScalarType, scalar_type_of
+from etscope.formats.program.scalar_type import ScalarType, in_dim_order, scalar_type_of
 from etscope.formats.torch_files.tensor_files import TensorFile, read_tensor_file
 from etscope.model.exported_graph import record_input_names
 

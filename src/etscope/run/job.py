@@ -22,8 +22,7 @@ import numpy.typing as npt
 
 from etscope.errors import reading
 from etscope.formats.program.bpte import CaseValue
-from etscope.formats.program.dense_tensor import dense_view, dim_order_of
-from etscope.formats.program.scalar_type import ScalarType, scalar_type_of
+from etscope.formats.program.scalar_type import ScalarType, dense_view, dim_order_of, scalar_type_of
 from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
 

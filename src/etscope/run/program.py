@@ -13,8 +13,7 @@ from etscope.errors import FormatError, MismatchError, MissingDataError, UsageEr
 from etscope.etrecord import as_record
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.identify import ETDUMP, ETRECORD, identify
-from etscope.formats.program.bpte import BundledFile
-from etscope.formats.program.program_file import read_program_file
+from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.pte_schema import TensorValue
 

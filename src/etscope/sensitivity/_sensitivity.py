@@ -24,7 +24,7 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
-from etscope.formats.bytes.atomic_write import make_folder, replacing
+from etscope.formats.bytes.atomic_write import atomic_write, make_folder
 from etscope.formats.bytes.source import PathLike
 from etscope.model.selector import Selector
 from etscope.search import (
@@ -349,7 +349,7 @@ class _Variants:
                 program = lowered()
             except ExportFailure as error:
                 return Variant(failure=LOWER, detail=error.message)
-            with replacing(path) as file:
+            with atomic_write(path) as file:
                 file.write(program)
             return measured(path, self.references, self.metric, self.isolation)
 

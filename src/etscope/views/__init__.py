@@ -53,12 +53,16 @@ class ViewSpec(NamedTuple):
 TABLE_VIEWS: dict[str, ViewSpec] = {
     "table": ViewSpec("etscope.views.tables.terminal:write", ".txt", "for people", styled=True),
     "json": ViewSpec(
-        "etscope.views.tables.json_table:write_json", ".json", "one versioned document"
+        "etscope.views.tables.text_formats:write_json", ".json", "one versioned document"
     ),
-    "jsonl": ViewSpec("etscope.views.tables.json_table:write_jsonl", ".jsonl", "one object a row"),
-    "csv": ViewSpec("etscope.views.tables.delimited:write_csv", ".csv", "comma-separated values"),
-    "tsv": ViewSpec("etscope.views.tables.delimited:write_tsv", ".tsv", "tab-separated values"),
-    "md": ViewSpec("etscope.views.tables.markdown:write", ".md", "a GitHub table"),
+    "jsonl": ViewSpec(
+        "etscope.views.tables.text_formats:write_jsonl", ".jsonl", "one object a row"
+    ),
+    "csv": ViewSpec(
+        "etscope.views.tables.text_formats:write_csv", ".csv", "comma-separated values"
+    ),
+    "tsv": ViewSpec("etscope.views.tables.text_formats:write_tsv", ".tsv", "tab-separated values"),
+    "md": ViewSpec("etscope.views.tables.text_formats:write", ".md", "a GitHub table"),
     "parquet": ViewSpec(
         "etscope.views.tables.parquet:write", ".parquet", "typed columns", binary=True
     ),

@@ -6,7 +6,7 @@ import pytest
 
 from etscope.analysis.memory.memory import MemoryPlan, PlannedValue, debug_buffer_bytes, memory_plan
 from etscope.errors import MissingDataError
-from etscope.formats.etdump.debug_value import TensorRef
+from etscope.formats.etdump.debug_values import TensorRef
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import (

@@ -12,7 +12,7 @@ from etscope.analysis.program.program import (
     is_prim,
 )
 from etscope.errors import MissingDataError
-from etscope.formats.etdump.debug_value import TensorRef
+from etscope.formats.etdump.debug_values import TensorRef
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import (

@@ -26,7 +26,7 @@ from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.remote_tensor import RemoteTensor
 from etscope.etdb.targets.runtime import RuntimeTarget, WatchHit
 from etscope.etdb.targets.target import Stop, Watch
-from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from tests.support.artifacts import artifacts
 from tests.support.rogue_programs import aborting, endless, random

@@ -105,7 +105,10 @@ def test_a_method_without_cases() -> None:
             bundle({0: Number("B", 1), 1: {1: ints(100), 2: b"short", 3: b"\0"}}),
             r"100 bytes \(uint8 \(100,\)\) has only 5 bytes",
         ),
-        (bundle({0: Number("B", 1), 1: {1: ints(-1), 3: b"\0"}}), r"a tensor of size \[-1\]"),
+        (
+            bundle({0: Number("B", 1), 1: {1: ints(-1), 3: b"\0"}}),
+            r"a tensor has the negative size \[-1\]",
+        ),
         (bundle()[:30], "byte"),
     ],
 )

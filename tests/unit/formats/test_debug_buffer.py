@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from etscope.errors import FormatError, MissingFileError
-from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import EventKind, TensorRef, read_etdump
 from etscope.formats.program.scalar_type import ScalarType
 from tests.support.artifacts import artifacts
@@ -94,7 +94,7 @@ def test_a_buffer_that_is_too_short(tmp_path: Path) -> None:
         DebugBuffer.open(path).tensor(TensorRef(ScalarType.FLOAT, (5, 5), (5, 1), 48))
 
     assert str(caught.value).startswith(
-        f"{path}: a tensor at offset 48 needs 100 bytes (float32 (5, 5)), and the debug buffer "
+        f"{path}: a tensor at offset 48 needs 100 bytes (float32 (5, 5)), but the debug buffer "
         "has 100"
     )
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etscope.errors import UsageError
-from etscope.formats.program.dense_tensor import as_numpy, dim_order_of, in_dim_order
+from etscope.formats.program.scalar_type import as_numpy, dim_order_of, in_dim_order
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError, MissingDataError, MissingFileError
-from etscope.formats.etdump.debug_value import ValueType
+from etscope.formats.etdump.debug_values import ValueType
 from etscope.formats.etdump.reader import ETDump, EventKind, TensorRef, read_etdump
 from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.formats.program.scalar_type import ScalarType
@@ -262,10 +262,10 @@ def test_a_value_that_is_not_a_number() -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (value(8), "unknown type 8 of a debug value"),
+        (value(8), "a debug value has the unknown type 8"),
         (value(-1), "unknown type -1"),
-        (value(ValueType.TENSOR), "a debug value of type TENSOR holds nothing"),
-        (value(ValueType.DOUBLE, 3, {0: ("q", 1)}), "a debug value of type DOUBLE holds nothing"),
+        (value(ValueType.TENSOR), "a debug value of type TENSOR is empty"),
+        (value(ValueType.DOUBLE, 3, {0: ("q", 1)}), "a debug value of type DOUBLE is empty"),
         (value(ValueType.TENSOR, 1, tensor(8, [1], [1], 0)), "unknown scalar type 8"),
         (value(ValueType.TENSOR, 1, tensor(6, [1, 2], [1], 0)), "2 sizes and 1 strides"),
         (value(ValueType.TENSOR, 1, tensor(6, [1] * 99, [1] * 99, 0)), "99 sizes"),

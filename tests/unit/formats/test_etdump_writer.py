@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etscope.errors import UsageError
-from etscope.formats.etdump.debug_buffer import DebugBuffer
+from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import ETDump, EventKind, TensorRef, read_etdump
 from etscope.formats.etdump.writer import ETDumpWriter, write_etdump
 from etscope.formats.program.scalar_type import ScalarType

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError, MissingDataError, MissingFileError
-from etscope.formats.etrecord.maps import DelegateEntry
-from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.etrecord.reader import DelegateEntry, read_etrecord
 from tests.support.artifacts import artifacts
 from tests.support.etrecord_files import (
     EDGE,

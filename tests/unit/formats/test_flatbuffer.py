@@ -14,12 +14,12 @@ from etscope.formats.bytes.flatbuffer import (
     UINT32,
     UINT64,
     FlatBuffer,
-    Table,
+    FlatTable,
 )
 from tests.unit.formats.handmade import Number, Raw, build
 
 
-def root_of(data: bytes) -> Table:
+def root_of(data: bytes) -> FlatTable:
     return FlatBuffer(memoryview(data)).root()
 
 
@@ -196,7 +196,7 @@ def levels(width: int, depth: int) -> bytes:
 def test_tables_that_share_a_subtree_again_and_again_are_refused() -> None:
     """44 KB that stand for 10^33 tables."""
 
-    def count(table: Table) -> int:
+    def count(table: FlatTable) -> int:
         return 1 + sum(count(child) for child in table.tables(0))
 
     assert count(root_of(levels(width=3, depth=4))) == 1 + 3 + 9 + 27

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError
-from etscope.formats.bytes.flatbuffer_columns import FlatBuffer, unique_rows
+from etscope.formats.bytes.flatbuffer_columns import FlatBufferColumns, unique_rows
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_rows_that_were_made_to_have_one_digest() -> None:
 
 def test_numbers_at_any_place() -> None:
     data = np.arange(64, dtype=np.uint8)
-    buffer = FlatBuffer(memoryview(data), 4, 64)
+    buffer = FlatBufferColumns(memoryview(data), 4, 64)
     for positions in ([4, 8, 60], [5, 4, 31], [60]):
         for dtype in ("<u2", "<i4", "<u4"):
             expected = [int.from_bytes(data[at : at + int(dtype[2])], "little") for at in positions]
@@ -50,7 +50,7 @@ def test_numbers_at_any_place() -> None:
 
 @pytest.mark.parametrize("position", [3, -1, 61, 64, 2**40, -(2**40)])
 def test_numbers_outside_of_the_buffer(position: int) -> None:
-    buffer = FlatBuffer(memoryview(bytes(100)), 4, 64)
+    buffer = FlatBufferColumns(memoryview(bytes(100)), 4, 64)
 
     with pytest.raises(FormatError, match="outside the file's data"):
         buffer.gather(np.array([8, position], np.int64), np.dtype("<u4"))
@@ -61,7 +61,7 @@ def test_tables_larger_than_what_is_fetched_at_once() -> None:
     vtable = np.array([8, size, 1996, 4], "<u2").tobytes()
     table = np.array([8], "<i4").tobytes() + bytes(range(4, 100)) + bytes(1896)
     data = bytes(8) + vtable + table[:1996] + b"\x07\0\0\0"
-    buffer = FlatBuffer(memoryview(data), 8, len(data))
+    buffer = FlatBufferColumns(memoryview(data), 8, len(data))
 
     tables = buffer.tables(np.array([16, 16], np.int64), 2)
 

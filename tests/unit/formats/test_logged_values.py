@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError
-from etscope.formats.etdump.debug_value import TensorRef, ValueType
-from etscope.formats.etdump.logged_values import logged_values
-from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etdump.debug_values import TensorRef, ValueType
+from etscope.formats.etdump.reader import logged_values, read_etdump
 from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.formats.program.scalar_type import ScalarType
 from tests.support import etdump_by_hand as by_hand

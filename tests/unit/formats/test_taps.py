@@ -7,7 +7,7 @@ import json
 import pytest
 
 from etscope.errors import FormatError, reading
-from etscope.formats.etrecord.taps import MethodTaps, Tap, taps_from_json, taps_to_json
+from etscope.formats.etrecord.own_members import MethodTaps, Tap, taps_from_json, taps_to_json
 
 TAPS = {
     "forward": MethodTaps(

@@ -11,8 +11,7 @@ import pytest
 
 from etscope.errors import FormatError
 from etscope.formats.bytes import zip_archive
-from etscope.formats.bytes.zip_archive import ZipArchive, open_archive
-from etscope.formats.bytes.zip_writer import Part, write_archive
+from etscope.formats.bytes.zip_archive import NewMember, ZipArchive, open_archive, write_archive
 from tests.support.etrecord_files import zip_bytes
 
 
@@ -145,7 +144,7 @@ def test_too_many_members(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_written_is_read_and_the_same_each_time(tmp_path: Path) -> None:
-    parts = [Part("a", b"text" * 100, deflate=True), Part("b/c", memoryview(b"weights"))]
+    parts = [NewMember("a", b"text" * 100, deflate=True), NewMember("b/c", memoryview(b"weights"))]
     path = tmp_path / "out.zip"
     write_archive(parts, path)
     archive = opened(path.read_bytes())
@@ -159,7 +158,7 @@ def test_what_is_written_is_read_and_the_same_each_time(tmp_path: Path) -> None:
 
 def test_an_error_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
     def parts() -> object:
-        yield Part("a", b"new")
+        yield NewMember("a", b"new")
         raise RuntimeError("halfway")
 
     path = tmp_path / "out.zip"

@@ -96,7 +96,7 @@ def test_a_plot_of_every_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_bars_and_their_numbers() -> None:
     pytest.importorskip("matplotlib")
-    from etscope.views.plots.metric_plot import metric_figure
+    from etscope.views.plots.metric_plots import metric_figure
 
     figure = metric_figure("snr", [12.3456, -3.0, INF, NAN, None], wanted_by="a test")
 

@@ -12,7 +12,8 @@ pytest.importorskip("executorch.exir")
 pytest.importorskip("matplotlib")
 
 from etscope.errors import MissingDependencyError, UsageError
-from etscope.views.plots import error_plot, figures
+from etscope.views.plots import figures
+from etscope.views.plots import metric_plots as error_plot
 from tests.support.numeric_runs import inputs_of, inspector
 
 NAME = "cnn_portable"

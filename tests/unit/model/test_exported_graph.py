@@ -11,8 +11,7 @@ import pytest
 from etscope.errors import FormatError, VersionError
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.model.exported_graph import graph_from_program_json, graph_from_record
-from etscope.model.graph import Graph, Node, TensorSpec
-from etscope.model.source import source_lines
+from etscope.model.graph import Graph, Node, TensorSpec, source_lines
 from tests.support.artifacts import artifacts
 from tests.support.etrecord_files import EDGE, OLD_RELEASES, node, old_record, program, tensor
 

@@ -6,8 +6,7 @@ import traceback
 
 import pytest
 
-from etscope.model.graph import SourceLine
-from etscope.model.source import source_lines
+from etscope.model.graph import SourceLine, source_lines
 
 TRACE = """\
   File "/models/net.py", line 80, in forward

@@ -9,7 +9,7 @@ import pytest
 
 from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.program.bpte_writer import write_bundled
+from etscope.formats.program.bpte import write_bundled
 from etscope.run import Call, run
 from tests.support.artifacts import artifacts
 from tests.unit.run.ran import case

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.program.bpte import Case, Suite
-from etscope.formats.program.bpte_writer import write_bundled
+from etscope.formats.program.bpte import Case, Suite, write_bundled
 from etscope.formats.program.scalar_type import ScalarType
 from tests.native.runner import run_flags
 from tests.support.artifacts import artifacts

@@ -13,8 +13,7 @@ import torch
 
 import etscope
 from etscope.errors import EtscopeWarning, MissingDataError, UsageError
-from etscope.formats.etdump.logged_values import logged_values
-from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etdump.reader import logged_values, read_etdump
 from etscope.run import Call, run
 from tests.support.artifacts import artifacts
 from tests.unit.run.ran import case, expected, traced_cnn
@@ -311,8 +310,7 @@ def test_test_cases_of_a_bundle_and_what_they_expect() -> None:
 
 
 def test_a_wrong_expectation_does_not_pass() -> None:
-    from etscope.formats.program.bpte import Case, Suite, read_bundled
-    from etscope.formats.program.bpte_writer import write_bundled
+    from etscope.formats.program.bpte import Case, Suite, read_bundled, write_bundled
 
     bundle = read_bundled(artifacts("bundled").bpte)
     good = bundle.suites[0].cases[0]

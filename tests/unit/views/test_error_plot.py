@@ -9,8 +9,8 @@ import pytest
 
 from etscope.errors import MissingDataError, MissingDependencyError, UsageError
 from etscope.model.table import Column, Kind, Table
-from etscope.views.plots import error_plot
-from etscope.views.plots.error_plot import error_figure, save_error_plot, show_error_plot
+from etscope.views.plots import metric_plots as error_plot
+from etscope.views.plots.metric_plots import error_figure, save_error_plot, show_error_plot
 
 pytest.importorskip("matplotlib")
 

@@ -21,7 +21,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb2
 from etscope.errors import UsageError
 from etscope.model.timeline import Timeline, Track
 from etscope.views import TIMELINE_VIEWS, write_timeline
-from etscope.views.traces.span_nesting import lanes_of
+from etscope.views.traces.span_nesting import nest_spans
 from tests.support.golden_files import check_golden
 from tests.unit.views import shapes
 from tests.unit.views.trace_checks import Checked, check_trace
@@ -157,7 +157,7 @@ def test_children_are_inside_their_parents() -> None:
 
 
 def test_crossing_spans_move_to_further_lanes() -> None:
-    lanes = lanes_of(shapes.crossing())
+    lanes = nest_spans(shapes.crossing())
     assert [track.name for track in lanes.tracks] == ["pool", "after", "pool (2)", "pool (3)"]
     assert lanes.lane.tolist() == [0, 2, 3, 1]
     assert perfetto(shapes.crossing()).totals() == Counter(a=110, b=100, c=100)
@@ -169,7 +169,7 @@ def test_of_spans_that_start_together_the_longest_is_the_parent() -> None:
     timeline = replace(
         shapes.cycles(), track=none, start=start, end=end, name_id=none, args_id=none - 1
     )
-    lanes = lanes_of(timeline)
+    lanes = nest_spans(timeline)
     assert len(lanes.tracks) == 1
     assert lanes.event_span.tolist() == [1, 2, 0, 0, 2, 1]
 
@@ -186,18 +186,18 @@ def test_too_many_crossing_spans_are_refused() -> None:
         args_id=ones - 1,
     )
     with pytest.raises(UsageError, match="overlap without being nested"):
-        lanes_of(timeline)
+        nest_spans(timeline)
 
 
 def test_a_span_that_ends_before_it_starts_is_refused() -> None:
     timeline = replace(shapes.cycles(), end=np.array([30, 39]))
     with pytest.raises(UsageError, match="span 1 of the timeline, 'conv', ends before it starts"):
-        lanes_of(timeline)
+        nest_spans(timeline)
 
 
 def test_a_span_on_no_track_is_refused() -> None:
     with pytest.raises(UsageError, match="tracks that it does not have"):
-        lanes_of(replace(shapes.cycles(), track=np.array([0, 1], np.int32)))
+        nest_spans(replace(shapes.cycles(), track=np.array([0, 1], np.int32)))
 
 
 @pytest.mark.parametrize(
@@ -211,13 +211,13 @@ def test_ticks_become_nanoseconds(ticks_per_second: float | None, expected: list
         start=np.zeros(2, np.int64),
         end=np.array([3, 1000]),
     )
-    assert lanes_of(timeline).end_ns.tolist() == expected
+    assert nest_spans(timeline).end_ns.tolist() == expected
 
 
 def test_times_too_large_for_nanoseconds_are_refused() -> None:
     timeline = replace(shapes.cycles(), ticks_per_second=1.0, end=np.array([30, 2**62]))
     with pytest.raises(UsageError, match="too large"):
-        lanes_of(timeline)
+        nest_spans(timeline)
 
 
 def test_perfetto_shifts_times_before_zero() -> None:

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import UsageError
-from etscope.formats.program.dense_tensor import as_numpy
-from etscope.formats.program.scalar_type import scalar_type_of
+from etscope.formats.program.scalar_type import as_numpy, scalar_type_of
 from etscope.model.table import Column, Kind, Table
 
 # What kernels that add in another order stay within, in float32 and in usual networks.

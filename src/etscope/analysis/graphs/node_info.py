@@ -13,9 +13,8 @@ from etscope.analysis.graphs.node_times import NodeTimes
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_path, module_type, user_line
 from etscope.errors import MissingDataError, UsageError
-from etscope.model.graph import Delegate, Graph, Origin
+from etscope.model.graph import Delegate, Graph, Origin, source_lines
 from etscope.model.report import Report, Section, facts, rows
-from etscope.model.source import source_lines
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from etscope.analysis.profile.profile import EXECUTE, KERNEL_PREFIX, LOAD_EVENTS
 from etscope.analysis.profile.trace import Trace
-from etscope.formats.etdump.debug_value import ValueType
-from etscope.formats.etdump.logged_values import LoggedValues, logged_values
-from etscope.formats.etdump.reader import ETDump, EventKind
+from etscope.formats.etdump.debug_values import ValueType
+from etscope.formats.etdump.reader import ETDump, EventKind, LoggedValues, logged_values
 from etscope.formats.program.scalar_type import scalar_type
 from etscope.model.event_table import Block, EventKey, find_blocks
 from etscope.model.report import Section, facts, rows

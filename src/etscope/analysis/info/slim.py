@@ -15,7 +15,7 @@ from typing import IO
 
 from etscope.errors import UsageError
 from etscope.formats.bytes.source import BytesLike, PathLike
-from etscope.formats.bytes.zip_writer import Part, write_archive
+from etscope.formats.bytes.zip_archive import NewMember, write_archive
 from etscope.formats.etrecord.reader import (
     PROGRAM_BUFFER,
     SIBLINGS,
@@ -91,7 +91,7 @@ def slim_etrecord(
     )
 
 
-def _parts(record: RecordFile, members: list[SlimMember]) -> Iterator[Part]:
+def _parts(record: RecordFile, members: list[SlimMember]) -> Iterator[NewMember]:
     graphs = set(record.graph_members.values())
     weights = {
         record.sibling_member(name, suffix) for name in record.graph_names for suffix in SIBLINGS
@@ -109,5 +109,5 @@ def _parts(record: RecordFile, members: list[SlimMember]) -> Iterator[Part]:
             data = record.archive.read(name)
         members.append(SlimMember(name, member.size, 0 if data is None else len(data)))
         if data is not None:
-            yield Part(name, data, deflate=True)
-    yield Part(SLIMMED, json.dumps(slimmed_to_json(cuts)).encode(), deflate=True)
+            yield NewMember(name, data, deflate=True)
+    yield NewMember(SLIMMED, json.dumps(slimmed_to_json(cuts)).encode(), deflate=True)

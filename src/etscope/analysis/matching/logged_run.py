@@ -12,7 +12,7 @@ from etscope.analysis.matching.program import with_flow
 from etscope.analysis.profile.profile import KERNEL_PREFIX
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import InstructionRecord
-from etscope.formats.etdump.debug_value import DebugValue, TensorRef
+from etscope.formats.etdump.debug_values import DebugValue, TensorRef
 from etscope.model.event_table import DELEGATE_CALL, Block, EventKey
 
 _Key = tuple[int, int | str | None]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import UsageError
-from etscope.formats.program.dense_tensor import as_numpy
+from etscope.formats.program.scalar_type import as_numpy
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]

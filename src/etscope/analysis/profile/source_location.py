@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import PurePath
 
-from etscope.model.graph import ModuleFrame, Node, SourceLine
-from etscope.model.source import source_lines
+from etscope.model.graph import ModuleFrame, Node, SourceLine, source_lines
 
 # Names of modules: a person's way to say them against those in a graph.
 

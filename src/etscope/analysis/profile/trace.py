@@ -37,9 +37,8 @@ from etscope.analysis.program.compatibility import (
 )
 from etscope.analysis.program.program import InstructionRecord, instructions
 from etscope.errors import EtscopeWarning, FormatError, MismatchError
-from etscope.formats.etdump.debug_buffer import DebugBuffer
-from etscope.formats.etdump.logged_values import logged_values
-from etscope.formats.etdump.reader import DebugValue, ETDump, TensorRef
+from etscope.formats.etdump.debug_values import DebugBuffer
+from etscope.formats.etdump.reader import DebugValue, ETDump, TensorRef, logged_values
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program, read_pte
 from etscope.model.event_table import Block, EventKey, find_blocks

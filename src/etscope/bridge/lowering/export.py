@@ -28,7 +28,7 @@ from etscope.bridge.failures import innermost, own_frame
 from etscope.bridge.taps.taps import tapped_programs, with_handles
 from etscope.bridge.tensors import tensor_from_numpy
 from etscope.errors import EtscopeWarning, ExportFailure, UsageError
-from etscope.formats.etrecord.taps import MethodTaps
+from etscope.formats.etrecord.own_members import MethodTaps
 from etscope.model.selector import Selector
 
 # Example inputs: what a model is exported with, and what its program is tried on.

@@ -29,7 +29,7 @@ from etscope.analysis.profile.source_location import user_line
 from etscope.bridge.failures import innermost
 from etscope.bridge.reference.reference import writes_in_place
 from etscope.errors import EtscopeWarning, ExportFailure, MissingDataError, UsageError
-from etscope.formats.etrecord.taps import MethodTaps, Tap
+from etscope.formats.etrecord.own_members import MethodTaps, Tap
 from etscope.model.selector import Fields, Selector
 
 # The nodes of exported programs that selectors pick to be tapped.

@@ -150,7 +150,7 @@ def _columns(table: str, found: Evaluation) -> list[str]:
 def save_plot(found: Evaluation, path: Path) -> None:
     """Write the plot of each operator's worst own error over the samples."""
     from etscope.model.table import Column, Kind
-    from etscope.views.plots.error_plot import save_error_plot
+    from etscope.views.plots.metric_plots import save_error_plot
 
     table = found.operators_table()
     name = found.metric.name

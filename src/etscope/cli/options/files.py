@@ -67,10 +67,10 @@ def open_trace(
 ) -> Trace:
     """The trace of the named files, refused unless they belong together or `force` is given."""
     from etscope.analysis.profile.trace import Trace
-    from etscope.formats.etdump.debug_buffer import DebugBuffer
+    from etscope.formats.etdump.debug_values import DebugBuffer
     from etscope.formats.etdump.reader import read_etdump
     from etscope.formats.etrecord.reader import read_etrecord
-    from etscope.formats.program.program_file import read_program_file
+    from etscope.formats.program.bpte import read_program_file
 
     trace = Trace(
         dump=read_etdump(dump),

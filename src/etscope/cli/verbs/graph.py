@@ -77,7 +77,7 @@ def _views(files: GraphFiles, name: str | None) -> list[GraphView]:
     from etscope.analysis.graphs.views import graph_views, view_keys
     from etscope.formats.etrecord.reader import read_etrecord
     from etscope.formats.identify import PTE, identify
-    from etscope.formats.program.program_file import read_program_file
+    from etscope.formats.program.bpte import read_program_file
 
     is_program = identify(files.record) == PTE
     program = files.record if is_program else files.program
@@ -100,7 +100,7 @@ def _views(files: GraphFiles, name: str | None) -> list[GraphView]:
 def _numerics(trace: Trace, files: GraphFiles) -> list[Any]:
     from etscope.cli.options.files import read_inputs
     from etscope.cli.output.progress import progress
-    from etscope.formats.program.program_file import read_program_file
+    from etscope.formats.program.bpte import read_program_file
     from etscope.quiet import quiet
     from etscope.reporting.tensorboard import numerics_if_known
 

@@ -74,7 +74,7 @@ def _memory(file: str) -> Report:
     from etscope.analysis.memory.memory_report import memory_report
     from etscope.errors import UsageError
     from etscope.formats.identify import BPTE, PTE, identify
-    from etscope.formats.program.program_file import read_program_file
+    from etscope.formats.program.bpte import read_program_file
 
     kind = identify(file)
     if kind not in (PTE, BPTE):

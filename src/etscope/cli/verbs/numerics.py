@@ -128,7 +128,7 @@ def _diagnosed(
 ) -> Numerics:
     from etscope.diagnosis.numeric_gap import method_that_ran
     from etscope.diagnosis.numerics import numerics_of
-    from etscope.formats.program.program_file import read_program_file
+    from etscope.formats.program.bpte import read_program_file
 
     given = None
     if inputs is not None:
@@ -180,7 +180,7 @@ def _shown(table: Table) -> list[str]:
 
 def _plot(found: Numerics, path: Path) -> None:
     from etscope.model.table import Column, Kind
-    from etscope.views.plots.error_plot import save_error_plot
+    from etscope.views.plots.metric_plots import save_error_plot
 
     table = found.table()
     name = found.metric.name

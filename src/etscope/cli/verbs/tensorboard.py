@@ -67,7 +67,7 @@ def command(
     """
     from etscope.formats.etrecord.reader import read_etrecord
     from etscope.formats.identify import PTE, identify
-    from etscope.formats.program.program_file import read_program_file
+    from etscope.formats.program.bpte import read_program_file
     from etscope.optional import require
     from etscope.reporting.tensorboard import write_tensorboard
     from etscope.units import TimeScale

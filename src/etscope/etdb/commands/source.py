@@ -13,8 +13,7 @@ from etscope.etdb.expressions.scope import DebuggerScope, gaps_so_far
 from etscope.etdb.output import Output, frames_of, stop_lines
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.target import Stop
-from etscope.model.graph import SourceLine
-from etscope.model.source import source_lines
+from etscope.model.graph import SourceLine, source_lines
 from etscope.units import format_duration, format_float
 
 # Where in the person's Python a stop is: frames, and the modules around.

@@ -18,8 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import FormatError, RuntimeFailure, UsageError
-from etscope.formats.program.dense_tensor import checked_dim_order, dim_order_of
-from etscope.formats.program.scalar_type import ScalarType, scalar_type, scalar_type_of
+from etscope.formats.program.scalar_type import (
+    ScalarType,
+    checked_dim_order,
+    dim_order_of,
+    scalar_type,
+    scalar_type_of,
+)
 
 # What a runner tells of a run; the fields are those of docs/etdb-protocol.md.
 

@@ -16,8 +16,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files
 from etscope.etdb.targets.target import Kept, RunInfo, Stop, Watch
 from etscope.formats.program.bpte import BundledFile
-from etscope.model.graph import Node
-from etscope.model.source import source_lines
+from etscope.model.graph import Node, source_lines
 from etscope.quiet import quiet
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from etscope.errors import UsageError
 from etscope.etdb.protocol.messages import Condition, Core, Statistics
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.event_table import EventKey
-from etscope.model.graph import Node, SourceLine
-from etscope.model.source import source_lines
+from etscope.model.graph import Node, SourceLine, source_lines
 
 __all__ = ["stop_of"]
 

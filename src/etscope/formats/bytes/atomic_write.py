@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Write files that appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import IO
 from etscope.errors import UsageError
 from etscope.formats.bytes.source import PathLike
 
-_PART = ".part"
+_TEMPORARY = ".part"
 
 
 @contextmanager
-def replacing(path: PathLike) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of `path` at the end, if nothing was raised.
+def atomic_write(path: PathLike) -> Iterator[IO[bytes]]:
+    """Open a new file that replaces `path` when the block ends without an error.
 
-    A pipe or a device is written directly. Raises `UsageError` for a place that cannot be written.
+    A pipe or a device is written directly. Raises `UsageError` for a path that cannot be written.
     """
     target = Path(os.path.realpath(path))  # a link is followed, not replaced
     try:
@@ -28,46 +28,38 @@ def replacing(path: PathLike) -> Iterator[IO[bytes]]:
             with target.open("wb") as file:
                 yield file
             return
-        with _part_beside(target) as file:
+        with _temporary_beside(target) as file:
             yield file
     except OSError as error:
-        if _names_another(error, target):  # what the caller read meanwhile
-            raise
+        if isinstance(error.filename, str):
+            named = Path(error.filename)
+            if named != target and (named.parent, named.suffix) != (target.parent, _TEMPORARY):
+                raise  # it is about a file that the caller used meanwhile
         raise UsageError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
 
 
-def _names_another(error: OSError, target: Path) -> bool:
-    if not isinstance(error.filename, str):
-        return False
-    named = Path(error.filename)
-    return named != target and (named.parent, named.suffix) != (target.parent, _PART)
-
-
 @contextmanager
-def _part_beside(target: Path) -> Iterator[IO[bytes]]:
-    descriptor, name = tempfile.mkstemp(prefix=".", suffix=_PART, dir=target.parent)
-    part = Path(name)
+def _temporary_beside(target: Path) -> Iterator[IO[bytes]]:
+    descriptor, name = tempfile.mkstemp(prefix=".", suffix=_TEMPORARY, dir=target.parent)
+    temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
-        part.chmod(_mode(target))
-        part.replace(target)
+        if target.exists():
+            mode = stat.S_IMODE(target.stat().st_mode)
+        else:
+            umask = os.umask(0)  # it can only be read by setting it
+            os.umask(umask)
+            mode = 0o666 & ~umask
+        temporary.chmod(mode)
+        temporary.replace(target)
     except BaseException:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
-def _mode(path: Path) -> int:
-    """The permissions of the file that is replaced, or those that a new one would get."""
-    if path.exists():
-        return stat.S_IMODE(path.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
-
-
 def make_folder(path: PathLike) -> Path:
-    """The folder of that path, made if needed; `UsageError` where there cannot be one."""
+    """Create the folder `path` if needed. Raises `UsageError` if it cannot be created."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -59,9 +59,9 @@ class FlatBuffer:
         self._strings: dict[int, str] = {}
         self._vtables: dict[int, tuple[int, ...]] = {}
 
-    def root(self) -> Table:
+    def root(self) -> FlatTable:
         """The table that the first four bytes point to."""
-        return Table(self, self.target(0))
+        return FlatTable(self, self.target(0))
 
     def number(self, kind: struct.Struct, position: int) -> Any:
         """The number of that kind at `position`, which must not be negative."""
@@ -136,7 +136,7 @@ class FlatBuffer:
         )
 
 
-class Table:
+class FlatTable:
     """One table. A field is named by its slot: its place in the schema, a union taking two."""
 
     __slots__ = ("_buffer", "_fields", "position")
@@ -186,12 +186,12 @@ class Table:
         at = self._target(slot)
         return self._buffer.string(at) if at else None
 
-    def table(self, slot: int) -> Table | None:
+    def table(self, slot: int) -> FlatTable | None:
         """A table field."""
         at = self._target(slot)
-        return Table(self._buffer, at) if at else None
+        return FlatTable(self._buffer, at) if at else None
 
-    def union(self, slot: int) -> tuple[int, Table | None]:
+    def union(self, slot: int) -> tuple[int, FlatTable | None]:
         """Number of the member and its table; the type has `slot`, the table the one after it."""
         return self.integer(slot, UINT8), self.table(slot + 1)
 
@@ -230,7 +230,7 @@ class Table:
         distances = struct.unpack_from(f"<{count}I", self._buffer.view, start)
         return tuple(map(add, distances, range(start, start + 4 * count, 4)))
 
-    def tables(self, slot: int) -> list[Table]:
+    def tables(self, slot: int) -> list[FlatTable]:
         """A vector of tables; an absent one is empty."""
         buffer = self._buffer
-        return [Table(buffer, position) for position in self.offsets(slot)]
+        return [FlatTable(buffer, position) for position in self.offsets(slot)]

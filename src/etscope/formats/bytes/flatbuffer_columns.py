@@ -45,10 +45,12 @@ class _Layout:
     rows: ByteArray | None  # [members, size]
 
 
-class Tables:
+class TableColumns:
     """Many tables of one type, grouped by layout."""
 
-    def __init__(self, buffer: FlatBuffer, positions: IntArray, layouts: list[_Layout]) -> None:
+    def __init__(
+        self, buffer: FlatBufferColumns, positions: IntArray, layouts: list[_Layout]
+    ) -> None:
         self.positions = positions
         self._buffer = buffer
         self._layouts = layouts
@@ -91,7 +93,7 @@ class Tables:
         return layout.rows[:, start : start + dtype.itemsize].view(dtype)[:, 0]
 
 
-class FlatBuffer:
+class FlatBufferColumns:
     """The bytes `start` to `end` of a file that hold one FlatBuffer."""
 
     def __init__(self, data: memoryview, start: int, end: int) -> None:
@@ -106,10 +108,10 @@ class FlatBuffer:
         origin = np.array([self.start], np.int64)
         return self.land(origin, self.gather(origin, _U32))
 
-    def tables(self, positions: IntArray, fields: int) -> Tables:
+    def tables(self, positions: IntArray, fields: int) -> TableColumns:
         """The tables at `positions` (none absent), of which the first `fields` fields are read."""
         if len(positions) == 0:
-            return Tables(self, positions, [])
+            return TableColumns(self, positions, [])
         vtables = positions - self.gather(positions, _I32)
         distinct, which = _distinct(vtables)
         entries = self._vtables(distinct, fields)
@@ -120,7 +122,7 @@ class FlatBuffer:
             mine = positions[members]
             rows = self._rows(mine, size) if size <= _SMALL else None
             layouts.append(_Layout(members, mine, size, tuple(offsets), rows))
-        return Tables(self, positions, layouts)
+        return TableColumns(self, positions, layouts)
 
     def vectors(self, positions: IntArray, itemsize: int) -> tuple[IntArray, IntArray]:
         """Where the vectors' elements start, and how many there are (-1: absent vector)."""

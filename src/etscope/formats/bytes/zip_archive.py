@@ -7,17 +7,70 @@ the mapped file without a copy, and because nothing may be unpacked beyond its d
 from __future__ import annotations
 
 import io
+import os
 import re
+import shutil
 import struct
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import PurePosixPath
 from threading import Thread
+from typing import IO
 
 from etscope.errors import FormatError, reading
+from etscope.formats.bytes.atomic_write import atomic_write
+from etscope.formats.bytes.source import PathLike
+
+# Writes zip files whole or not at all.
+
+
+_CHUNK = 16 << 20
+_WHEN = (1980, 1, 1, 0, 0, 0)  # the same content gives the same file
+_MODE = 0o644 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class NewMember:
+    """A member to write. Text is worth deflating, weights are not."""
+
+    name: str
+    data: bytes | memoryview
+    deflate: bool = False
+
+
+def write_archive(parts: Iterable[NewMember], destination: PathLike | IO[bytes]) -> None:
+    """Write the members to a file or a stream.
+
+    The file appears, or replaces an older one, when it is complete; if `parts` raises, nothing is
+    left behind. A stream is written only after the last part was made. Raises `UsageError` for a
+    path that cannot be written.
+    """
+    if isinstance(destination, (str, os.PathLike)):
+        with atomic_write(destination) as file:
+            _write(parts, file)
+        return
+    with tempfile.TemporaryFile() as file:
+        _write(parts, file)
+        file.seek(0)
+        shutil.copyfileobj(file, destination, _CHUNK)
+
+
+def _write(parts: Iterable[NewMember], file: IO[bytes]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        for part in parts:
+            info = zipfile.ZipInfo(part.name, _WHEN)
+            info.compress_type = zipfile.ZIP_DEFLATED if part.deflate else zipfile.ZIP_STORED
+            info.external_attr = _MODE
+            info.file_size = len(part.data)
+            view = memoryview(part.data)
+            with archive.open(info, "w") as member:
+                for start in range(0, len(view), _CHUNK):
+                    member.write(view[start : start + _CHUNK])
+
 
 MAX_MEMBERS = 65_535
 # Graph JSON deflates 20 to 50 times; deflate's own limit is 1,032 times.

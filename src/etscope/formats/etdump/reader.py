@@ -16,10 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import FormatError, MissingDataError, reading
-from etscope.formats.bytes.flatbuffer_columns import FlatBuffer, IntArray, Tables, chunks
+from etscope.formats.bytes.flatbuffer_columns import (
+    FlatBufferColumns,
+    IntArray,
+    TableColumns,
+    chunks,
+)
 from etscope.formats.bytes.source import BytesLike, PathLike, Source, open_source
-from etscope.formats.etdump.debug_value import DebugValue, TensorRef, read_value
+from etscope.formats.etdump.debug_values import DebugValue, TensorRef, ValueType, read_value
 from etscope.formats.identify import describe
+from etscope.formats.program.scalar_type import scalar_type
 
 __all__ = ["DebugValue", "ETDump", "EventKind", "TensorRef", "read_etdump"]
 
@@ -135,7 +141,7 @@ _LEAST_EVENT = 16  # bytes: its reference, its table with one field, and the tab
 
 
 def _read(source: Source, start: int, end: int) -> ETDump:
-    buffer = FlatBuffer(source.buffer, start, end)
+    buffer = FlatBufferColumns(source.buffer, start, end)
     root = buffer.tables(buffer.root(), 2)
     runs = buffer.tables(buffer.elements(*buffer.vectors(root.reference(1), 4)), 4)
     event_starts, event_counts = buffer.vectors(runs.reference(3), 4)
@@ -191,7 +197,7 @@ def _extent(source: Source) -> tuple[int, int]:
 
 
 def _events(
-    buffer: FlatBuffer, positions: IntArray
+    buffer: FlatBufferColumns, positions: IntArray
 ) -> tuple[dict[str, npt.NDArray[Any]], IntArray, IntArray]:
     """The columns without the strings, and where the names and the delegate ids stand."""
     columns: dict[str, npt.NDArray[Any]] = {}
@@ -204,7 +210,7 @@ def _events(
     return columns, columns.pop("name"), columns.pop("delegate_id")
 
 
-def _event_columns(buffer: FlatBuffer, events: Tables) -> dict[str, npt.NDArray[Any]]:
+def _event_columns(buffer: FlatBufferColumns, events: TableColumns) -> dict[str, npt.NDArray[Any]]:
     """The columns of some events; of the strings where they stand."""
     E = len(events)
     members = [events.reference(slot) for slot in EventKind]
@@ -262,7 +268,7 @@ def _event_columns(buffer: FlatBuffer, events: Tables) -> dict[str, npt.NDArray[
     }
 
 
-def _output_flags(buffer: FlatBuffer, values: IntArray) -> npt.NDArray[np.bool_]:
+def _output_flags(buffer: FlatBufferColumns, values: IntArray) -> npt.NDArray[np.bool_]:
     """For each Value (-1: none) whether its field `output` says true."""
     flags = np.zeros(len(values), np.bool_)
     present = np.flatnonzero(values >= 0)
@@ -272,9 +278,87 @@ def _output_flags(buffer: FlatBuffer, values: IntArray) -> npt.NDArray[np.bool_]
     return flags
 
 
-def _allocators(buffer: FlatBuffer, lists: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+def _allocators(buffer: FlatBufferColumns, lists: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Of each distinct list its length, which list each run has, and where all names stand."""
     distinct, list_of_run = np.unique(lists, return_inverse=True)
     starts, lengths = buffer.vectors(distinct, 4)
     names = buffer.tables(buffer.elements(starts, lengths), 1).reference(0)
     return np.maximum(lengths, 0), list_of_run, names
+
+
+# All values that a dump logged at once, as columns: how many of which type, and how large.
+#
+# `ETDump.value` gives one; this answers for a hundred thousand without an object for each.
+
+
+_MOST_DIMENSIONS = 32  # as `debug_value` allows
+_MOST_ELEMENTS = float(1 << 60)
+_SIZE = np.dtype("<i8")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoggedValues:
+    """D values, and the T tensors among them and in their lists, in the order of the events.
+
+    `offset` counts bytes of the debug buffer; -1 for a tensor without elements. `nbytes` is what
+    the tensor takes there.
+    """
+
+    kind: npt.NDArray[np.int8]  # [D], a `ValueType`
+    scalar_type: npt.NDArray[np.int8]  # [T], a `ScalarType`
+    offset: npt.NDArray[np.int64]  # [T]
+    nbytes: npt.NDArray[np.int64]  # [T]
+
+    @property
+    def buffer_size(self) -> int:
+        """Bytes that the debug buffer must have to hold all tensors."""
+        return int((self.offset + self.nbytes).max(initial=0))
+
+
+def logged_values(dump: ETDump) -> LoggedValues:
+    """The values of all debug events that have one. Raises `FormatError` for what is none."""
+    with reading("ETDump", dump.path):
+        buffer = FlatBufferColumns(dump.source.buffer, 0, dump.flatbuffer_end)
+        positions = dump.debug_value_offset[dump.debug_value_offset >= 0]
+        values = buffer.tables(positions, 8)
+        kind = values.scalar(0, "<i1")
+        tensors = _tensors(buffer, values, kind)
+        types, elements = tensors.scalar(0, "<i1"), _elements(buffer, tensors)
+        nbytes = np.zeros(len(tensors), np.int64)
+        for number in np.unique(types).tolist():
+            element = scalar_type(number)
+            units = -(-elements[types == number] // element.values_per_unit)
+            nbytes[types == number] = units * element.itemsize
+        return LoggedValues(kind, types, tensors.scalar(3, "<i8"), nbytes)
+
+
+def _tensors(
+    buffer: FlatBufferColumns, values: TableColumns, kind: npt.NDArray[Any]
+) -> TableColumns:
+    """The tables of the tensors that the values are or list."""
+    single = values.reference(1)[kind == ValueType.TENSOR]
+    lists = values.reference(2)[kind == ValueType.TENSOR_LIST]
+    if (single < 0).any() or (lists < 0).any():
+        raise FormatError("a debug value says that it is a tensor, and holds none")
+    listed = buffer.elements(*buffer.vectors(buffer.tables(lists, 1).reference(0), 4))
+    return buffer.tables(np.concatenate([single, listed]), 4)
+
+
+def _elements(buffer: FlatBufferColumns, tensors: TableColumns) -> IntArray:
+    """How many elements each tensor has: the product of its sizes."""
+    starts, dimensions = buffer.vectors(tensors.reference(1), _SIZE.itemsize)
+    most = int(dimensions.max(initial=0))
+    if most > _MOST_DIMENSIONS:
+        raise FormatError(f"a tensor has {most} sizes")
+    sizes = np.ones((len(tensors), max(most, 1)), np.int64)
+    for dimension in range(most):
+        has = dimensions > dimension
+        sizes[has, dimension] = buffer.gather(starts[has] + dimension * _SIZE.itemsize, _SIZE)
+    if (sizes < 0).any():
+        raise FormatError("a tensor has a negative size")
+    product = sizes.astype(np.float64).prod(axis=1)
+    empty = (sizes == 0).any(axis=1)
+    if (product[~empty] > _MOST_ELEMENTS).any():
+        raise FormatError("a tensor has more elements than any memory holds")
+    elements: IntArray = np.where(empty, 0, sizes.prod(axis=1))
+    return elements

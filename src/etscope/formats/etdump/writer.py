@@ -22,13 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import UsageError
-from etscope.formats.bytes.atomic_write import replacing
+from etscope.formats.bytes.atomic_write import atomic_write
 from etscope.formats.bytes.source import PathLike
-from etscope.formats.etdump.debug_value import DebugValue, TensorRef
+from etscope.formats.etdump.debug_values import DebugValue, TensorRef
 from etscope.formats.etdump.encode import EVENT, Content, encode, write_etdump
 from etscope.formats.etdump.reader import EventKind
-from etscope.formats.program.dense_tensor import as_numpy
-from etscope.formats.program.scalar_type import ScalarType, scalar_type_of
+from etscope.formats.program.scalar_type import ScalarType, as_numpy, scalar_type_of
 
 __all__ = ["ETDumpWriter", "ProfilingToken", "write_etdump"]
 
@@ -261,10 +260,10 @@ class ETDumpWriter:
         """
         if self._debug and debug_buffer_path is None:
             raise UsageError("tensors were logged: save needs a debug_buffer_path for their bytes")
-        with replacing(path) as file:
+        with atomic_write(path) as file:
             file.write(self.finish())
             if debug_buffer_path is not None:
-                with replacing(debug_buffer_path) as debug_file:
+                with atomic_write(debug_buffer_path) as debug_file:
                     debug_file.write(self._debug)
 
     @property

@@ -1,39 +1,27 @@
-"""The grammar of symbolic sizes ("2*s6 + 1"), so that text which is code is told from text which
-is arithmetic. Nothing is evaluated here.
+"""The grammars of symbolic sizes, to tell arithmetic from code. Nothing is evaluated here.
 
-torch hands such text to `sympy.sympify`, which evaluates it as Python. What passes this check holds
-only numbers, symbols, operators and calls of known functions, and is not too much to compute.
-
-::
-
-    expression := operand (operator operand)*
-    operand    := [-+~]* (number | symbol | constant | function "(" list ")" | "(" list ")")
-    list       := expression ("," expression)*
+torch evaluates the text of symbolic sizes as Python: `sympy.sympify` for the sizes of ETRecords
+("2*s6 + 1"), torch itself for those of .pt2 files ("Add(Symbol('s7', integer=True), Integer(1))").
+Text that passes `check_expression` or `check_calls` holds only numbers, symbols, operators and
+calls of known functions, and is not too much to compute.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import comb
 
 from etscope.errors import FormatError
-from etscope.formats.exported_program import symexpr_bounds as bounds
-from etscope.formats.exported_program.symexpr_bounds import (
-    MAX_LENGTH,
-    MAX_NESTING,
-    POWERS,
-    Bound,
-    TooMuchError,
-)
 
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,2})?|\.\d{1,40})"
-    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]{0,63})"
-    r"|(?P<operator>\*\*|//|==|!=|<=|>=|[-+*/%<>&|~(),]))"
-)
+MAX_LENGTH = 8192  # characters
+MAX_NESTING = 48  # of parentheses
+
 # Names of symbols in torch: a kind (size, unbacked, float, index...) and a number.
 SYMBOL = re.compile(r"[a-z]{1,8}[0-9]{1,20}")
-_CONSTANTS = frozenset({"True", "False", "oo", "int_oo", "nan", "zoo"})
+POWERS = frozenset({"Pow", "PowByNatural", "FloatPow", "LShift", "RShift"})
 # What torch.utils._sympy (2.1 to 2.13) and sympy print for sizes and guards.
 FUNCTIONS = frozenset(
     {
@@ -47,7 +35,35 @@ FUNCTIONS = frozenset(
         *("OpaqueUnaryFn_sqrt", "OpaqueUnaryFn_exp", "OpaqueUnaryFn_log", "OpaqueUnaryFn_log2"),
     }
 )
-# How they bind, loosest first.
+
+
+class _NotAllowedError(Exception):
+    """Says what is not allowed in an expression, or too much to compute."""
+
+
+def _rejected(expression: object, why: object) -> FormatError:
+    shown = str(expression)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    return FormatError(
+        f"a symbolic size is not an expression that torch writes ({why}): {shown!r}",
+        hint="the file may be made to run code where it is opened; do not trust it",
+    )
+
+
+# --------------------------------------------------------------------------------------------
+# Sizes of ETRecords.
+#
+#     expression := operand (operator operand)*
+#     operand    := [-+~]* (number | symbol | constant | function "(" list ")" | "(" list ")")
+#     list       := expression ("," expression)*
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,2})?|\.\d{1,40})"
+    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]{0,63})"
+    r"|(?P<operator>\*\*|//|==|!=|<=|>=|[-+*/%<>&|~(),]))"
+)
+_CONSTANTS = frozenset({"True", "False", "oo", "int_oo", "nan", "zoo"})
+# Operators by how they bind, loosest first.
 _COMPARISONS = frozenset({"==", "!=", "<=", ">=", "<", ">", "&", "|"})
 _SUMS = frozenset({"+", "-"})
 _PRODUCTS = frozenset({"*", "/", "//", "%"})
@@ -55,15 +71,20 @@ _ROUNDED = frozenset({"//", "%"})
 
 
 def check_expression(expression: object) -> None:
-    """Raise `FormatError` unless the text is arithmetic by the grammar of this module."""
+    """Raise `FormatError` unless the text is arithmetic by the grammar above."""
     if not isinstance(expression, str):
         raise FormatError(f"a symbolic expression must be text, found {type(expression).__name__}")
     if len(expression) > MAX_LENGTH:
         raise FormatError(f"a symbolic expression of {len(expression):,} characters is too long")
-    _Parser(expression).check()
+    try:
+        _Parser(expression).check()
+    except _NotAllowedError as error:
+        raise _rejected(expression, error) from error
 
 
 class _Parser:
+    """A recursive descent that returns the bound of each part."""
+
     def __init__(self, expression: str) -> None:
         self._text = expression
         self._end = len(expression.rstrip())
@@ -73,19 +94,9 @@ class _Parser:
         self._advance()
 
     def check(self) -> None:
-        try:
-            self._expression(0)
-        except TooMuchError as error:
-            raise self._error(str(error)) from error
+        self._expression(0)
         if self._kind:
-            raise self._error()
-
-    def _error(self, why: str = "not arithmetic") -> FormatError:
-        shown = self._text if len(self._text) <= 80 else self._text[:77] + "..."
-        return FormatError(
-            f"a symbolic size is not an expression that torch writes ({why}): {shown!r}",
-            hint="the file may be made to run code where it is opened; do not trust it",
-        )
+            raise _NotAllowedError("not arithmetic")
 
     def _advance(self) -> None:
         if self._position >= self._end:
@@ -93,48 +104,50 @@ class _Parser:
             return
         match = _TOKEN.match(self._text, self._position)
         if match is None or match.lastgroup is None:
-            raise self._error()
+            raise _NotAllowedError("not arithmetic")
         self._kind, self._token = match.lastgroup, match[match.lastgroup]
         self._position = match.end()
 
-    def _expression(self, nesting: int) -> Bound:
-        if nesting > MAX_NESTING:
-            raise self._error("nested too deep")
-        parts = [self._sum(nesting)]
-        while self._advance_over(_COMPARISONS):
-            parts.append(self._sum(nesting))
-        return parts[0] if len(parts) == 1 else bounds.added(parts)
-
-    def _sum(self, nesting: int) -> Bound:
-        parts = [self._product(nesting)]
-        while self._advance_over(_SUMS):
-            parts.append(self._product(nesting))
-        return parts[0] if len(parts) == 1 else bounds.added(parts)
-
-    def _product(self, nesting: int) -> Bound:
-        parts = [self._power(nesting)]
-        while operator := self._advance_over(_PRODUCTS):
-            parts.append(self._power(nesting))
-            if operator in _ROUNDED:
-                parts = [bounds.called(operator, [_product_of(parts[:-1]), parts[-1]])]
-        return _product_of(parts)
-
-    def _advance_over(self, operators: frozenset[str]) -> str:
-        """The operator that is next, if it is one of these; it is passed over."""
+    def _accept(self, operators: frozenset[str]) -> str:
+        """Pass over the next operator and return it, if it is one of `operators`; else ""."""
         token = self._token
         if self._kind != "operator" or token not in operators:
             return ""
         self._advance()
         return token
 
+    def _expression(self, nesting: int) -> Bound:
+        if nesting > MAX_NESTING:
+            raise _NotAllowedError("nested too deep")
+        parts = [self._sum(nesting)]
+        while self._accept(_COMPARISONS):
+            parts.append(self._sum(nesting))
+        return parts[0] if len(parts) == 1 else sum_bound(parts)
+
+    def _sum(self, nesting: int) -> Bound:
+        parts = [self._product(nesting)]
+        while self._accept(_SUMS):
+            parts.append(self._product(nesting))
+        return parts[0] if len(parts) == 1 else sum_bound(parts)
+
+    def _product(self, nesting: int) -> Bound:
+        parts = [self._power(nesting)]
+        while operator := self._accept(_PRODUCTS):
+            factor = self._power(nesting)
+            if operator in _ROUNDED:
+                parts = [call_bound(operator, [_product_of(parts), factor])]
+            else:
+                parts.append(factor)
+        return _product_of(parts)
+
     def _power(self, nesting: int) -> Bound:
         """An operand with the powers that follow it."""
         base = self._operand(nesting)
         while self._token == "**":
             self._advance()
-            base = bounds.power(base, self._operand(nesting).number)
+            base = power_bound(base, self._operand(nesting).number)
             if self._token == "**":
-                raise self._error("powers too large")
+                raise _NotAllowedError("powers too large")
         return base
 
     def _operand(self, nesting: int) -> Bound:
@@ -143,49 +156,51 @@ class _Parser:
         kind, token = self._kind, self._token
         if kind == "operator" and token == "(":
             parts = self._list(nesting)
-            return parts[0] if len(parts) == 1 else bounds.added(parts)
+            return parts[0] if len(parts) == 1 else sum_bound(parts)
         if kind not in ("number", "name"):
-            raise self._error()
+            raise _NotAllowedError("not arithmetic")
         self._advance()
         if kind == "number":
-            return bounds.number(int(token) if token.isdigit() else float(token))
+            return number_bound(int(token) if token.isdigit() else float(token))
         if token in FUNCTIONS:
             if self._token != "(":
-                raise self._error("a function without arguments")
+                raise _NotAllowedError("a function without arguments")
             arguments = self._list(nesting)
-            return (bounds.raised if token in POWERS else bounds.called)(token, arguments)
+            if token not in POWERS:
+                return call_bound(token, arguments)
+            if len(arguments) != 2:
+                raise _NotAllowedError("a power needs two arguments")
+            base, exponent = arguments
+            return power_bound(replace(base, bits=base.bits + 1), exponent.number)
         if token in _CONSTANTS:
             return Bound()
         if SYMBOL.fullmatch(token):
-            return bounds.SYMBOL
-        raise self._error(f"unknown name {token!r}")
+            return _SYMBOL_BOUND
+        raise _NotAllowedError(f"unknown name {token!r}")
 
     def _list(self, nesting: int) -> list[Bound]:
-        """What stands in parentheses: one expression, or several with commas between."""
+        """The expressions between parentheses, with commas between them."""
         self._advance()
         parts = [self._expression(nesting + 1)]
         while self._token == ",":
             self._advance()
             parts.append(self._expression(nesting + 1))
         if self._token != ")":
-            raise self._error()
+            raise _NotAllowedError("not arithmetic")
         self._advance()
         return parts
 
 
 def _product_of(parts: list[Bound]) -> Bound:
-    return parts[0] if len(parts) == 1 else bounds.multiplied(parts)
+    return parts[0] if len(parts) == 1 else product_bound(parts)
 
 
-# The grammar of symbolic sizes in .pt2 files: "Add(Symbol('s7', integer=True), Integer(1))".
-#
-# torch evaluates that text as Python. What passes this check holds only calls of functions that
-# make expressions, numbers, and names of symbols, and is not too much to compute. Nothing is
-# evaluated here: Python's parser gives a tree, and each node of it must be one of a few.
-
+# --------------------------------------------------------------------------------------------
+# Sizes of .pt2 files: calls of functions that make expressions, as `sympy.srepr` writes them.
+# Python's parser gives a tree, and each node of it must be one of a few.
 
 _MAX_NUMBER = 1 << 128
-_CONSTANTS_of_symexpr_calls = frozenset({"true", "false", "oo", "int_oo", "nan", "zoo"})
+_CALL_CONSTANTS = frozenset({"true", "false", "oo", "int_oo", "nan", "zoo"})
 # What sympy.srepr writes, and the functions of torch.
 _MAKERS = (FUNCTIONS - POWERS) | {
     *("Integer", "Rational", "Add", "Mul", "ExprCondPair"),
@@ -198,60 +213,62 @@ _ASSUMPTIONS = frozenset(
 
 
 def check_calls(expression: object) -> None:
-    """Raise `FormatError` unless the text is an expression by the grammar of this module."""
+    """Raise `FormatError` unless the text is a size as .pt2 files have it."""
     if not isinstance(expression, str) or len(expression) > MAX_LENGTH:
-        raise _error(expression, "not text of a sensible length")
+        raise _rejected(expression, "not text of a sensible length")
     try:
         tree = ast.parse(expression, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise _error(expression, "not an expression") from error
+        raise _rejected(expression, "not an expression") from error
     try:
-        _bound(tree, 0)
-    except (_NotAllowedError, TooMuchError) as error:
-        raise _error(expression, str(error)) from error
+        _bound_of(tree, 0)
+    except _NotAllowedError as error:
+        raise _rejected(expression, error) from error
 
 
-class _NotAllowedError(Exception):
-    pass
-
-
-def _bound(node: ast.expr, nesting: int) -> Bound:
-    """How much it is to compute; refuses all that is not allowed."""
+def _bound_of(node: ast.expr, nesting: int) -> Bound:
     if nesting > MAX_NESTING:
         raise _NotAllowedError("nested too deep")
     match node:
-        case ast.Call(ast.Name("Symbol"), [ast.Constant(str(name))], words):
-            if not SYMBOL.fullmatch(name) or not all(map(_is_assumption, words)):
+        case ast.Call(ast.Name("Symbol"), [ast.Constant(str(name))], keywords):
+            if not SYMBOL.fullmatch(name) or not all(
+                word.arg in _ASSUMPTIONS and isinstance(getattr(word.value, "value", None), bool)
+                for word in keywords
+            ):
                 raise _NotAllowedError("an unknown kind of symbol")
-            return bounds.SYMBOL
-        case ast.Call(ast.Name("Float"), [ast.Constant(str(digits))], words):
-            if not _is_decimal(digits) or not all(map(_is_precision, words)):
+            return _SYMBOL_BOUND
+        case ast.Call(ast.Name("Float"), [ast.Constant(str(digits))], keywords):
+            is_decimal = len(digits) <= 40 and digits.lstrip("-").replace(".", "", 1).isdecimal()
+            if not is_decimal or not all(
+                word.arg == "precision" and getattr(word.value, "value", None) in (24, 53)
+                for word in keywords
+            ):
                 raise _NotAllowedError("an unknown kind of number")
-            return bounds.number(float(digits))
+            return number_bound(float(digits))
         case ast.Call(ast.Name(name), [base, exponent], []) if name in POWERS:
-            _bound(exponent, nesting + 1)
-            return bounds.power(_bound(base, nesting + 1), _exponent(exponent))
+            _bound_of(exponent, nesting + 1)
+            return power_bound(_bound_of(base, nesting + 1), _exponent(exponent))
         case ast.Call(ast.Name(name), arguments, []) if name in _MAKERS:
-            return _call(name, [_bound(one, nesting + 1) for one in arguments])
+            parts = [_bound_of(argument, nesting + 1) for argument in arguments]
+            if name == "Integer" and len(parts) == 1:
+                return parts[0]
+            if parts and name == "Mul":
+                return product_bound(parts)
+            if parts and name in ("Add", "Rational", "ExprCondPair"):
+                return sum_bound(parts)
+            return call_bound(name, parts)
         case ast.UnaryOp(ast.USub(), operand):
-            return bounds.negative(_bound(operand, nesting + 1))
-        case ast.Name(name) if name in _CONSTANTS_of_symexpr_calls:
+            bound = _bound_of(operand, nesting + 1)
+            return replace(bound, number=None if bound.number is None else -bound.number)
+        case ast.Name(name) if name in _CALL_CONSTANTS:
             return Bound()
         case ast.Constant(int(number) | float(number)) if abs(number) < _MAX_NUMBER:
-            return bounds.number(number)
+            return number_bound(number)
     raise _NotAllowedError("not allowed")
 
 
-def _call(name: str, arguments: list[Bound]) -> Bound:
-    if name == "Integer" and len(arguments) == 1:
-        return arguments[0]
-    if not arguments or name not in ("Add", "Mul", "Rational", "ExprCondPair"):
-        return bounds.called(name, arguments)
-    return (bounds.multiplied if name == "Mul" else bounds.added)(arguments)
-
-
 def _exponent(node: ast.expr) -> int | None:
-    """How large a power is, if that is a plain number; of a fraction, the larger part."""
+    """The size of an exponent that is a plain number; for a fraction, of its larger part."""
     match node:
         case ast.UnaryOp(_, operand):
             return _exponent(operand)
@@ -263,22 +280,107 @@ def _exponent(node: ast.expr) -> int | None:
     return None
 
 
-def _is_assumption(word: ast.keyword) -> bool:
-    return word.arg in _ASSUMPTIONS and isinstance(getattr(word.value, "value", None), bool)
+# --------------------------------------------------------------------------------------------
+# Bounds on the work that an expression may be for sympy and torch.
+#
+# A short text can ask for more than a machine has: `9**9**9`, `LShift(1, 999999999999)`, a product
+# of sums that is multiplied out, nested roundings, whose conditions double with each level. Both
+# grammars build a `Bound` from the bottom up and reject what is too much. The weights were found by
+# timing torch on random expressions: what passes takes it some seconds at worst, and the
+# expressions of real models take milliseconds.
+
+MAX_EXPONENT = 64
+MAX_BITS = 4096  # of a number
+MAX_WORK = 1024
+# Nested calls of these become one call with all the arguments, compared in pairs.
+_MERGING = frozenset({"Max", "Min", "And", "Or", "Xor", "Not", "ITE", "Piecewise", "Where"})
 
 
-def _is_precision(word: ast.keyword) -> bool:
-    return word.arg == "precision" and getattr(word.value, "value", None) in (24, 53)
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Upper bounds for an evaluated expression, as a polynomial of `terms` terms of a `degree`.
+
+    bits: size of its numbers. nesting: depth of function calls. arguments: number of arguments of
+    merged calls. work: estimated cost. number: the value of a plain whole number, else None.
+    """
+
+    terms: int = 1
+    degree: int = 0
+    bits: int = 1
+    nesting: int = 0
+    arguments: int = 1
+    work: int = 1
+    number: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.bits > MAX_BITS:
+            raise _NotAllowedError("numbers too large")
+        if self.work > MAX_WORK:
+            raise _NotAllowedError("too much to compute")
 
 
-def _is_decimal(digits: str) -> bool:
-    return len(digits) <= 40 and digits.lstrip("-").replace(".", "", 1).isdecimal()
+_SYMBOL_BOUND = Bound(degree=1, bits=64)
 
 
-def _error(expression: object, why: str) -> FormatError:
-    shown = str(expression)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    return FormatError(
-        f"a symbolic size is not an expression that torch writes ({why}): {shown!r}",
-        hint="the file may be made to run code where it is opened; do not trust it",
+def number_bound(value: float) -> Bound:
+    """The bound of a plain number."""
+    whole = value if isinstance(value, int) else None
+    return Bound(bits=64 if whole is None else max(1, whole.bit_length()), number=whole)
+
+
+def sum_bound(parts: Sequence[Bound]) -> Bound:
+    """The bound of a sum, or of as many conditions that are joined."""
+    terms = sum(part.terms for part in parts)
+    return Bound(
+        terms=terms,
+        degree=max(part.degree for part in parts),
+        bits=max(part.bits for part in parts) + len(parts).bit_length(),
+        nesting=max(part.nesting for part in parts),
+        work=sum(part.work for part in parts) + terms * terms // 8,
+    )
+
+
+def product_bound(parts: Sequence[Bound]) -> Bound:
+    """The bound of a product that is multiplied out, or of a quotient."""
+    terms, degree = 1, sum(part.degree for part in parts)
+    for part in parts:
+        terms *= part.terms
+    return Bound(
+        terms=terms,
+        degree=degree,
+        bits=sum(part.bits for part in parts),
+        nesting=max(part.nesting for part in parts),
+        work=sum(part.work for part in parts) + (terms << min(degree, 32)),
+    )
+
+
+def power_bound(base: Bound, exponent: int | None) -> Bound:
+    """The bound of a power. `exponent` is None where it is not a plain number: there is no bound
+    then, and the power is rejected."""
+    if exponent is None or abs(exponent) > MAX_EXPONENT:
+        raise _NotAllowedError("a power that is not a small number")
+    times = max(1, abs(exponent))
+    degree = base.degree * times
+    terms = comb(base.terms + times - 1, times) if degree else 1
+    work = base.work * times + (terms << min(degree, 32))
+    return Bound(terms, degree, base.bits * times, base.nesting, work=work)
+
+
+def call_bound(name: str, arguments: Sequence[Bound]) -> Bound:
+    """The bound of a call of a function that is not a power; its result is one term."""
+    nesting = max((argument.nesting for argument in arguments), default=0) + 1
+    if name in _MERGING:
+        merged = sum(argument.arguments for argument in arguments)
+        work = 2 * merged**3 * max((argument.terms for argument in arguments), default=1)
+    else:
+        merged = 1
+        work = 1 << min(nesting - 1, 32)
+        if len(arguments) > 1:  # most are a kind of quotient, whose parts are multiplied out
+            arguments = [product_bound(arguments)]
+    return Bound(
+        degree=1,
+        bits=1 + sum(argument.bits for argument in arguments),
+        nesting=nesting,
+        arguments=merged,
+        work=work + sum(argument.work for argument in arguments),
     )

@@ -6,29 +6,116 @@ bytes of the program. The format is that of `bundled_program_schema.fbs` (ExecuT
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
-from etscope.errors import FormatError, MissingDataError, VersionError, reading
-from etscope.formats.bytes.flatbuffer import INT8, INT64, UINT32, FlatBuffer, Span, Table
+from etscope.errors import BundleError, FormatError, MissingDataError, VersionError, reading
+from etscope.formats.bytes.flatbuffer import INT8, INT64, UINT32, FlatBuffer, FlatTable, Span
 from etscope.formats.bytes.source import BytesLike, PathLike, Source, open_source
 from etscope.formats.identify import describe
-from etscope.formats.program import bpte_schema as schema
-from etscope.formats.program.dense_tensor import checked_dim_order, dense_view
-from etscope.formats.program.pte import Program, read_program
-from etscope.formats.program.scalar_type import scalar_type
+from etscope.formats.program import pte
+from etscope.formats.program.scalar_type import (
+    ScalarType,
+    as_numpy,
+    checked_dim_order,
+    dense_view,
+    dim_order_of,
+    in_dim_order,
+    scalar_type,
+    scalar_type_of,
+)
 
 KIND = "bundled program"
 IDENTIFIER = b"BP08"
+SCHEMA_VERSION = 2  # in the files that are written
+MAX_BYTES = (1 << 31) - 1  # readers of FlatBuffers accept no more
+
+_PROGRAM_ALIGNMENT = 32
+_TENSOR_ALIGNMENT = 16
+_TENSOR, _INT, _BOOL, _DOUBLE = 1, 2, 3, 4  # members of the schema's union ValueUnion
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+# --------------------------------------------------------------------------------------------
+# The content as the file has it. Classes and attributes have the names of ExecuTorch's own
+# (`bundled_program_schema.fbs`), so that code for one reads the other.
+
+
+@dataclass(slots=True)
+class Tensor:
+    """A tensor. `data` holds its elements densely in memory order; `dim_order` names the
+    dimensions from the outermost in memory to the innermost."""
+
+    scalar_type: ScalarType
+    sizes: list[int]
+    data: BytesLike
+    dim_order: list[int]
+
+
+@dataclass(slots=True)
+class Int:
+    int_val: int
+
+
+@dataclass(slots=True)
+class Bool:
+    bool_val: bool
+
+
+@dataclass(slots=True)
+class Double:
+    double_val: float
+
+
+ValueUnion: TypeAlias = Tensor | Int | Double | Bool
+
+
+@dataclass(slots=True)
+class Value:
+    """An input or an output."""
+
+    val: ValueUnion
+
+
+@dataclass(slots=True)
+class BundledMethodTestCase:
+    """Flat inputs of a method, and the expected outputs; [] when none were recorded."""
+
+    inputs: list[Value]
+    expected_outputs: list[Value]
+
+
+@dataclass(slots=True)
+class BundledMethodTestSuite:
+    """The cases of one method of the program."""
+
+    method_name: str
+    test_cases: list[BundledMethodTestCase]
+
+
+@dataclass(slots=True)
+class BundledProgram:
+    """A program (the bytes of a .pte file) and its test cases."""
+
+    version: int
+    method_test_suites: list[BundledMethodTestSuite]
+    program: BytesLike
+
+
+# --------------------------------------------------------------------------------------------
+# The content as etscope uses it: tensors are arrays.
 
 CaseValue = npt.NDArray[Any] | int | bool | float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """Inputs of a method, flattened, and the outputs to expect (none when none were recorded).
+    """Flat inputs of a method, and the expected outputs (none when none were recorded).
 
     Tensors are read-only views of the file in their shape and order of dimensions.
     """
@@ -47,7 +134,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BundledFile:
-    """A bundled program. `program_span` is where the program's bytes are in the file."""
+    """A bundled program. `program_span` locates the program's bytes in the file."""
 
     version: int
     suites: tuple[Suite, ...]
@@ -70,89 +157,101 @@ class BundledFile:
         span = self.program_span
         return self.source.buffer[span.offset : span.offset + span.size]
 
-    def program(self) -> Program:
+    def program(self) -> pte.Program:
         """The program. Offsets in its errors count from its own first byte."""
         if not self.program_span.size:
             raise MissingDataError(f"{self.source.name} holds no program")
-        return read_program(Source(self.program_bytes, self.source.path), member="program")
+        return pte.read_program(Source(self.program_bytes, self.source.path), member="program")
+
+
+def read_program_file(
+    data_or_path: BytesLike | PathLike,
+) -> tuple[pte.Program, BundledFile | None]:
+    """The program of a .pte or .bpte file, and the bundle if it is one.
+
+    Raises what `read_pte` raises, also for a file that is neither.
+    """
+    if bytes(open_source(data_or_path, pte.KIND).buffer[4:8]) == IDENTIFIER:
+        bundle = read_bundled(data_or_path)
+        return bundle.program(), bundle
+    return pte.read_pte(data_or_path), None
 
 
 def read_bundled(data_or_path: BytesLike | PathLike) -> BundledFile:
     """Open a bundled program: a path, or the bytes of one.
 
-    Raises `FormatError` (`VersionError` for another version of the schema) for what is not a
-    bundled program or is damaged, `MissingFileError` for a path that is not there. The program in
-    it is not looked at before it is asked for.
+    Raises `FormatError` (`VersionError` for another version of the schema) for a file that is not a
+    bundled program or is damaged, `MissingFileError` for a missing file. The program in it is
+    parsed only when `BundledFile.program` is called.
     """
     source = open_source(data_or_path, KIND)
     with reading(KIND, source.path):
         root = _root(source)
         return BundledFile(
             version=root.integer(0, UINT32),
-            suites=tuple(_suite(one) for one in _read_suites(source, root)),
+            suites=tuple(
+                Suite(
+                    method=stored.method_name,
+                    cases=tuple(
+                        Case(
+                            inputs=tuple(map(_case_value, case.inputs)),
+                            expected_outputs=tuple(map(_case_value, case.expected_outputs)),
+                        )
+                        for case in stored.test_cases
+                    ),
+                )
+                for stored in _read_suites(source, root)
+            ),
             program_span=root.blob(2),
             source=source,
         )
 
 
-def read_bundled_schema(data_or_path: BytesLike | PathLike) -> schema.BundledProgram:
-    """The same as the file has it: types and orders of dimensions by number, bytes as views of the
-    file. Raises as `read_bundled` does."""
+def read_bundled_schema(data_or_path: BytesLike | PathLike) -> BundledProgram:
+    """Read a bundled program as the file has it: dtypes and orders of dimensions by number, bytes
+    as views of the file. Raises what `read_bundled` raises."""
     source = open_source(data_or_path, KIND)
     with reading(KIND, source.path):
         root = _root(source)
         program = root.blob(2)
-        return schema.BundledProgram(
+        return BundledProgram(
             version=root.integer(0, UINT32),
             method_test_suites=_read_suites(source, root),
             program=source.buffer[program.offset : program.offset + program.size],
         )
 
 
-def _root(source: Source) -> Table:
+def _root(source: Source) -> FlatTable:
     identifier = bytes(source.buffer[4:8])
     if identifier == IDENTIFIER:
         return FlatBuffer(source.buffer).root()
     if identifier[:2] == b"BP" and identifier[2:].isalnum():
         raise VersionError(
-            f"a bundled program of the schema {identifier.decode()}; "
+            f"this bundled program has schema version {identifier.decode()}; "
             f"etscope reads {IDENTIFIER.decode()}",
             offset=4,
         )
     raise FormatError(f"not a {KIND} (.bpte): {describe(source.buffer)}")
 
 
-def _suite(found: schema.BundledMethodTestSuite) -> Suite:
-    return Suite(
-        method=found.method_name,
-        cases=tuple(
-            Case(
-                inputs=tuple(_case_value(value) for value in case.inputs),
-                expected_outputs=tuple(_case_value(value) for value in case.expected_outputs),
-            )
-            for case in found.test_cases
-        ),
-    )
-
-
-def _case_value(value: schema.Value) -> CaseValue:
+def _case_value(value: Value) -> CaseValue:
     match value.val:
-        case schema.Tensor(kind, sizes, data, dim_order):
+        case Tensor(kind, sizes, data, dim_order):
             return dense_view(memoryview(data), kind, sizes, dim_order)
-        case schema.Int(number):
+        case Int(number):
             return number
-        case schema.Bool(flag):
+        case Bool(flag):
             return flag
-        case schema.Double(real):
+        case Double(real):
             return real
 
 
-def _read_suites(source: Source, root: Table) -> list[schema.BundledMethodTestSuite]:
+def _read_suites(source: Source, root: FlatTable) -> list[BundledMethodTestSuite]:
     return [
-        schema.BundledMethodTestSuite(
+        BundledMethodTestSuite(
             method_name=suite.string(0) or "",
             test_cases=[
-                schema.BundledMethodTestCase(
+                BundledMethodTestCase(
                     inputs=[_read_value(source, value) for value in case.tables(0)],
                     expected_outputs=[_read_value(source, value) for value in case.tables(1)],
                 )
@@ -163,30 +262,206 @@ def _read_suites(source: Source, root: Table) -> list[schema.BundledMethodTestSu
     ]
 
 
-def _read_value(source: Source, table: Table) -> schema.Value:
-    # Members of the schema's union ValueUnion, by number.
-    match table.union(0):
-        case (1, Table() as tensor):
-            return schema.Value(_read_tensor(source, tensor))
-        case (2, Table() as number):
-            return schema.Value(schema.Int(number.integer(0, INT64)))
-        case (3, Table() as flag):
-            return schema.Value(schema.Bool(flag.flag(0)))
-        case (4, Table() as number):
-            return schema.Value(schema.Double(number.double(0)))
-        case (kind, _):
-            raise FormatError(f"unknown kind of value {kind}", offset=table.position)
-
-
-def _read_tensor(source: Source, table: Table) -> schema.Tensor:
-    sizes: tuple[int, ...] = table.numbers(1, "i")
+def _read_value(source: Source, table: FlatTable) -> Value:
+    number, member = table.union(0)
+    if member is None or number not in (_TENSOR, _INT, _BOOL, _DOUBLE):
+        raise FormatError(f"unknown kind of value {number}", offset=table.position)
+    if number == _INT:
+        return Value(Int(member.integer(0, INT64)))
+    if number == _BOOL:
+        return Value(Bool(member.flag(0)))
+    if number == _DOUBLE:
+        return Value(Double(member.double(0)))
+    sizes: tuple[int, ...] = member.numbers(1, "i")
     if sizes and min(sizes) < 0:
-        raise FormatError(f"a tensor of size {list(sizes)}", offset=table.position)
-    dim_order: tuple[int, ...] = table.numbers(3, "B")
-    data = table.blob(2)
-    return schema.Tensor(
-        scalar_type=scalar_type(table.integer(0, INT8), offset=table.position),
-        sizes=list(sizes),
-        data=source.buffer[data.offset : data.offset + data.size],
-        dim_order=list(checked_dim_order(dim_order, len(sizes), offset=table.position)),
+        raise FormatError(f"a tensor has the negative size {list(sizes)}", offset=member.position)
+    dim_order: tuple[int, ...] = member.numbers(3, "B")
+    data = member.blob(2)
+    return Value(
+        Tensor(
+            scalar_type=scalar_type(member.integer(0, INT8), offset=member.position),
+            sizes=list(sizes),
+            data=source.buffer[data.offset : data.offset + data.size],
+            dim_order=list(checked_dim_order(dim_order, len(sizes), offset=member.position)),
+        )
     )
+
+
+# --------------------------------------------------------------------------------------------
+# Writing. FlatBuffers are built from their end. The program is the last thing in the file, so it
+# is not built in: the tables end with the length of the program, and its bytes follow uncopied.
+
+
+def write_bundled(program: BytesLike, suites: Iterable[Suite]) -> bytes:
+    """Return the bytes of a bundled program from those of a .pte file and cases for its methods.
+
+    Suites are written in the order of their methods' names. Tensors are arrays (types of ml_dtypes
+    where numpy has none) and keep the order of dimensions that they have in memory.
+
+    Raises `BundleError` for values that the format cannot hold. It is not checked that the cases
+    match the program's inputs; `etscope.bundled_program.BundledProgram` does that.
+    """
+    return b"".join(bundled_parts(stored_suites(suites), program))
+
+
+def stored_suites(suites: Iterable[Suite]) -> list[BundledMethodTestSuite]:
+    """The suites as a file has them, in the order of their methods' names."""
+    return [
+        BundledMethodTestSuite(
+            method_name=suite.method,
+            test_cases=[
+                BundledMethodTestCase(
+                    inputs=[stored_value(value) for value in case.inputs],
+                    expected_outputs=[stored_value(value) for value in case.expected_outputs],
+                )
+                for case in suite.cases
+            ],
+        )
+        for suite in sorted(suites, key=lambda suite: suite.method)
+    ]
+
+
+def stored_value(value: Any) -> Value:
+    """Convert an array, a torch tensor or a number to the form of the file."""
+    if isinstance(value, (bool, np.bool_)):
+        return Value(Bool(bool(value)))
+    if isinstance(value, (int, np.integer)):
+        return Value(Int(int(value)))
+    if isinstance(value, (float, np.floating)):
+        return Value(Double(float(value)))
+    if not hasattr(value, "__array__"):
+        raise BundleError(
+            f"a bundled program cannot hold a value of type {type(value).__name__}",
+            hint="its cases hold tensors, ints, floats and bools",
+        )
+    array = as_numpy(value)
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    order = dim_order_of(array)
+    dense = in_dim_order(array, order).transpose(order)
+    return Value(
+        Tensor(
+            scalar_type=scalar_type_of(array.dtype),
+            sizes=list(array.shape),
+            data=memoryview(dense.reshape(-1).view(np.uint8)),
+            dim_order=list(order),
+        )
+    )
+
+
+def bundled_parts(
+    suites: Sequence[BundledMethodTestSuite],
+    program: BytesLike,
+    version: int = SCHEMA_VERSION,
+) -> tuple[memoryview, memoryview]:
+    """The file in two parts, the second of which is the program itself.
+
+    Raises `BundleError` for bytes that are not a program, for values that the format cannot hold
+    and for a file of more than 2 GiB.
+    """
+    import flatbuffers
+
+    program = memoryview(program).cast("B")
+    if bytes(program[4:8]) != pte.IDENTIFIER:
+        found = describe(program) if len(program) else "there are no bytes"
+        raise BundleError(f"not an {pte.KIND} (.pte): {found}")
+    size = len(program)
+    for suite in suites:
+        for case in suite.test_cases:
+            for value in (*case.inputs, *case.expected_outputs):
+                size += 64
+                if isinstance(value.val, Tensor):
+                    size += len(value.val.data) + 128
+    if size > MAX_BYTES:
+        raise BundleError(
+            f"the bundled program would have {size:,} bytes; the format is limited to 2 GiB",
+            hint="bundle fewer cases, or keep the weights beside the program (.ptd)",
+        )
+    builder = flatbuffers.Builder(1024 + size - len(program))
+    # From here on the size of what is built ends up as a multiple of this.
+    builder.Prep(_PROGRAM_ALIGNMENT, 0)
+    builder.PrependUint32(len(program))
+    program_at = builder.Offset()
+    suites_at = _write_vector(builder, suites, _write_suite)
+    builder.StartObject(3)
+    builder.PrependUint32Slot(0, version, 0)
+    builder.PrependUOffsetTRelativeSlot(1, suites_at, 0)
+    builder.PrependUOffsetTRelativeSlot(2, program_at, 0)
+    builder.Finish(builder.EndObject(), file_identifier=IDENTIFIER)
+    return memoryview(builder.Bytes)[builder.Head() :], program
+
+
+def _write_suite(builder: Any, suite: BundledMethodTestSuite) -> int:
+    try:
+        name = builder.CreateString(suite.method_name.encode())
+    except (AttributeError, UnicodeEncodeError):
+        raise BundleError(f"{suite.method_name!r} is not a method's name") from None
+    cases = _write_vector(builder, suite.test_cases, _write_case)
+    return _write_references(builder, name, cases)
+
+
+def _write_case(builder: Any, case: BundledMethodTestCase) -> int:
+    inputs = _write_vector(builder, case.inputs, _write_value)
+    outputs = _write_vector(builder, case.expected_outputs, _write_value)
+    return _write_references(builder, inputs, outputs)
+
+
+def _write_vector(builder: Any, items: Sequence[Any], write: Callable[[Any, Any], int]) -> int:
+    """Write each item with `write`, then the vector of references to them."""
+    offsets = [write(builder, item) for item in items]
+    builder.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        builder.PrependUOffsetTRelative(offset)
+    return int(builder.EndVector())
+
+
+def _write_references(builder: Any, *references: int) -> int:
+    """Write a table whose fields are `references`."""
+    builder.StartObject(len(references))
+    for slot, reference in enumerate(references):
+        builder.PrependUOffsetTRelativeSlot(slot, reference, 0)
+    return int(builder.EndObject())
+
+
+def _write_value(builder: Any, value: Value) -> int:
+    match value.val:
+        case Tensor() as tensor:
+            number, member = _TENSOR, _write_tensor(builder, tensor)
+        case Int(whole):
+            if whole not in _INT64:
+                raise BundleError(f"{whole} does not fit in 64 bits")
+            builder.StartObject(1)
+            builder.PrependInt64Slot(0, whole, 0)
+            number, member = _INT, builder.EndObject()
+        case Bool(flag):
+            builder.StartObject(1)
+            builder.PrependBoolSlot(0, flag, False)
+            number, member = _BOOL, builder.EndObject()
+        case Double(real):
+            builder.StartObject(1)
+            builder.PrependFloat64Slot(0, real, 0.0)
+            number, member = _DOUBLE, builder.EndObject()
+    builder.StartObject(2)
+    builder.PrependUint8Slot(0, number, 0)
+    builder.PrependUOffsetTRelativeSlot(1, member, 0)
+    return int(builder.EndObject())
+
+
+def _write_tensor(builder: Any, tensor: Tensor) -> int:
+    data = np.frombuffer(tensor.data, np.uint8)
+    if sorted(tensor.dim_order) != list(range(len(tensor.sizes))):
+        raise BundleError(f"{tensor.dim_order} is not an order of {len(tensor.sizes)} dimensions")
+    size = ScalarType(tensor.scalar_type).nbytes(math.prod(tensor.sizes))
+    if size != len(data):
+        raise BundleError(
+            f"a tensor of size {tensor.sizes} needs {size:,} bytes of data and has {len(data):,}"
+        )
+    sizes = builder.CreateNumpyVector(np.array(tensor.sizes, "<i4"))
+    order = builder.CreateNumpyVector(np.array(tensor.dim_order, np.uint8))
+    builder.Prep(_TENSOR_ALIGNMENT, len(data))
+    content = builder.CreateNumpyVector(data)
+    builder.StartObject(4)
+    builder.PrependInt8Slot(0, tensor.scalar_type, 0)
+    builder.PrependUOffsetTRelativeSlot(1, sizes, 0)
+    builder.PrependUOffsetTRelativeSlot(2, content, 0)
+    builder.PrependUOffsetTRelativeSlot(3, order, 0)
+    return int(builder.EndObject())

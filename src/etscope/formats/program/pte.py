@@ -28,12 +28,11 @@ from etscope.formats.bytes.flatbuffer import (
     UINT32,
     UINT64,
     FlatBuffer,
+    FlatTable,
     Span,
-    Table,
 )
 from etscope.formats.bytes.source import BytesLike, PathLike, Source, open_source
 from etscope.formats.identify import describe
-from etscope.formats.program.dense_tensor import checked_dim_order, dense_view
 from etscope.formats.program.pte_schema import (
     BOXED_LISTS,
     Allocation,
@@ -58,7 +57,7 @@ from etscope.formats.program.pte_schema import (
     Value,
     ValueKind,
 )
-from etscope.formats.program.scalar_type import scalar_type
+from etscope.formats.program.scalar_type import checked_dim_order, dense_view, scalar_type
 
 # Tables of a .pte file into the values of `pte_schema`.
 #
@@ -73,7 +72,7 @@ _SEGMENT = 1  # DataLocation
 _EXTERNAL = 1  # TensorDataLocation
 
 
-def read_method(table: Table, inline: tuple[Span, ...], segments: tuple[Span, ...]) -> Method:
+def read_method(table: FlatTable, inline: tuple[Span, ...], segments: tuple[Span, ...]) -> Method:
     """The method of an `ExecutionPlan`. `inline` and `segments` are where delegates' data may be,
     as spans of the file."""
     values = tuple(_read_value(value) for value in table.tables(2))
@@ -105,11 +104,11 @@ def read_method(table: Table, inline: tuple[Span, ...], segments: tuple[Span, ..
 
 def read_traces(buffer: FlatBuffer, positions: Sequence[int]) -> tuple[tuple[Frame, ...], ...]:
     """The stack traces in the `FrameList`s at `positions`, outermost call first."""
-    traces = {position: _read_frames(Table(buffer, position)) for position in set(positions)}
+    traces = {position: _read_frames(FlatTable(buffer, position)) for position in set(positions)}
     return tuple(traces[position] for position in positions)
 
 
-def _read_frames(table: Table) -> tuple[Frame, ...]:
+def _read_frames(table: FlatTable) -> tuple[Frame, ...]:
     return tuple(
         Frame(
             filename=frame.string(0) or "",
@@ -121,7 +120,7 @@ def _read_frames(table: Table) -> tuple[Frame, ...]:
     )
 
 
-def _read_value(table: Table) -> Value:
+def _read_value(table: FlatTable) -> Value:
     number, member = table.union(0)
     if member is None:
         if number > 1:
@@ -134,7 +133,7 @@ def _read_value(table: Table) -> Value:
     return read(member)
 
 
-def _read_tensor(table: Table) -> TensorValue:
+def _read_tensor(table: FlatTable) -> TensorValue:
     sizes: tuple[int, ...] = table.numbers(2, "i")
     if len(sizes) > _MAX_RANK:
         raise FormatError(f"a tensor of {len(sizes):,} dimensions", offset=table.position)
@@ -161,7 +160,7 @@ def _read_tensor(table: Table) -> TensorValue:
     )
 
 
-def _dynamism(table: Table) -> ShapeDynamism:
+def _dynamism(table: FlatTable) -> ShapeDynamism:
     number = table.integer(8, INT8)
     try:
         return ShapeDynamism(number)
@@ -169,12 +168,12 @@ def _dynamism(table: Table) -> ShapeDynamism:
         raise FormatError(f"unknown shape dynamism {number}", offset=table.position) from None
 
 
-def _read_allocation(table: Table) -> Allocation:
+def _read_allocation(table: FlatTable) -> Allocation:
     low, high = table.integer(1, UINT32), table.integer(2, UINT32)
     return Allocation(table.integer(0, UINT32), high << 32 | low)
 
 
-def _device(table: Table, kind: int, index: int) -> str:
+def _device(table: FlatTable, kind: int, index: int) -> str:
     """ "cpu", or a name with an index ("cuda:1"); a type that we do not know is "device7:0"."""
     number = table.integer(kind, INT8)
     if number == 0:
@@ -183,14 +182,14 @@ def _device(table: Table, kind: int, index: int) -> str:
     return f"{name}:{table.integer(index, INT8)}"
 
 
-def _list_of(kind: ValueKind, code: str) -> Callable[[Table], ListValue]:
+def _list_of(kind: ValueKind, code: str) -> Callable[[FlatTable], ListValue]:
     return lambda table: ListValue(kind, table.numbers(0, code))
 
 
 _NULL = ScalarValue(ValueKind.NULL, None)
 
 # Members of the union KernelTypes, by number.
-_VALUES: dict[int, Callable[[Table], Value]] = {
+_VALUES: dict[int, Callable[[FlatTable], Value]] = {
     1: lambda table: _NULL,
     2: lambda table: ScalarValue(ValueKind.INT, table.integer(0, INT64)),
     3: lambda table: ScalarValue(ValueKind.BOOL, table.flag(0)),
@@ -205,7 +204,9 @@ _VALUES: dict[int, Callable[[Table], Value]] = {
 }
 
 
-def _read_delegate(table: Table, inline: tuple[Span, ...], segments: tuple[Span, ...]) -> Delegate:
+def _read_delegate(
+    table: FlatTable, inline: tuple[Span, ...], segments: tuple[Span, ...]
+) -> Delegate:
     place = table.table(1)
     if place is None:
         raise FormatError("a delegate without data", offset=table.position)
@@ -222,7 +223,7 @@ def _read_delegate(table: Table, inline: tuple[Span, ...], segments: tuple[Span,
     )
 
 
-def _read_chain(table: Table, values: Sequence[Value], operators: int, delegates: int) -> Chain:
+def _read_chain(table: FlatTable, values: Sequence[Value], operators: int, delegates: int) -> Chain:
     tables = table.tables(2)
     instructions = tuple(_read_instruction(one, len(values)) for one in tables)
     for one, instruction in zip(tables, instructions, strict=True):
@@ -243,7 +244,7 @@ def _read_chain(table: Table, values: Sequence[Value], operators: int, delegates
     )
 
 
-def _spend_on_lists(instruction: Instruction, values: Sequence[Value], table: Table) -> None:
+def _spend_on_lists(instruction: Instruction, values: Sequence[Value], table: FlatTable) -> None:
     """Count the items of the lists that are arguments, so that who unfolds them all does work in
     proportion to the file: thousands of calls could name one list of thousands."""
     if isinstance(instruction, (KernelCall, DelegateCall)):
@@ -253,35 +254,35 @@ def _spend_on_lists(instruction: Instruction, values: Sequence[Value], table: Ta
                 table.spend(len(value.items))
 
 
-def _read_instruction(table: Table, values: int) -> Instruction:
+def _read_instruction(table: FlatTable, values: int) -> Instruction:
     number, member = table.union(0)
     if member is None or number not in _INSTRUCTIONS:
         raise FormatError(f"unknown kind of instruction {number}", offset=table.position)
     return _INSTRUCTIONS[number](member, values)
 
 
-def _read_kernel_call(table: Table, values: int) -> Instruction:
+def _read_kernel_call(table: FlatTable, values: int) -> Instruction:
     return KernelCall(table.integer(0, INT32), _indices(table, 1, values))
 
 
-def _read_delegate_call(table: Table, values: int) -> Instruction:
+def _read_delegate_call(table: FlatTable, values: int) -> Instruction:
     return DelegateCall(table.integer(0, INT32), _indices(table, 1, values))
 
 
-def _read_move(table: Table, values: int) -> Instruction:
+def _read_move(table: FlatTable, values: int) -> Instruction:
     return MoveCall(_index(table, 0, values), _index(table, 1, values))
 
 
-def _read_jump(table: Table, values: int) -> Instruction:
+def _read_jump(table: FlatTable, values: int) -> Instruction:
     return JumpFalseCall(_index(table, 0, values), table.integer(1, INT32))
 
 
-def _read_free(table: Table, values: int) -> Instruction:
+def _read_free(table: FlatTable, values: int) -> Instruction:
     return FreeCall(_index(table, 0, values))
 
 
 # Members of the union InstructionArguments, by number.
-_INSTRUCTIONS: dict[int, Callable[[Table, int], Instruction]] = {
+_INSTRUCTIONS: dict[int, Callable[[FlatTable, int], Instruction]] = {
     1: _read_kernel_call,
     2: _read_delegate_call,
     3: _read_move,
@@ -290,20 +291,20 @@ _INSTRUCTIONS: dict[int, Callable[[Table, int], Instruction]] = {
 }
 
 
-def _index(table: Table, slot: int, values: int) -> int:
+def _index(table: FlatTable, slot: int, values: int) -> int:
     index = table.integer(slot, INT32)
     _check((index,), values, "an instruction names value", table)
     return index
 
 
-def _indices(table: Table, slot: int, values: int) -> tuple[int, ...]:
+def _indices(table: FlatTable, slot: int, values: int) -> tuple[int, ...]:
     indices: tuple[int, ...] = table.numbers(slot, "i")
     _check(indices, values, "an index names value", table)
     return indices
 
 
 def _check(
-    indices: Iterable[int | float], count: int, what: str, table: Table, *, lowest: int = 0
+    indices: Iterable[int | float], count: int, what: str, table: FlatTable, *, lowest: int = 0
 ) -> None:
     for index in indices:
         if not lowest <= index < count:
@@ -499,7 +500,7 @@ def _read_header(source: Source) -> tuple[ExtendedHeader | None, int]:
     return ExtendedHeader(length, program_size, segment_base, data_size), program_size
 
 
-def _read_root(root: Table, header: ExtendedHeader | None, source: Source) -> Program:
+def _read_root(root: FlatTable, header: ExtendedHeader | None, source: Source) -> Program:
     segments = _read_segments(root, header, source.size)
     inline_delegates = tuple(entry.blob(0) for entry in root.tables(3))
     constants = root.table(5)
@@ -527,7 +528,9 @@ def _read_root(root: Table, header: ExtendedHeader | None, source: Source) -> Pr
     )
 
 
-def _read_segments(root: Table, header: ExtendedHeader | None, file_size: int) -> tuple[Span, ...]:
+def _read_segments(
+    root: FlatTable, header: ExtendedHeader | None, file_size: int
+) -> tuple[Span, ...]:
     base = header.segment_base_offset if header else 0
     segments = []
     for number, table in enumerate(root.tables(4)):
@@ -549,7 +552,7 @@ def _read_segments(root: Table, header: ExtendedHeader | None, file_size: int) -
     return tuple(segments)
 
 
-def _read_subsegments(table: Table, segments: tuple[Span, ...]) -> Subsegments:
+def _read_subsegments(table: FlatTable, segments: tuple[Span, ...]) -> Subsegments:
     return Subsegments(_entry(segments, table.integer(0, UINT32), "segment"), table.array(1, "u8"))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from etscope.errors import FormatError
-from etscope.formats.bytes.flatbuffer import UINT32, FlatBuffer, Table
+from etscope.formats.bytes.flatbuffer import UINT32, FlatBuffer, FlatTable
 
 MAGICS = (b"XN00", b"XN01")
 _HEADER_MAGIC = b"XH00"
@@ -79,7 +79,7 @@ def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
     return tuple(_node(table, quantized) for table in root.tables(1))
 
 
-def _quantized_ids(value: Table) -> Iterator[int]:
+def _quantized_ids(value: FlatTable) -> Iterator[int]:
     """The id of a value, if it is a quantised one."""
     member, entry = value.union(0)
     tensor = entry.table(0) if entry is not None and member == _QUANTIZED_VALUE else None
@@ -87,7 +87,7 @@ def _quantized_ids(value: Table) -> Iterator[int]:
         yield tensor.integer(_VALUE_ID, UINT32)
 
 
-def _node(table: Table, quantized: Collection[int]) -> XnnNode:
+def _node(table: FlatTable, quantized: Collection[int]) -> XnnNode:
     number, entry = table.union(0)
     handle = table.integer(2, UINT32)
     kind = KINDS[number - 1] if 1 <= number <= len(KINDS) else None

@@ -21,10 +21,9 @@ import numpy.typing as npt
 from numpy.lib import format as npy_format
 
 from etscope.errors import FormatError, MissingDataError, UsageError, reading
-from etscope.formats.bytes.atomic_write import replacing
+from etscope.formats.bytes.atomic_write import atomic_write
 from etscope.formats.bytes.source import PathLike, Source, open_source
-from etscope.formats.bytes.zip_archive import ZipArchive, open_archive
-from etscope.formats.bytes.zip_writer import Part, write_archive
+from etscope.formats.bytes.zip_archive import NewMember, ZipArchive, open_archive, write_archive
 from etscope.formats.identify import describe
 from etscope.optional import require
 
@@ -328,7 +327,7 @@ def _write_npz(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
             )
         if not name or name.startswith("/") or "\\" in name or ".." in name.split("/"):
             raise UsageError(f"cannot write a tensor with the name {name!r} to {path}")
-    write_archive((Part(f"{name}.npy", _npy(array)) for name, array in arrays.items()), path)
+    write_archive((NewMember(f"{name}.npy", _npy(array)) for name, array in arrays.items()), path)
 
 
 def _npy(array: npt.NDArray[Any]) -> bytes:
@@ -343,7 +342,7 @@ def _write_safetensors(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]]) -
         content = package.save(dense)
     except error_type as error:
         raise UsageError(f"cannot write {path}: {error}") from error
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(content)
 
 

@@ -47,7 +47,7 @@ from etscope.errors import EtscopeError, MissingDataError, reading
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.identify import ETRECORD, identify
-from etscope.formats.program.program_file import read_program_file
+from etscope.formats.program.bpte import read_program_file
 from etscope.formats.run_json import RUN_JSON, SavedRun, parse_run_json
 from etscope.lab.comparison.history import (
     IDENTICAL,

@@ -97,7 +97,7 @@ def _differences(source: Path, target: Path, options: Mapping[str, Any]) -> None
 
 def _tensorboard(source: Path, target: Path, options: Mapping[str, Any]) -> None:
     from etscope.formats.etrecord.reader import read_etrecord
-    from etscope.formats.program.program_file import read_program_file
+    from etscope.formats.program.bpte import read_program_file
     from etscope.quiet import quiet
     from etscope.reporting.report import diagnosis
     from etscope.reporting.tensorboard import write_tensorboard
@@ -174,7 +174,7 @@ def _trace(files: RunFiles) -> Trace:
     from etscope.analysis.profile.trace import Trace
     from etscope.formats.etdump.reader import read_etdump
     from etscope.formats.etrecord.reader import read_etrecord
-    from etscope.formats.program.program_file import read_program_file
+    from etscope.formats.program.bpte import read_program_file
 
     if files.dump is None:
         raise MissingDataError("the job has no ETDump", hint="traced_iterations: 1 or more")
@@ -189,7 +189,7 @@ def _logged(files: RunFiles) -> Trace | None:
     """The trace of the run whose values were logged."""
     from dataclasses import replace
 
-    from etscope.formats.etdump.debug_buffer import DebugBuffer
+    from etscope.formats.etdump.debug_values import DebugBuffer
     from etscope.formats.etdump.reader import read_etdump
 
     dump, buffer = files.values or files.dump, files.values_buffer or files.debug_buffer

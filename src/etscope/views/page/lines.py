@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from etscope.model.graph import SourceLine
-from etscope.model.source import source_lines
+from etscope.model.graph import SourceLine, source_lines
 
 
 class Lines:

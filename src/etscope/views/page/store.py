@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import FormatError, reading
-from etscope.formats.bytes.atomic_write import replacing
+from etscope.formats.bytes.atomic_write import atomic_write
 from etscope.formats.bytes.source import PathLike
 from etscope.formats.exported_program.exported_json import mapping, parse_json
 from etscope.views.strict_json import dumps
@@ -26,7 +26,7 @@ def save_document(folder: PathLike, document: Mapping[str, Any]) -> Path:
     """Write a report's document into a log directory (gzip), in the place of one that is there."""
     path = Path(folder) / FILE_NAME
     # No name and no time in the header: equal data gives equal files.
-    with replacing(path) as out, gzip.GzipFile("", "wb", 6, out, mtime=0) as packed:
+    with atomic_write(path) as out, gzip.GzipFile("", "wb", 6, out, mtime=0) as packed:
         packed.write(dumps(document).encode())
     return path
 

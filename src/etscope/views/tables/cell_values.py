@@ -29,7 +29,7 @@ def plain_values(column: Column, values: Sequence[Any] | npt.NDArray[Any]) -> li
     # Long columns are mostly of one type, and finding the types is fast.
     kinds = types_of(found)
     if not kinds <= _PLAIN:
-        found = [plain(value) for value in found]
+        found = [plain_value(value) for value in found]
         kinds = types_of(found)
     elif float in kinds:
         found = [None if value != value else value for value in found]  # NaN is not itself
@@ -45,16 +45,16 @@ def types_of(values: Iterable[Any]) -> set[type]:
     return set(map(type, values))
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """`value` as None, bool, int, float, str or a list of these; NaN is None."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
         return None if math.isnan(value) else float(value)
     if hasattr(value, "tolist"):  # a numpy scalar or array
-        return plain(value.tolist())
+        return plain_value(value.tolist())
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [plain_value(item) for item in value]
     return str(value)
 
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from etscope.model.table import Column, Kind, Table
 from etscope.optional import require
 from etscope.views.tables.cell_values import is_number, plain_values, types_of
-from etscope.views.tables.json_table import SCHEMA
+from etscope.views.tables.text_formats import SCHEMA
 
 
 def write(table: Table, out: BinaryIO) -> None:

@@ -23,8 +23,7 @@ from etscope.analysis.graphs.views import STATISTICS, GraphView, ViewNode
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_path, module_type, user_line
-from etscope.model.graph import Node, TensorSpec
-from etscope.model.source import source_lines
+from etscope.model.graph import Node, TensorSpec, source_lines
 from etscope.units import TimeScale, format_float
 from etscope.views.tables.text_cells import visible
 

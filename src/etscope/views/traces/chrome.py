@@ -16,8 +16,8 @@ from typing import Any, TextIO
 
 from etscope.model.timeline import Timeline
 from etscope.views.strict_json import dumps
-from etscope.views.tables.cell_values import plain
-from etscope.views.traces.span_nesting import Lanes, lanes_of
+from etscope.views.tables.cell_values import plain_value
+from etscope.views.traces.span_nesting import NestedSpans, nest_spans
 
 _PID = 1  # a process needs a number; the dump does not know its own
 _CHUNK = 1000  # events written at a time
@@ -25,7 +25,7 @@ _CHUNK = 1000  # events written at a time
 
 def write(timeline: Timeline, out: TextIO) -> None:
     """One event a line."""
-    lanes = lanes_of(timeline)
+    lanes = nest_spans(timeline)
     unit = "ms" if timeline.ticks_per_second is not None else "ns"
     about = {"origin_ns": str(lanes.origin_ns), "title": timeline.title}
     out.write(f'{{"displayTimeUnit": "{unit}",\n"otherData": {dumps(about)},\n')
@@ -37,7 +37,7 @@ def write(timeline: Timeline, out: TextIO) -> None:
     out.write("\n]}\n")
 
 
-def _metadata(timeline: Timeline, lanes: Lanes) -> Iterator[str]:
+def _metadata(timeline: Timeline, lanes: NestedSpans) -> Iterator[str]:
     def record(what: str, tid: int, **args: Any) -> str:
         return dumps({"ph": "M", "name": what, "pid": _PID, "tid": tid, "args": args})
 
@@ -47,7 +47,7 @@ def _metadata(timeline: Timeline, lanes: Lanes) -> Iterator[str]:
         yield record("thread_sort_index", index + 1, sort_index=index)
 
 
-def _events(timeline: Timeline, lanes: Lanes) -> Iterator[str]:
+def _events(timeline: Timeline, lanes: NestedSpans) -> Iterator[str]:
     """The spans by start, a parent before its children."""
     order = lanes.event_span[~lanes.event_is_end]
     columns = (
@@ -62,7 +62,7 @@ def _events(timeline: Timeline, lanes: Lanes) -> Iterator[str]:
     args: dict[int, str] = {-1: ""}
     for lane, name_id, args_id, start, duration in zip(*rows, strict=True):
         if args_id not in args:
-            values = {name: plain(value) for name, value in timeline.args[args_id].items()}
+            values = {name: plain_value(value) for name, value in timeline.args[args_id].items()}
             args[args_id] = f', "args": {dumps(values)}'
         yield (
             f'{{"ph": "X", "name": {names[name_id]}, "pid": {_PID}, "tid": {lane + 1}, '

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO
 
 from etscope.model.timeline import Timeline
 from etscope.optional import require
-from etscope.views.tables.cell_values import plain
-from etscope.views.traces.span_nesting import Lanes, lanes_of
+from etscope.views.tables.cell_values import plain_value
+from etscope.views.traces.span_nesting import NestedSpans, nest_spans
 
 _PB2 = "perfetto.protos.perfetto.trace.perfetto_trace_pb2"
 _SEQUENCE = 1
@@ -36,7 +36,7 @@ _CHUNK = 1 << 16  # bytes written at a time
 def write(timeline: Timeline, out: BinaryIO) -> None:
     """Raises `MissingDependencyError` without the package `perfetto` (the extra of that name)."""
     pb2 = require(_PB2, wanted_by="the Perfetto format")
-    lanes = lanes_of(timeline)
+    lanes = nest_spans(timeline)
     buffer = bytearray()
     packets = _Packets(pb2, timeline, lanes, buffer.extend)
     packets.describe_tracks()
@@ -65,7 +65,7 @@ class _Packets:
     """
 
     def __init__(
-        self, pb2: Any, timeline: Timeline, lanes: Lanes, emit: Callable[[bytes], None]
+        self, pb2: Any, timeline: Timeline, lanes: NestedSpans, emit: Callable[[bytes], None]
     ) -> None:
         self._pb2 = pb2
         self._timeline = timeline
@@ -136,7 +136,7 @@ class _Packets:
 
     def _annotate(self, annotations: Any, args: Mapping[str, Any]) -> None:
         for name, anything in args.items():
-            value = plain(anything)
+            value = plain_value(anything)
             if value is None:
                 continue
             annotation = annotations.add()

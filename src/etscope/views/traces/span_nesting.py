@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class NestedSpans:
     """The spans of a timeline in lanes, each of which is a stack at every moment.
 
     `tracks` are the timeline's, then the added lanes; `labels` their names with what a reader must
@@ -56,7 +56,7 @@ class Lanes:
         return int(self.start_ns.min()) if len(self.start_ns) else 0
 
 
-def lanes_of(timeline: Timeline) -> Lanes:
+def nest_spans(timeline: Timeline) -> NestedSpans:
     """Lay `timeline` out; raises `UsageError` for spans that end before they start."""
     start = _nanoseconds(timeline.start, timeline.ticks_per_second)
     end = _nanoseconds(timeline.end, timeline.ticks_per_second)
@@ -83,7 +83,7 @@ def lanes_of(timeline: Timeline) -> Lanes:
     if len(event_span) != 2 * len(timeline):
         raise UsageError("the timeline has spans on tracks that it does not have")
     order = np.argsort(np.where(event_is_end, end[event_span], start[event_span]), kind="stable")
-    return Lanes(
+    return NestedSpans(
         tracks=tuple(tracks),
         labels=tuple(_label(track, timeline.ticks_per_second) for track in tracks),
         start_ns=start,

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from etscope._version import __version__
 from etscope.model.timeline import Timeline
 from etscope.views.strict_json import dumps
-from etscope.views.traces.span_nesting import Lanes, lanes_of
+from etscope.views.traces.span_nesting import NestedSpans, nest_spans
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _FILE_AND_LINE = re.compile(r"(.+?):([0-9]{1,9})(?:, |$)", re.DOTALL)
@@ -28,7 +28,7 @@ _CHUNK = 1000  # events written at a time
 
 def write(timeline: Timeline, out: TextIO) -> None:
     """One event a line."""
-    lanes = lanes_of(timeline)
+    lanes = nest_spans(timeline)
     frames, frame_of = _frames(timeline)
     unit = "none" if timeline.ticks_per_second is None else "nanoseconds"
     out.write(f'{{"$schema": "{_SCHEMA}",\n"exporter": "etscope {__version__}",\n')
@@ -75,7 +75,7 @@ def _frame(name: str, source: str) -> dict[str, Any]:
 
 
 def _write_events(
-    lanes: Lanes,
+    lanes: NestedSpans,
     events: npt.NDArray[np.intp],
     times: list[int],
     frame_of: npt.NDArray[np.int64],

@@ -1,0 +1,138 @@
+"""Members that etscope adds to an ETRecord: fingerprints of the program, and its taps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from etscope.formats.exported_program.exported_json import integer, mapping, sequence, text
+
+VERSION = 1  # of both members
+
+
+@dataclass(frozen=True, slots=True)
+class MethodFingerprint:
+    """The instructions of a method as the runtime runs them, and a hash of its graph.
+
+    An instruction is "aten::add.out", "delegate:XnnpackBackend", "move", "jump_false" or "free";
+    its index is the instruction id of ETDump events. `graph_sha256` is of the JSON of the edge
+    program as recorded, None if there is none of that name.
+    """
+
+    instructions: tuple[str, ...]
+    graph_sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """Identity of the program that a record was made of. The hash is of the .pte file's bytes."""
+
+    program_sha256: str
+    program_bytes: int
+    methods: Mapping[str, MethodFingerprint]
+
+
+def fingerprints_to_json(fingerprints: Fingerprints) -> dict[str, Any]:
+    """Return the content of the member."""
+    return {
+        "version": VERSION,
+        "program_sha256": fingerprints.program_sha256,
+        "program_bytes": fingerprints.program_bytes,
+        "methods": {name: asdict(method) for name, method in fingerprints.methods.items()},
+    }
+
+
+def fingerprints_from_json(content: Mapping[str, Any]) -> Fingerprints:
+    """Read the member. Unknown keys, which a later version may add, are ignored."""
+    methods: dict[str, MethodFingerprint] = {}
+    for name, value in mapping(content["methods"], "the methods").items():
+        method = mapping(value, "a method's fingerprint")
+        instructions = sequence(method["instructions"], "the instructions")
+        methods[name] = MethodFingerprint(
+            tuple(text(instruction, "an instruction") for instruction in instructions),
+            _optional(text, method.get("graph_sha256"), "a hash"),
+        )
+    return Fingerprints(
+        text(content["program_sha256"], "a hash"),
+        integer(content["program_bytes"], "a size"),
+        methods,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """An intermediate value that an export made an output.
+
+    node, op: the node of the exported program that computes it, and its operator
+        ("aten.conv2d.default"). element: index of the value, for a node that has several.
+    value: the value of the exported program that is the output. It differs from the node's own
+        where that cannot be an output: for a quantised operator, its result after dequantisation.
+    output: its position among the user's outputs of the method, from 0. It is one of the model's
+        own when that is the same value.
+    module: path of the module; None if not known. source: "file:line" in Python, None if unknown.
+    handle: debug handle of the node of the edge program that gives the output, None if it has none.
+    """
+
+    node: str
+    op: str
+    value: str
+    output: int
+    element: int | None = None
+    module: str | None = None
+    source: str | None = None
+    handle: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The node, with the index of its value if it has several: "conv2d", "topk[1]"."""
+        return self.node if self.element is None else f"{self.node}[{self.element}]"
+
+
+@dataclass(frozen=True, slots=True)
+class MethodTaps:
+    """The taps of a method, in order of execution. `own_outputs` is the number of outputs that the
+    model itself has; they come first."""
+
+    own_outputs: int
+    taps: tuple[Tap, ...]
+
+
+def taps_to_json(methods: Mapping[str, MethodTaps]) -> dict[str, Any]:
+    """Return the content of the member."""
+    return {
+        "version": VERSION,
+        "methods": {
+            name: {"own_outputs": method.own_outputs, "taps": [asdict(tap) for tap in method.taps]}
+            for name, method in methods.items()
+        },
+    }
+
+
+def taps_from_json(content: Mapping[str, Any]) -> dict[str, MethodTaps]:
+    """Read the member. Unknown keys, which a later version may add, are ignored."""
+    methods: dict[str, MethodTaps] = {}
+    for name, value in mapping(content["methods"], "the methods").items():
+        method = mapping(value, "the taps of a method")
+        taps = [mapping(tap, "a tap") for tap in sequence(method["taps"], "the taps")]
+        methods[name] = MethodTaps(
+            integer(method["own_outputs"], "a number of outputs"),
+            tuple(
+                Tap(
+                    node=text(tap["node"], "a node's name"),
+                    op=text(tap["op"], "an operator"),
+                    value=text(tap["value"], "a value's name"),
+                    output=integer(tap["output"], "a position"),
+                    element=_optional(integer, tap.get("element"), "a number"),
+                    module=_optional(text, tap.get("module"), "a text"),
+                    source=_optional(text, tap.get("source"), "a text"),
+                    handle=_optional(integer, tap.get("handle"), "a number"),
+                )
+                for tap in taps
+            ),
+        )
+    return methods
+
+
+def _optional(check: Any, value: object, what: str) -> Any:
+    return None if value is None else check(value, what)

@@ -1,0 +1,157 @@
+"""CSV and TSV: a header of names with units ("avg_ms"), full precision, no value is an empty field.
+
+Lists are JSON text. Nothing else is changed: a field that starts with "=" stays one.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any, TextIO
+
+from etscope.model.table import Kind, Table
+from etscope.views.strict_json import dumps
+from etscope.views.tables.cell_values import is_number, plain_rows, plain_values, types_of
+from etscope.views.tables.text_cells import Guides, table_texts, tree_prefixes, visible
+
+
+def write_csv(table: Table, out: TextIO) -> None:
+    """RFC 4180 but for the line ends, which are those of the system's text tools."""
+    _write(table, out, ",")
+
+
+def write_tsv(table: Table, out: TextIO) -> None:
+    """As CSV, with tabs."""
+    _write(table, out, "\t")
+
+
+def _write(table: Table, out: TextIO, delimiter: str) -> None:
+    writer = csv.writer(_LineEnds(out), delimiter=delimiter, lineterminator="\r\n")
+    writer.writerow([column.key for column in table.columns])
+    columns = [_fields(plain_values(c, table.values[c.name])) for c in table.columns]
+    writer.writerows(zip(*columns, strict=True))
+
+
+class _LineEnds:
+    """Writes lines that end with LF. csv itself is told CR LF: it puts a field into quotes for the
+    characters of its line end, and readers end a line at a CR alone, too."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, line: str) -> None:
+        self._out.write(line[:-2] + "\n")
+
+
+def _fields(values: list[Any]) -> list[Any]:
+    # csv writes None as an empty field and floats by repr, which loses nothing.
+    return values if types_of(values).isdisjoint({bool, list}) else list(map(_field, values))
+
+
+def _field(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return dumps(value) if isinstance(value, list) else value
+
+
+# JSON: one document of schema "etscope.table/1", and JSON Lines: one object a row.
+#
+# The document::
+#
+#     {"schema": "etscope.table/1", "title": "…",
+#      "columns": [{"name": "avg", "title": "avg", "kind": "duration", "unit": "ms"}, …],
+#      "rows": [{"avg": 1.25, …}, …],
+#      "depth": [0, 1, …],   only if rows hang below others: a row's level
+#      "breaks": [25],       only if any: rows set apart from the one before
+#      "notes": ["…"]}
+#
+# `kind` is a value of `etscope.model.table.Kind`. NaN and missing values are null, infinities the
+# texts "Infinity" and "-Infinity".
+
+
+SCHEMA = "etscope.table/1"
+_CHUNK = 1000  # rows written at a time
+
+
+def write_json(table: Table, out: TextIO) -> None:
+    """The whole table as one document, a row a line."""
+    head = {
+        "schema": SCHEMA,
+        "title": table.title,
+        "columns": [
+            {"name": c.name, "title": c.title or c.name, "kind": c.kind.value, "unit": c.unit}
+            for c in table.columns
+        ],
+    }
+    tail: dict[str, Any] = {}
+    if table.depth is not None:
+        tail["depth"] = [int(level) for level in table.depth]
+    if table.breaks:
+        tail["breaks"] = sorted(table.breaks)
+    tail["notes"] = list(table.notes)
+    out.write("{\n" + _members(head) + ',\n"rows": [')
+    separator = "\n"
+    rows = _objects(table, table.names)
+    while chunk := list(islice(rows, _CHUNK)):
+        out.write(separator + ",\n".join(chunk))
+        separator = ",\n"
+    out.write("\n],\n" + _members(tail) + "\n}\n")
+
+
+def write_jsonl(table: Table, out: TextIO) -> None:
+    """A row a line. Keys carry the unit ("avg_ms"): there is no other place for it."""
+    rows = _objects(table, tuple(column.key for column in table.columns))
+    while chunk := list(islice(rows, _CHUNK)):
+        out.write("\n".join(chunk) + "\n")
+
+
+def _members(values: dict[str, Any]) -> str:
+    return ",\n".join(f"{json.dumps(key)}: {dumps(value)}" for key, value in values.items())
+
+
+def _objects(table: Table, keys: tuple[str, ...]) -> Iterator[str]:
+    for row in plain_rows(table):
+        yield dumps(dict(zip(keys, row, strict=True)))
+
+
+# A GitHub table. Names from files stay text: no markup, no HTML, no mention, no issue link.
+
+
+# A cell's leading spaces are dropped, so the guides are indented by spaces that are not.
+_GUIDES = Guides(last="└ ", more="├ ", through="│ ", blank="&emsp;")
+_HTML = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))  # "&" first
+_MARKUP = re.compile(r"[\\`*\[\]~|$]|(?<!\w)_|_(?!\w)")  # inside a word "_" is a letter
+# "#12" and "@name" become links on GitHub, even escaped; an empty comment between ends that.
+_REFERENCE = re.compile(r"([#@])(?=\w)")
+
+
+def write(table: Table, out: TextIO) -> None:
+    """Title, table with aligned columns, and notes."""
+    if table.title:
+        out.write(f"**{_escaped(table.title)}**\n\n")
+    out.write(_line([_escaped(column.label) for column in table.columns]))
+    out.write(_line(["---:" if is_number(c.kind) else ":---" for c in table.columns]))
+    cells = [[_escaped(text) for text in texts] for texts in table_texts(table)]
+    first_text = next((i for i, c in enumerate(table.columns) if c.kind is Kind.TEXT), None)
+    if table.depth is not None and first_text is not None:
+        prefixes = tree_prefixes(table.depth, _GUIDES)
+        cells[first_text] = [a + b for a, b in zip(prefixes, cells[first_text], strict=True)]
+    out.writelines(_line(row) for row in zip(*cells, strict=True))
+    for note in table.notes:
+        out.write(f"\n{_escaped(note)}\n")
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |\n"
+
+
+@lru_cache(maxsize=4096)  # the rows of a long table have few different names
+def _escaped(text: str) -> str:
+    text = _MARKUP.sub(r"\\\g<0>", visible(text))
+    for char, entity in _HTML:
+        text = text.replace(char, entity)
+    return _REFERENCE.sub(r"\1<!-- -->", text)
