@@ -29,7 +29,7 @@ from sqlalchemy.engine import Connection
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from etscope.lab.database import Database
-from etscope.lab.database import jobs as life
+from etscope.lab.database import jobs as job_steps
 from etscope.lab.database.connection import Connections
 from etscope.lab.jobs.records import Artifact, Filter, Outcome, State, statistics_of
 from etscope.lab.jobs.spec import FileRef, JobSpec
@@ -102,11 +102,11 @@ def batch(
     connection: Connection, specs: Sequence[JobSpec], numbers: Sequence[int], dice: random.Random
 ) -> None:
     for number in numbers:
-        job_id, device = life.new_id(), f"device-{number % DEVICES}"
-        life.add(connection, job_id, specs[number], "", True, False)
-        life.claim(connection, job_id, device, "engine", job_id, 600, False)
-        life.start(connection, job_id, job_id, WORKER)
-        life.finish(connection, outcome_of(job_id, number, dice), False)
+        job_id, device = job_steps.new_id(), f"device-{number % DEVICES}"
+        job_steps.add(connection, job_id, specs[number], "", True, False)
+        job_steps.claim(connection, job_id, device, "engine", job_id, 600, False)
+        job_steps.start(connection, job_id, job_id, WORKER)
+        job_steps.finish(connection, outcome_of(job_id, number, dice), False)
 
 
 def questions(database: Database) -> dict[str, Callable[[], object]]:

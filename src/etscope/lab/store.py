@@ -1,8 +1,8 @@
 """The artefact store: files by the SHA-256 of their content, in a folder or at any fsspec URL.
 
 The layout is `sha256/ab/<hex>`. An object is written under another name in `parts/`, then moved to
-its own: under its own name there is never half of it, whatever dies when. What an object should be
-is in its name, so that damage is seen when it is read.
+its own, under which there is never half of it, whatever dies when. Its name is the hash of its
+content, so damage is found when it is read.
 """
 
 from __future__ import annotations
@@ -31,53 +31,57 @@ from etscope.errors import (
 )
 from etscope.lab.jobs.records import Artifact
 
-# Where an artefact store keeps its files: a folder of this machine, or any place fsspec reaches.
-#
-# Names are paths with "/" below the place's root; the store makes them of hex digits.
+_PIECE = 1 << 20  # bytes
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_OBJECTS, _PARTS, _DAMAGED = "sha256", "parts", "damaged"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+_Result = TypeVar("_Result")
 
 
-class Place(Protocol):
-    """Files by name. Raises `FileNotFoundError` for what is not there, and whatever the place
-    raises for other troubles."""
+class StorageBackend(Protocol):
+    """Files by name: a path with "/" below the backend's root, which the store makes of hex digits.
+
+    Raises `FileNotFoundError` for a missing file, and errors of any class for other failures."""
 
     def create(self, name: str) -> Any:
-        """A new file, to write to."""
+        """Create a file to write to."""
         ...
 
     def finish(self, file: Any) -> None:
-        """End writing; what was written lasts."""
+        """Close a file so that its content lasts."""
         ...
 
     def abandon(self, file: Any) -> None: ...
 
     def move(self, name: str, to: str) -> None:
-        """Replaces what is there."""
+        """Rename a file; replace the file of that name, if any."""
         ...
 
     def open(self, name: str) -> BinaryIO: ...
 
     def size(self, name: str) -> int | None:
-        """Bytes; None when it is not there."""
+        """Size in bytes; None when there is no such file."""
         ...
 
     def touch(self, name: str) -> None:
-        """Let it be as new."""
+        """Set the time of its last change to now."""
         ...
 
     def remove(self, name: str) -> None:
-        """Remove it, if it is there."""
+        """Remove a file, if it exists."""
         ...
 
     def older(self, folder: str, seconds: float) -> Iterator[str]:
-        """Names of files below a folder that were written longer ago."""
+        """Names of files below a folder that were written more than `seconds` ago."""
         ...
 
 
-def open_place(url: str) -> Place:
+def open_backend(url: str) -> StorageBackend:
     """Raises `UsageError` for an unknown kind of URL, `MissingDependencyError` for one whose
     package is not installed."""
     if "://" not in url:
-        return Folder(Path(url).expanduser().absolute())
+        return FolderBackend(Path(url).expanduser().absolute())
     import fsspec
 
     try:
@@ -86,16 +90,16 @@ def open_place(url: str) -> Place:
         raise MissingDependencyError(f"the store {url} needs a package: {error}") from error
     except ValueError as error:
         raise UsageError(
-            f"{url} is no place for a store: {error}",
+            f"{url} cannot be used as a store: {error}",
             hint="a folder, or a URL that fsspec knows: memory://, s3://, sftp://, …",
         ) from error
     if "file" in _protocols(filesystem):
-        return Folder(Path(root))
-    return Remote(filesystem, root.rstrip("/"))
+        return FolderBackend(Path(root))
+    return FsspecBackend(filesystem, root.rstrip("/"))
 
 
-class Folder:
-    """A folder of this machine. What is finished is on the disk, even when the power fails."""
+class FolderBackend:
+    """A folder of this machine. Finished files survive a power failure."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -141,9 +145,9 @@ class Folder:
 
     def older(self, folder: str, seconds: float) -> Iterator[str]:
         top = self.root / folder
-        for place, _, names in os.walk(top):
+        for parent, _, names in os.walk(top):
             for name in names:
-                path = Path(place, name)
+                path = Path(parent, name)
                 try:
                     age = time.time() - path.stat().st_mtime
                 except FileNotFoundError:
@@ -152,7 +156,7 @@ class Folder:
                     yield path.relative_to(self.root).as_posix()
 
 
-class Remote:
+class FsspecBackend:
     """A file system of fsspec."""
 
     def __init__(self, filesystem: Any, root: str) -> None:
@@ -195,7 +199,7 @@ class Remote:
         return None if size is None else int(size)
 
     def touch(self, name: str) -> None:
-        """Most of them cannot: a `sweep` there goes by when an object was put."""
+        """Do nothing: most file systems cannot. A `sweep` goes by the time an object was put."""
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
@@ -227,20 +231,12 @@ def _protocols(filesystem: Any) -> tuple[str, ...]:
 
 
 def _sync(folder: Path) -> None:
-    """Make the names in a folder last."""
+    """Make the names in a folder survive a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-_PIECE = 1 << 20  # bytes
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_OBJECTS, _PARTS, _DAMAGED = "sha256", "parts", "damaged"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-_Result = TypeVar("_Result")
 
 
 class Store:
@@ -249,14 +245,14 @@ class Store:
     url: a folder, or an fsspec URL ("file:///srv/lab", "memory://lab", "s3://bucket/lab").
 
     Every method raises `LabError` when the store is full or cannot be reached, and `UsageError` for
-    what is no SHA-256 in lower-case hex, so that nothing else can become part of a path.
+    a string that is not a SHA-256 in lower-case hex, so that nothing else becomes part of a path.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
         """Raises `UsageError` for a URL of an unknown kind, `MissingDependencyError` when the
         package for that kind is not installed."""
         self.url = os.fspath(url)
-        self._place = open_place(self.url)
+        self._backend = open_backend(self.url)
 
     def put_file(
         self,
@@ -264,11 +260,11 @@ class Store:
         name: str,
         media_type: str = "application/octet-stream",
     ) -> Artifact:
-        """Take in a file as it is now. Raises `MissingFileError` when it is not there."""
+        """Store a file as it is now. Raises `MissingFileError` when it does not exist."""
         source = Path(path)
-        # A file that is here already, as that of the last job, is only read.
+        # A file that is stored already, as that of the last job, is only read.
         sha256, size = _sha256_of(source)
-        if self._keeps(sha256, size):
+        if self._renew(sha256, size):
             return Artifact(name, sha256, size, media_type)
         return self.put_stream(_pieces_of(source), name, media_type)
 
@@ -276,7 +272,7 @@ class Store:
         self, data: bytes, name: str, media_type: str = "application/octet-stream"
     ) -> Artifact:
         sha256 = hashlib.sha256(data).hexdigest()
-        if self._keeps(sha256, len(data)):
+        if self._renew(sha256, len(data)):
             return Artifact(name, sha256, len(data), media_type)
         return self.put_stream([data], name, media_type)
 
@@ -288,39 +284,49 @@ class Store:
         *,
         limit: int | None = None,
     ) -> Artifact:
-        """Take in what `chunks` yields. Errors of theirs pass through, and then, as for any other,
-        nothing is kept. Raises `UsageError` when there are more than `limit` bytes."""
+        """Store the bytes that `chunks` yields. After any error, also one of `chunks`, nothing
+        is kept. Raises `UsageError` when there are more than `limit` bytes."""
         digest, size = hashlib.sha256(), 0
         part = f"{_PARTS}/{secrets.token_hex(16)}"
+        failed = "the lab's store cannot be written"
         try:
-            with _Part(self, part) as file:
+            with self._errors(failed):
+                file = self._backend.create(part)
+            try:
                 for chunk in chunks:
                     size += len(chunk)
                     if limit is not None and size > limit:
                         raise UsageError(f"{name} is larger than {limit:,} bytes")
                     digest.update(chunk)
-                    file.write(chunk)
+                    with self._errors(failed):
+                        file.write(chunk)
+            except BaseException:
+                with suppress(Exception):
+                    self._backend.abandon(file)
+                raise
+            with self._errors(failed):
+                self._backend.finish(file)
             sha256 = digest.hexdigest()
-            with self._at_work(f"{name} cannot be kept"):
-                if not self._keeps(sha256, size):
-                    self._place.move(part, _place_of(sha256))
+            with self._errors(f"{name} cannot be kept"):
+                if not self._renew(sha256, size):
+                    self._backend.move(part, _path_of(sha256))
         finally:
-            with suppress(Exception):  # what is left of it, `sweep` removes
-                self._place.remove(part)
+            with suppress(Exception):  # `sweep` removes leftovers
+                self._backend.remove(part)
         return Artifact(name, sha256, size, media_type)
 
     def open(self, sha256: str) -> BinaryIO:
-        """An object to read, in binary. Its content is not checked: `fetch` does that.
+        """Open an object to read, in binary. Its content is not checked: `fetch` does that.
 
-        Raises `MissingDataError` when it is not there.
+        Raises `MissingDataError` when there is no such object.
         """
-        return self._found(sha256, self._place.open)
+        return self._found(sha256, self._backend.open)
 
     def fetch(self, sha256: str, path: str | os.PathLike[str]) -> None:
-        """Write an object into a file, which is whole and of the right content or not there.
+        """Write an object into a file; after an error there is no file.
 
         Raises `MissingDataError` when there is no such object, and `FormatError` when it is
-        damaged; it is then set aside, so that the next one who submits the file mends the store.
+        damaged; it is then set aside, so that submitting the file again repairs the store.
         """
         target = Path(path)
         part = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}")
@@ -328,14 +334,18 @@ class Store:
         with self.open(sha256) as source:
             try:
                 with _writing(target), part.open("xb") as file:
-                    while piece := self._read(source, sha256):
+                    while True:
+                        with self._errors(f"object {sha256} cannot be read"):
+                            piece = source.read(_PIECE)
+                        if not piece:
+                            break
                         digest.update(piece)
                         file.write(piece)
                 if digest.hexdigest() != sha256:
                     self._set_aside_if_damaged(sha256)
                     raise FormatError(
                         "the content of this object of the lab's store is damaged",
-                        path=f"{self.url}/{_place_of(sha256)}",
+                        path=f"{self.url}/{_path_of(sha256)}",
                         hint="submit the file again",
                     )
                 with _writing(target):
@@ -344,84 +354,77 @@ class Store:
                 part.unlink(missing_ok=True)
 
     def has(self, sha256: str) -> bool:
-        place = _place_of(sha256)
-        with self._at_work("the lab's store cannot be read"):
-            return self._place.size(place) is not None
+        path = _path_of(sha256)
+        with self._errors("the lab's store cannot be read"):
+            return self._backend.size(path) is not None
 
     def hold(self, sha256: str) -> bool:
-        """`has`, and from now on the object counts as new: who names it in a job that is about to
-        be added keeps a `sweep` from removing it in between."""
-        return self._renewed(sha256, None)
+        """`has`, and let the object count as new: a `sweep` then does not remove it before the job
+        that names it is added."""
+        return self._renew(sha256, None)
 
     def size(self, sha256: str) -> int:
-        """Bytes. Raises `MissingDataError` when it is not there."""
-        found = self._found(sha256, self._place.size)
+        """Size in bytes. Raises `MissingDataError` when there is no such object."""
+        found = self._found(sha256, self._backend.size)
         if found is None:
             raise _missing(sha256)
         return found
 
     def sweep(self, keep: Collection[str], older_than_seconds: float) -> int:
-        """Remove objects that are not in `keep` and were put, or held, longer ago than that; and
-        what writers that were killed left behind. Returns how many objects went."""
+        """Remove objects that are not in `keep` and were put, or held, longer ago than that, and
+        leftovers of killed writers. Return the number of removed objects."""
         kept = frozenset(keep)
-        with self._at_work("the lab's store cannot be swept"):
+        with self._errors("the lab's store cannot be swept"):
             for folder in (_PARTS, _DAMAGED):
-                for place in self._place.older(folder, older_than_seconds):
-                    self._place.remove(place)
+                for path in self._backend.older(folder, older_than_seconds):
+                    self._backend.remove(path)
             removed = 0
-            for place in self._place.older(_OBJECTS, older_than_seconds):
-                sha256 = place.rpartition("/")[2]
+            for path in self._backend.older(_OBJECTS, older_than_seconds):
+                sha256 = path.rpartition("/")[2]
                 if _SHA256.fullmatch(sha256) and sha256 not in kept:
-                    self._place.remove(place)
+                    self._backend.remove(path)
                     removed += 1
             return removed
 
-    def _keeps(self, sha256: str, size: int) -> bool:
-        """Whether the object is there, whole; it is then as new."""
-        return self._renewed(sha256, size)
-
-    def _renewed(self, sha256: str, size: int | None) -> bool:
-        place = _place_of(sha256)
+    def _renew(self, sha256: str, size: int | None) -> bool:
+        """Let an object count as new. False when there is none, or it has another size."""
+        path = _path_of(sha256)
         try:
-            with self._at_work("the lab's store cannot be read"):
-                found = self._place.size(place)
+            with self._errors("the lab's store cannot be read"):
+                found = self._backend.size(path)
                 if found is None or (size is not None and found != size):
                     return False
-                self._place.touch(place)
+                self._backend.touch(path)
                 return True
-        except _Gone:  # a sweep, just now
+        except _Missing:  # a sweep has just removed it
             return False
 
     def _found(self, sha256: str, action: Callable[[str], _Result]) -> _Result:
-        place = _place_of(sha256)
+        path = _path_of(sha256)
         try:
-            with self._at_work("the lab's store cannot be read"):
-                return action(place)
-        except _Gone as error:
+            with self._errors("the lab's store cannot be read"):
+                return action(path)
+        except _Missing as error:
             raise _missing(sha256) from error
 
-    def _read(self, source: BinaryIO, sha256: str) -> bytes:
-        with self._at_work(f"object {sha256} cannot be read"):
-            return source.read(_PIECE)
-
     def _set_aside_if_damaged(self, sha256: str) -> None:
-        """Unless it was damaged only on its way here."""
-        with suppress(Exception), self._place.open(_place_of(sha256)) as source:
+        """Move an object away, unless it was damaged only when it was transferred."""
+        with suppress(Exception), self._backend.open(_path_of(sha256)) as source:
             digest = hashlib.sha256()
             while piece := source.read(_PIECE):
                 digest.update(piece)
             if digest.hexdigest() != sha256:
-                self._place.move(_place_of(sha256), f"{_DAMAGED}/{sha256}-{secrets.token_hex(4)}")
+                self._backend.move(_path_of(sha256), f"{_DAMAGED}/{sha256}-{secrets.token_hex(4)}")
 
     @contextmanager
-    def _at_work(self, what: str) -> Iterator[None]:
-        """Errors of the place as `LabError`: those of cloud stores are of any class."""
+    def _errors(self, what: str) -> Iterator[None]:
+        """Raise errors of the backend, which are of any class, as `LabError`."""
         try:
             yield
         except EtscopeError:
             raise
         except FileNotFoundError as error:
-            raise _Gone(f"{what}: {error}") from error
+            raise _Missing(f"{what}: {error}") from error
         except Exception as error:
             number = error.errno if isinstance(error, OSError) else None
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -429,37 +432,11 @@ class Store:
             raise LabError(f"{what}: {reason}", hint=hint) from error
 
 
-class _Gone(LabError):
-    """Something of the store is not there."""
+class _Missing(LabError):
+    """A file of the store does not exist."""
 
 
-class _Part:
-    """An object on its way: written under a name that is not its own. Its errors are `LabError`,
-    those of who writes pass through."""
-
-    def __init__(self, store: Store, place: str) -> None:
-        self._store, self._name = store, place
-        self._file: Any = None
-
-    def __enter__(self) -> _Part:
-        with self._store._at_work("the lab's store cannot be written"):
-            self._file = self._store._place.create(self._name)
-        return self
-
-    def write(self, data: bytes) -> None:
-        with self._store._at_work("the lab's store cannot be written"):
-            self._file.write(data)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            with suppress(Exception):
-                self._store._place.abandon(self._file)
-            return
-        with self._store._at_work("the lab's store cannot be written"):
-            self._store._place.finish(self._file)
-
-
-def _place_of(sha256: str) -> str:
+def _path_of(sha256: str) -> str:
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
         raise UsageError(f"{str(sha256)[:80]!r} is not a SHA-256: 64 digits of 0-9a-f")
     return f"{_OBJECTS}/{sha256[:2]}/{sha256}"
@@ -492,7 +469,7 @@ def _pieces_of(path: Path) -> Iterator[bytes]:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """A file outside the store, which somebody wants an object in."""
+    """Raise errors of a file outside the store as `LabError`."""
     try:
         yield
     except OSError as error:

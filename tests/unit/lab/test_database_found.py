@@ -208,12 +208,10 @@ def test_tokens(database: Database) -> None:
 
 
 def test_a_token_runs_out(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    from etscope.lab.database import tokens
-
     at = datetime.now(timezone.utc)
     secret = database.add_token("short", ["read"], at + timedelta(hours=1))
     assert database.check_token(secret) is not None
-    monkeypatch.setattr(tokens, "now", lambda _: at + timedelta(hours=1))
+    monkeypatch.setattr("etscope.lab.database.database.now", lambda _: at + timedelta(hours=1))
     assert database.check_token(secret) is None
     assert [one.name for one in database.tokens()] == ["short"]
 

@@ -93,7 +93,7 @@ def test_a_network_that_breaks(
     """What is whole in the store stays there."""
     store = Store(tmp_path / "store")
     store.put_bytes(DATA, "x")
-    place: Any = store._place
+    place: Any = store._backend
     opened, calls = place.open, []
 
     def through_a_network(name: str) -> Any:

@@ -1,12 +1,7 @@
-"""What lasts: jobs, what happened to them, devices and tokens, in SQLite or PostgreSQL.
-
-`Database` is the way in. `schema` says what is kept; `connection` begins transactions, and again
-when the server went away; the other modules are functions of a transaction, a subject each.
-"""
+"""The lab's database: jobs, their events, devices and tokens, in SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
-from etscope.lab.database.database import Database
-from etscope.lab.database.tokens import SCOPES, Token
+from etscope.lab.database.database import SCOPES, Database, Token
 
 __all__ = ["SCOPES", "Database", "Token"]

@@ -1,7 +1,7 @@
-"""Transactions of SQLite and PostgreSQL, done again when the database was away for a moment.
+"""Transactions of SQLite and PostgreSQL, repeated when the database was away for a moment.
 
-That is safe for everything that goes through `Connections.write`: who begins a job's step again
-finds by the job's id or the attempt's token whether it was done the first time.
+Repeating is safe for all that `Connections.write` is used for: a repeated step of a job finds by
+the job's id or the attempt's token whether it was committed the first time.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from etscope.errors import LabError, MissingDependencyError, UsageError
 _BUSY = 30.0  # seconds that SQLite waits for another process's transaction
 _POOL = 8  # connections that are kept; twice as many while there is much to do
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 1.0  # seconds between two tries
-_COLLISIONS = 5  # tries when another one has just written the same key
+_COLLISIONS = 5  # tries when another process has just written the same key
 _WRITES = "etscope_writes"
 
-# What SQLite says, and what helps.
+# Advice by words of SQLite's messages.
 _ADVICE = {
-    "disk is full": "make room, and go on: what was queued is there",
+    "disk is full": "make room, and go on: queued jobs are kept",
     "readonly": "this user must be able to write to the file and its folder",
     "unable to open": "this user must be able to write to the file and its folder",
     "not a database": "name another one in lab.yaml, or bring back a copy",
@@ -46,7 +46,7 @@ _Result = TypeVar("_Result")
 
 
 class Connections:
-    """A database to read and to write. patience: seconds to go on trying while it is away."""
+    """A database to read and to write. patience: seconds to retry while it is away."""
 
     def __init__(self, url: str, patience: float) -> None:
         parsed = _parse(url)
@@ -68,8 +68,8 @@ class Connections:
     def write(
         self, work: Callable[[Connection, bool], _Result], *, patience: float | None = None
     ) -> _Result:
-        """One transaction. `work` is told whether an earlier try of it may have been committed: the
-        connection broke before the answer came."""
+        """Run one transaction. The second argument of `work` is True when an earlier try of it may
+        have been committed: the connection broke before the answer came."""
         return self._tried(self._writer, work, self._patience if patience is None else patience)
 
     def close(self) -> None:
@@ -81,13 +81,15 @@ class Connections:
         end = time.monotonic() + patience
         wait, collisions, unsure = _FIRST_WAIT, 0, False
         while True:
-            done, error = _once(engine, work, unsure)
-            if error is None:
-                return done  # type: ignore[return-value]
+            try:
+                with engine.begin() as connection:
+                    return work(connection, unsure)
+            except SQLAlchemyError as caught:
+                error = caught
             if isinstance(error, IntegrityError) and collisions < _COLLISIONS:
                 collisions += 1
                 continue
-            if not _passes(error) or time.monotonic() + wait > end:
+            if not _may_pass(error) or time.monotonic() + wait > end:
                 raise self._failed(error) from error
             unsure = True
             time.sleep(wait * random.uniform(0.5, 1))
@@ -96,29 +98,14 @@ class Connections:
     def _failed(self, error: SQLAlchemyError) -> LabError:
         reason = str(error.orig if isinstance(error, DBAPIError) else error).strip()
         first = reason.splitlines()[0] if reason else type(error).__name__
-        hint = f"the database is {self.url}{_advice(first)}"
-        return LabError(f"the lab's database failed: {first}", hint=hint)
-
-
-def _once(
-    engine: Engine, work: Callable[[Connection, bool], _Result], unsure: bool
-) -> tuple[_Result | None, SQLAlchemyError | None]:
-    try:
-        with engine.begin() as connection:
-            return work(connection, unsure), None
-    except SQLAlchemyError as error:
-        return None, error
-
-
-def _advice(reason: str) -> str:
-    for word, advice in _ADVICE.items():
-        if word in reason:
-            return f"; {advice}"
-    return ""
+        advice = next((f"; {text}" for word, text in _ADVICE.items() if word in first), "")
+        return LabError(
+            f"the lab's database failed: {first}", hint=f"the database is {self.url}{advice}"
+        )
 
 
 def now(connection: Connection) -> datetime:
-    """The time, by the one clock of all that use this database."""
+    """The time, by the one clock that all users of this database share."""
     if connection.dialect.name == "postgresql":
         found: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
         return found.astimezone(timezone.utc)
@@ -126,24 +113,22 @@ def now(connection: Connection) -> datetime:
 
 
 def _parse(url: str) -> URL:
+    kinds = "sqlite:////path/lab.db or postgresql://user@host/database"
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError) as error:  # of a port that is no number
-        raise UsageError("this is no URL of a database", hint=_kinds()) from error
+    except (ArgumentError, ValueError) as error:  # of a port that is not a number
+        raise UsageError("not a URL of a database", hint=kinds) from error
     kind = parsed.drivername
     if kind in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
-        raise UsageError(f"no database of the lab: {kind}", hint=_kinds())
+        raise UsageError(f"the lab cannot use a database of the kind {kind}", hint=kinds)
     if kind.startswith("sqlite") and parsed.database in (None, "", ":memory:"):
         raise UsageError(
-            "a database in memory is of one thread only", hint="sqlite:////path/of/a/file.db"
+            "a database in memory is visible to one thread only",
+            hint="sqlite:////path/of/a/file.db",
         )
     return parsed
-
-
-def _kinds() -> str:
-    return "sqlite:////path/lab.db or postgresql://user@host/database"
 
 
 def _engine(url: URL) -> Engine:
@@ -168,7 +153,7 @@ def _engine(url: URL) -> Engine:
     return engine
 
 
-# Parameters of statements may be secrets: they are in no message.
+# Parameters of statements may be secrets: messages must not show them.
 _COMMON: dict[str, Any] = {
     "hide_parameters": True,
     "pool_size": _POOL,
@@ -182,7 +167,7 @@ _POSTGRESQL: dict[str, Any] = {
     "connect_args": {
         "connect_timeout": 5,
         "application_name": "etscope-lab",
-        # A server that went without a word is noticed.
+        # Notice a server that went away without closing the connection.
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 3,
@@ -215,8 +200,8 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _passes(error: SQLAlchemyError) -> bool:
-    """Whether trying again may help: the connection broke, the server starts, a lock was taken."""
+def _may_pass(error: SQLAlchemyError) -> bool:
+    """True when a retry may help: the connection broke, the server starts, a lock was taken."""
     if not isinstance(error, DBAPIError):
         return False
     if error.connection_invalidated:
@@ -226,5 +211,5 @@ def _passes(error: SQLAlchemyError) -> bool:
     state = getattr(error.orig, "sqlstate", None)
     if type(error.orig).__module__.startswith("sqlite3"):
         return any(word in str(error.orig) for word in ("locked", "busy"))
-    # 08: connection, 57P: shut down or starting, 40: deadlock; None: there was no server to ask.
+    # 08: connection, 57P: shut down or starting, 40: deadlock; None: no server answered.
     return state is None or state[:2] in ("08", "40") or state[:3] == "57P"

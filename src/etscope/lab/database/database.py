@@ -1,37 +1,80 @@
-"""The lab's database."""
+"""The lab's database.
+
+Tokens: only hashes of their secrets are kept. A secret is 256 random bits, which nobody guesses,
+however fast a guess is checked. So SHA-256 is enough; the slow hashes that passwords need would
+make every request slow and protect nothing. A secret begins with a key, which is not secret and
+finds its row; the hashes are then compared in constant time.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import re
+import secrets
 from collections.abc import Iterable
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
-from etscope.lab.database import devices as boards
-from etscope.lab.database import jobs as found
-from etscope.lab.database import jobs as history
-from etscope.lab.database import jobs as life
-from etscope.lab.database import schema, tokens
-from etscope.lab.database.connection import Connections
-from etscope.lab.database.tokens import Token
-from etscope.lab.jobs.records import Device, Filter, Job, JobEvent, Outcome, Page, Series
+from sqlalchemy import and_, delete, or_, select, update
+from sqlalchemy.engine import Connection, Row
+
+from etscope.errors import MissingDataError, UsageError
+from etscope.lab.database import jobs, schema
+from etscope.lab.database.connection import Connections, now
+from etscope.lab.jobs.records import (
+    Device,
+    DeviceConfig,
+    Filter,
+    Job,
+    JobEvent,
+    Outcome,
+    Page,
+    Series,
+)
 from etscope.lab.jobs.spec import JobSpec
+
+SCOPES = ("read", "submit", "admin")
 
 _PATIENCE = 15.0  # seconds: a restart of PostgreSQL takes less
 _PATIENCE_AT_FIRST = 3.0
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._@-]{0,99}")
+_SECRET = re.compile(r"etl_([0-9a-f]{12})_[0-9A-Za-z_-]{43}")
+_USED = timedelta(minutes=1)  # the precision of a token's last use
+
+_devices, _leases, _tokens = schema.devices.c, schema.leases.c, schema.tokens.c
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token without its secret. scopes: of `SCOPES`; each includes those before it. last_used_at:
+    to the minute."""
+
+    name: str
+    scopes: frozenset[str]
+    created_at: datetime
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+    def may(self, scope: str) -> bool:
+        wanted = SCOPES.index(scope)
+        return any(SCOPES.index(one) >= wanted for one in self.scopes)
 
 
 class Database:
     """Jobs, devices and tokens in SQLite or PostgreSQL. Usable from several threads, processes and
     machines at once.
 
-    Each method is one transaction, and is done again when the database went away meanwhile: that
-    neither loses a step nor does it twice. Raises `LabError` when it stays away, is full, or
-    refuses; `MissingDataError` and `UsageError` where it is said.
+    Each method is one transaction, which is repeated when the database goes away meanwhile; no step
+    is lost or done twice by that. Raises `LabError` when the database stays away, is full or
+    refuses; `MissingDataError` and `UsageError` where a method says so.
     """
 
     def __init__(self, url: str, *, patience_seconds: float = _PATIENCE) -> None:
-        """url: "sqlite:////path/lab.db" or "postgresql://user@host/name"; the tables are made when
-        there are none. patience_seconds: how long to go on trying while the database is away.
+        """url: "sqlite:////path/lab.db" or "postgresql://user@host/name"; missing tables are
+        made. patience_seconds: how long to retry while the database is away.
 
         Raises `VersionError` for a database of a later etscope, `UsageError` for another URL.
         """
@@ -45,11 +88,11 @@ class Database:
 
     @property
     def url(self) -> str:
-        """Without a password."""
+        """The URL without a password."""
         return self._connections.url
 
     def close(self) -> None:
-        """Leave it. Another call opens it again."""
+        """Close all connections. A later call opens new ones."""
         self._connections.close()
 
     def __enter__(self) -> Database:
@@ -58,155 +101,282 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Jobs.
+    # -- jobs
 
     def add(self, spec: JobSpec, *, submitter: str = "", again: bool = False) -> tuple[Job, bool]:
-        """Queue a job, and whether it is new: one of the same content that is queued, at work or
-        done is answered instead, unless `again`, and also when both are added at the same moment.
+        """Queue a job; return it and True when it is new. A job of the same content that is
+        queued, at work or done is returned instead, unless `again`, also when both are added at the
+        same moment.
 
-        Raises `UsageError` when not all of its files are known by content.
+        Raises `UsageError` when not all of its files are named by SHA-256.
         """
-        job_id = life.new_id()
+        job_id = jobs.new_id()
         return self._connections.write(
-            lambda connection, unsure: life.add(connection, job_id, spec, submitter, again, unsure)
+            lambda connection, unsure: jobs.add(connection, job_id, spec, submitter, again, unsure)
         )
 
     def job(self, job_id: str) -> Job:
-        """By id or an unambiguous beginning of it. `MissingDataError`, `UsageError`."""
-        return self._connections.read(lambda connection: found.find(connection, job_id))
+        """The job of an id or an unambiguous beginning of one. Raises `MissingDataError` without
+        one, `UsageError` for several."""
+        return self._connections.read(lambda connection: jobs.find(connection, job_id))
 
     def jobs(
         self, wanted: Filter | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page:
-        """The newest first. `UsageError` for a cursor that no page had."""
-        asked = Filter() if wanted is None else wanted
+        """Jobs, newest first. Raises `UsageError` for a cursor that is not of a page."""
+        wanted = wanted or Filter()
         return self._connections.read(
-            lambda connection: found.page(connection, asked, limit, cursor)
+            lambda connection: jobs.page(connection, wanted, limit, cursor)
         )
 
     def events(self, job_id: str) -> list[JobEvent]:
-        """What happened to a job, oldest first. Errors as of `job`."""
-        return self._connections.read(lambda connection: found.events(connection, job_id))
+        """The events of a job, oldest first. Errors as of `job`."""
+        return self._connections.read(lambda connection: jobs.events(connection, job_id))
 
     def queued(self, limit: int = 100) -> list[Job]:
-        """Those that wait: larger priorities first, then the older ones."""
-        return self._connections.read(lambda connection: found.queued(connection, limit))
+        """Queued jobs: larger priorities first, then older ones."""
+        return self._connections.read(lambda connection: jobs.queued(connection, limit))
 
     def referenced(self) -> set[str]:
-        """SHA-256 of all files that jobs read or wrote: what `Store.sweep` keeps."""
-        return self._connections.read(found.referenced)
+        """SHA-256 of all files that jobs read or wrote, for `Store.sweep` to keep."""
+        return self._connections.read(jobs.referenced)
 
-    # The steps of a job.
+    def history(
+        self, model: str | None = None, device: str | None = None, limit: int = 200
+    ) -> list[Series]:
+        """Done benchmarks as series: all, or those of a model's name or a device. limit: points of
+        each, the newest; they are sorted oldest first."""
+        return self._connections.read(
+            lambda connection: jobs.history(connection, model, device, limit)
+        )
+
+    # -- the steps of a job
 
     def claim(
         self, job_id: str, *, device: str, engine: str, token: str, lease_seconds: float
     ) -> Job | None:
-        """Begin an attempt at a queued job; None when it is not queued any more. token: of this
-        attempt, new for each."""
+        """Begin an attempt at a queued job; None when it is no longer queued. token: of this
+        attempt, a new one for each."""
         return self._connections.write(
-            lambda connection, unsure: life.claim(
+            lambda connection, unsure: jobs.claim(
                 connection, job_id, device, engine, token, lease_seconds, unsure
             )
         )
 
     def started(self, job_id: str, token: str, worker: str) -> bool:
-        """The device works on it now. False when the attempt does not count any more."""
+        """Note that the device works on the job. False when the attempt no longer counts."""
         return self._connections.write(
-            lambda connection, _: life.start(connection, job_id, token, worker)
+            lambda connection, _: jobs.start(connection, job_id, token, worker)
         )
 
     def finish(self, outcome: Outcome) -> bool:
-        """End a job: its state, what was measured, its files. False, and nothing is changed, when
-        the attempt does not count any more or the job has ended."""
+        """End a job: its state, its results, its files. Returns False and changes nothing when the
+        attempt no longer counts or the job has ended."""
         return self._connections.write(
-            lambda connection, unsure: life.finish(connection, outcome, unsure)
+            lambda connection, unsure: jobs.finish(connection, outcome, unsure)
         )
 
     def release(self, job_id: str, token: str, message: str, *, counted: bool = True) -> bool:
-        """Queue a job again, as its attempt came to no end; when somebody wanted it stopped, that
-        is its end. counted: as one of its attempts. False when the attempt does not count any
-        more."""
+        """Queue a job again after an attempt without an outcome, or end it when its cancellation
+        was requested. counted: as one of its attempts. False when the attempt no longer counts."""
         return self._connections.write(
-            lambda connection, unsure: life.release(
+            lambda connection, unsure: jobs.release(
                 connection, job_id, token, message, counted, unsure
             )
         )
 
     def renew(self, engine: str, lease_seconds: float) -> None:
-        """The leases of an engine's jobs and devices last that long from now."""
-        self._connections.write(lambda connection, _: life.renew(connection, engine, lease_seconds))
+        """Extend the leases of an engine's jobs and devices to that long from now."""
+        self._connections.write(lambda connection, _: jobs.renew(connection, engine, lease_seconds))
 
     def requeue_expired(self) -> list[str]:
-        """Take jobs from engines that no longer renew their leases; the jobs' ids. They are queued
-        again, not counted as an attempt; one under which that happened often has failed."""
-        late = self._connections.read(life.expired_ids)
+        """Take jobs from engines that stopped renewing their leases; return the jobs' ids. They are
+        queued again, which is not counted as an attempt; a job fails when that happens often."""
+        late = self._connections.read(jobs.expired_ids)
         return [
             job_id
             for job_id in late
-            if self._connections.write(partial(life.requeue, job_id=job_id))
+            if self._connections.write(partial(jobs.requeue_expired, job_id=job_id))
         ]
 
     def request_cancel(self, job_id: str) -> Job:
-        """Stop a job: a queued one at once, one at work when its engine sees it. `UsageError` when
-        it has ended; errors as of `job`."""
+        """Stop a job: a queued one at once, one at work when its engine sees it. Raises
+        `UsageError` when it has ended; other errors as of `job`."""
         return self._connections.write(
-            lambda connection, unsure: life.request_cancel(connection, job_id, unsure)
+            lambda connection, unsure: jobs.request_cancel(connection, job_id, unsure)
         )
 
-    # Devices.
+    # -- devices
 
     def set_device(self, device: Device) -> None:
-        self._connections.write(lambda connection, _: boards.put(connection, device))
+        config = device.config
+        row: dict[str, Any] = {
+            "driver": config.driver,
+            "options": dict(config.options),
+            "configured": dict(config.attributes),
+            "attributes": dict(device.attributes),
+            "state": device.state,
+            "job": device.job,
+            "seen_at": device.seen_at,
+            "conditions": dict(device.conditions),
+            "message": schema.clean(device.message),
+        }
+
+        def put(connection: Connection, _: bool) -> None:
+            query = update(schema.devices).where(_devices.name == config.name).values(**row)
+            if connection.execute(query).rowcount == 0:
+                # `IntegrityError` when another process adds it now; the next try updates it.
+                connection.execute(schema.devices.insert().values(name=config.name, **row))
+
+        self._connections.write(put)
 
     def devices(self) -> list[Device]:
-        """By name."""
-        return self._connections.read(boards.every)
+        """All devices by name."""
+        query = select(schema.devices).order_by(_devices.name)
+        return [
+            Device(
+                config=DeviceConfig(row.name, row.driver, row.options, row.configured),
+                attributes=row.attributes,
+                state=row.state,
+                job=row.job,
+                seen_at=row.seen_at,
+                conditions=row.conditions,
+                message=row.message,
+            )
+            for row in self._connections.read(lambda connection: connection.execute(query).all())
+        ]
 
     def acquire_device(self, name: str, engine: str, lease_seconds: float) -> bool:
-        """Whether this engine is the one that gives work to a device from now on."""
-        return self._connections.write(
-            lambda connection, _: boards.acquire(connection, name, engine, lease_seconds)
-        )
+        """Make this engine the one that gives work to a device. False while another one is."""
+
+        def acquire(connection: Connection, _: bool) -> bool:
+            at = now(connection)
+            lease = {"engine": engine, "until": at + timedelta(seconds=lease_seconds)}
+            free = or_(_leases.engine == engine, _leases.until < at)
+            query = update(schema.leases).where(and_(_leases.device == name, free))
+            if connection.execute(query.values(**lease)).rowcount:
+                return True
+            if connection.execute(select(_leases.engine).where(_leases.device == name)).first():
+                return False
+            # `IntegrityError` when another engine takes it now; the next try finds that.
+            connection.execute(schema.leases.insert().values(device=name, **lease))
+            return True
+
+        return self._connections.write(acquire)
 
     def release_devices(self, engine: str) -> None:
-        self._connections.write(lambda connection, _: boards.release(connection, engine))
+        query = delete(schema.leases).where(_leases.engine == engine)
+        self._connections.write(lambda connection, _: connection.execute(query))
 
-    # Results.
-
-    def history(
-        self, model: str | None = None, device: str | None = None, limit: int = 200
-    ) -> list[Series]:
-        """Done benchmarks, as series: of all, of a model's name, of a device. limit: points of
-        each, the newest; oldest first."""
-        return self._connections.read(
-            lambda connection: history.history(connection, model, device, limit)
-        )
-
-    # Tokens.
+    # -- tokens
 
     def add_token(
         self, name: str, scopes: Iterable[str] = ("read",), expires_at: datetime | None = None
     ) -> str:
-        """Make a token; its secret, which is kept nowhere. `UsageError` for a name that is taken,
-        scopes that there are not, an end that is over."""
-        secret, wanted = tokens.new_secret(), tuple(scopes)
-        self._connections.write(
-            lambda connection, _: tokens.add(connection, secret, name, wanted, expires_at)
-        )
+        """Make a token and return its secret, which is not kept. Raises `UsageError` for a name
+        that is taken, unknown scopes, or an end in the past."""
+        secret = f"etl_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}"
+        wanted = set(scopes)
+
+        def add(connection: Connection, _: bool) -> None:
+            at = now(connection)
+            _check_token(name, wanted, expires_at, at)
+            other = connection.execute(
+                select(schema.tokens).where(_tokens.name == name)
+            ).one_or_none()
+            if other is None:
+                row = {
+                    "name": name,
+                    "key": _key_of(secret),
+                    "sha256": _hash(secret),
+                    "scopes": sorted(wanted, key=SCOPES.index),
+                    "created_at": at,
+                    "expires_at": expires_at,
+                }
+                connection.execute(schema.tokens.insert().values(**row))
+            elif other.sha256 != _hash(secret):  # else an earlier try was committed
+                raise UsageError(
+                    f"there is a token named {name!r}",
+                    hint=f"etscope lab token revoke {name} ends it",
+                )
+
+        self._connections.write(add)
         return secret
 
     def check_token(self, secret: str) -> Token | None:
-        """The token of a secret; None for a wrong one and for one that is no longer good."""
-        token, note = self._connections.read(lambda connection: tokens.find(connection, secret))
-        if token is not None and note:
-            name = token.name
-            self._connections.write(lambda connection, _: tokens.note_use(connection, name))
+        """The token of a secret; None when the secret is wrong or the token is no longer valid."""
+        key = _key_of(secret)
+        if key is None:
+            return None
+
+        def find(connection: Connection) -> tuple[Token | None, bool]:
+            """The token; and True when its use is to be noted."""
+            query = select(schema.tokens).where(_tokens.key == key)
+            row = connection.execute(query).one_or_none()
+            kept = "" if row is None else row.sha256
+            if not hmac.compare_digest(_hash(secret), kept) or row is None:
+                return None, False
+            at = now(connection)
+            if row.expires_at is not None and row.expires_at <= at:
+                return None, False
+            return _token(row), row.last_used_at is None or row.last_used_at + _USED <= at
+
+        def note_use(connection: Connection, _: bool) -> None:
+            query = update(schema.tokens).where(_tokens.key == key)
+            connection.execute(query.values(last_used_at=now(connection)))
+
+        token, note = self._connections.read(find)
+        if note:
+            self._connections.write(note_use)
         return token
 
     def tokens(self) -> list[Token]:
-        """By name; those that are no longer good, too."""
-        return self._connections.read(tokens.every)
+        """All tokens by name, also those that are no longer valid."""
+        query = select(schema.tokens).order_by(_tokens.name)
+        return self._connections.read(
+            lambda connection: [_token(row) for row in connection.execute(query)]
+        )
 
     def revoke(self, name: str) -> None:
-        """The token is worth nothing from now on. `MissingDataError` when there is none."""
-        self._connections.write(lambda connection, unsure: tokens.revoke(connection, name, unsure))
+        """Make a token invalid from now on. Raises `MissingDataError` when there is none."""
+
+        def remove(connection: Connection, unsure: bool) -> None:
+            query = delete(schema.tokens).where(_tokens.name == schema.clean(name))
+            if not connection.execute(query).rowcount and not unsure:
+                raise MissingDataError(
+                    f"there is no token named {name!r}", hint="etscope lab token list shows them"
+                )
+
+        self._connections.write(remove)
+
+
+def _check_token(name: str, scopes: set[str], expires_at: datetime | None, at: datetime) -> None:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name[:80]!r} is not a name for a token",
+            hint="up to 100 of A-Z a-z 0-9 . _ @ -, a letter or digit first",
+        )
+    unknown = sorted(scopes - set(SCOPES))
+    if unknown or not scopes:
+        raise UsageError(
+            f"a token has no scope {unknown[0]!r}" if unknown else "a token needs a scope",
+            hint=f"scopes are {', '.join(SCOPES)}",
+        )
+    if expires_at is not None:
+        if expires_at.tzinfo is None:
+            raise UsageError(f"the end of the token, {expires_at}, has no time zone")
+        if expires_at <= at:
+            raise UsageError(f"the end of the token, {expires_at}, is in the past")
+
+
+def _key_of(secret: str) -> str | None:
+    match = _SECRET.fullmatch(secret)
+    return None if match is None else match[1]
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def _token(row: Row[Any]) -> Token:
+    return Token(row.name, frozenset(row.scopes), row.created_at, row.expires_at, row.last_used_at)

@@ -1,4 +1,4 @@
-"""The tables, and which version of them a database has."""
+"""The tables of the lab's database, and their version."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Instant(TypeDecorator[datetime]):
 
 
 class Words(TypeDecorator[str]):
-    """Text, made such that every database takes it, whether it is to be kept or to be found."""
+    """Text, changed such that every database takes it, as a value and in a condition."""
 
     impl = String
     cache_ok = True
@@ -62,7 +62,7 @@ class Words(TypeDecorator[str]):
 
 
 class Plain(TypeDecorator[Any]):
-    """Plain JSON, as text: the same in all databases, with no number or character in it that one of
+    """Plain JSON as text: the same in all databases, without numbers and characters that one of
     them refuses."""
 
     impl = Text
@@ -76,8 +76,8 @@ class Plain(TypeDecorator[Any]):
 
 
 def plain(value: Any) -> Any:
-    """The value with what JSON has no word for as the nearest that it has: NaN and infinities as
-    null, numpy's numbers as numbers, the rest as text."""
+    """Convert a value to what JSON has: NaN and infinities become null, numpy's scalars numbers,
+    other objects text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -91,13 +91,13 @@ def plain(value: Any) -> Any:
 
 
 def clean(value: str, limit: int = 65_536) -> str:
-    """A text that every database takes: no NUL, no half of a surrogate pair, not endless."""
+    """Make a text that every database takes: without NUL and lone surrogates, and cut."""
     text = value[:limit].replace("\x00", "\ufffd")
     return text.encode("utf-8", "replace").decode()
 
 
 _Seq = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER counts up by itself there
-# Compared by code points, so that a beginning of it is a range of the index.
+# Compared by code points, so that the ids with a common beginning are a range of the index.
 _Id = Words(32).with_variant(Words(32, collation="C"), "postgresql")
 _Sha256 = String(64)
 
@@ -105,9 +105,9 @@ metadata = MetaData()
 
 version = Table("etscope_lab", metadata, Column("version", Integer, nullable=False))
 
-# seq: the order of submission. sole: the content hash while no other job of it may be added; NULL
-# for those added "again", and for those that ended without a result. token, engine, lease_until: of
-# the present attempt. seeks: what a search for text looks at, case folded.
+# seq: the order of submission. sole: the content hash while no other job of that content may be
+# added; NULL for jobs added "again" and for jobs that ended without a result. token, engine,
+# lease_until: of the present attempt. seeks: the text that searches look at, case folded.
 jobs = Table(
     "lab_jobs",
     metadata,
@@ -139,7 +139,7 @@ jobs = Table(
     Column("summary", Plain, nullable=False, default=dict),
     Column("environment", Plain, nullable=False, default=dict),
     Column("marks", Plain, nullable=False, default=list),
-    sqlite_autoincrement=True,  # a number is not given out twice
+    sqlite_autoincrement=True,  # numbers are never reused
 )
 Index("lab_jobs_queue", jobs.c.state, jobs.c.priority.desc(), jobs.c.seq)
 Index("lab_jobs_by_state", jobs.c.state, jobs.c.seq)
@@ -195,7 +195,7 @@ events = Table(
 )
 Index("lab_events_of_job", events.c.job, events.c.seq)
 
-# The numbers of done benchmarks, for histories: narrow rows, thousands of which are read at once.
+# The numbers of done benchmarks, for histories: narrow rows, as thousands are read at once.
 # at_us: microseconds since 1970.
 results = Table(
     "lab_results",
@@ -234,7 +234,7 @@ devices = Table(
     Column("message", Words, nullable=False),
 )
 
-# Which engine gives work to a device.
+# The engine that gives work to a device.
 leases = Table(
     "lab_leases",
     metadata,
@@ -257,7 +257,7 @@ tokens = Table(
 
 
 def make(connection: Connection) -> None:
-    """Make the tables, in one transaction, unless they are there.
+    """Make the tables in one transaction, unless they exist.
 
     Raises `VersionError` for a database of a later etscope, and `LabError` for one with tables of
     these names that are not the lab's.
@@ -265,7 +265,12 @@ def make(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _LOCK})
     if not inspect(connection).has_table(version.name):
-        _refuse_others(connection)
+        others = set(inspect(connection).get_table_names()) & set(metadata.tables)
+        if others:
+            raise LabError(
+                f"the database has tables {', '.join(sorted(others))}, and they are not the lab's",
+                hint="name another database in lab.yaml",
+            )
         metadata.create_all(connection, checkfirst=False)
         connection.execute(version.insert().values(version=VERSION))
         return
@@ -278,13 +283,4 @@ def make(connection: Connection) -> None:
             "or name another database in lab.yaml"
             if later
             else "name another database in lab.yaml",
-        )
-
-
-def _refuse_others(connection: Connection) -> None:
-    there = set(inspect(connection).get_table_names()) & set(metadata.tables)
-    if there:
-        raise LabError(
-            f"the database has tables {', '.join(sorted(there))}, and they are not the lab's",
-            hint="name another database in lab.yaml",
         )

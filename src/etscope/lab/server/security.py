@@ -24,7 +24,7 @@ from limits.strategies import MovingWindowRateLimiter
 from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import LabError
-from etscope.lab.database.tokens import SCOPES
+from etscope.lab.database import SCOPES
 from etscope.lab.server.errors import Refused
 from etscope.lab.server.settings import Settings, local_secret
 
