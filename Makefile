@@ -12,7 +12,7 @@ WEB := $(addprefix web/,package.json package-lock.json page.html vite.config.ts 
 	$(shell find web/src -type f)
 
 .DEFAULT_GOAL := help
-CPP := $(shell find native/src tests/native -name '*.cpp' -o -name '*.h')
+CPP := $(shell find native/src tests/support/native -name '*.cpp' -o -name '*.h')
 
 .PHONY: help install demo native web test test-all bench docs lint format tidy check clean distclean
 

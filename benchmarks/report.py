@@ -13,7 +13,7 @@ LARGEST = 8 << 20  # bytes that a report of this size may have
 _BROWSE = """
 import time
 from playwright.sync_api import sync_playwright
-from tests.browser.chromium import FLAGS
+from tests.support.browser.chromium import FLAGS
 driver = sync_playwright().start()
 browser = driver.chromium.launch(executable_path="/usr/bin/chromium", args=list(FLAGS))
 

@@ -1,9 +1,11 @@
-"""What all tests share."""
+"""Settings of all tests, and a mark for each folder: `-m integration`, `-m "not e2e"`."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A shared machine makes any limit of time flaky; the same examples each time make a failure
@@ -25,3 +27,15 @@ with suppress(ImportError, AttributeError):
     _none = providers.Constants()
     assert callable(providers._get_local_constants)
     providers._get_local_constants = lambda: _none
+
+_FOLDERS = {"unit", "integration", "e2e", "attacks", "parity", "contract"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with the name of its folder below tests/."""
+    root = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(root):
+            folder = item.path.relative_to(root).parts[0]
+            if folder in _FOLDERS:
+                item.add_marker(getattr(pytest.mark, folder))

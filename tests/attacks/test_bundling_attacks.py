@@ -21,7 +21,7 @@ from etscope.errors import BundleError, EtscopeError
 from etscope.formats.program.bpte import read_bundled
 from etscope.formats.program.pte_schema import ScalarValue, ValueKind
 from tests.attacks.mutations import cut_out, truncate
-from tests.unit.formats.handmade import integer, method, pte_file, tensor
+from tests.support.formats.handmade import integer, method, pte_file, tensor
 
 FLAG = ScalarValue(ValueKind.BOOL, True)
 PROGRAM = pte_file(method([tensor(2), integer(3), FLAG, tensor(2)], inputs=[0, 1, 2], outputs=[3]))

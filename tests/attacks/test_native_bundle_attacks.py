@@ -11,9 +11,9 @@ import pytest
 
 from etscope.formats.program.bpte import Case, Suite, write_bundled
 from etscope.formats.program.scalar_type import ScalarType
-from tests.native.runner import run_flags
-from tests.unit.formats.handmade import Number, build
-from tests.unit.run.echo import echo_program, typed
+from tests.support.formats.handmade import Number, build
+from tests.support.native.runner import run_flags
+from tests.support.run.echo import echo_program, typed
 
 FINE, OUT_OF_TOLERANCE, BAD_INPUT, RUNTIME = 0, 1, 3, 5
 INTERESTING = (0, 1, 3, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)

@@ -25,7 +25,7 @@ from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.pte_schema import JumpFalseCall, KernelCall, MoveCall, TensorValue
 from tests.attacks.mutations import cut_out, truncate
 from tests.support.artifacts import artifacts
-from tests.unit.formats.handmade import (
+from tests.support.formats.handmade import (
     Number,
     build,
     instruction,

@@ -31,7 +31,7 @@ from executorch.devtools.bundled_program import serialize as their_serialize  # 
 from executorch.exir import EdgeCompileConfig, to_edge  # noqa: E402
 
 from etscope.etrecord import generate_etrecord, parse_etrecord  # noqa: E402
-from tests.unit.etrecord.small_models import lowered  # noqa: E402
+from tests.support.etrecord.small_models import lowered  # noqa: E402
 
 # In a child: the runtime ends the process where upstream's layout is not the program's.
 VERIFY = """

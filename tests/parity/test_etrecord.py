@@ -186,7 +186,7 @@ def test_upstream_reads_our_records(tmp_path: Path) -> None:
     import torch
 
     from etscope.etrecord import generate_etrecord, parse_etrecord
-    from tests.unit.etrecord.small_models import lowered
+    from tests.support.etrecord.small_models import lowered
 
     net = lowered("encode", "forward")
     path = tmp_path / "ours.etrecord"
@@ -206,7 +206,7 @@ def test_upstream_reads_our_records(tmp_path: Path) -> None:
 
 def test_upstream_reads_a_record_of_one_method_of_another_name(tmp_path: Path) -> None:
     from etscope.etrecord import generate_etrecord
-    from tests.unit.etrecord.small_models import lowered
+    from tests.support.etrecord.small_models import lowered
 
     net = lowered("encode")
     generate_etrecord(tmp_path / "ours", net.edge, net.program, net.exported)
@@ -220,7 +220,7 @@ def test_upstream_reads_branches_with_constants(tmp_path: Path) -> None:
     import torch
 
     from etscope.etrecord import generate_etrecord
-    from tests.unit.etrecord.small_models import Gate, lowered
+    from tests.support.etrecord.small_models import Gate, lowered
 
     net = lowered(model=Gate)
     generate_etrecord(tmp_path / "ours", net.edge, net.program)

@@ -13,7 +13,7 @@ from executorch.exir import to_edge, to_edge_transform_and_lower
 
 from etscope.export import export
 from tests.support.etrecord_files import EDGE, members_of
-from tests.unit.export.factories import Tiny
+from tests.support.export.factories import Tiny
 
 INPUTS = (torch.linspace(-1, 1, 16).reshape(2, 8),)
 MAPS = ("debug_handle_map", "delegate_map", "instruction_id_to_num_outs_map")

@@ -9,7 +9,7 @@ import pytest
 
 import etscope
 from tests.support.artifacts import artifacts
-from tests.unit.etdb.native_runs import artifact_run
+from tests.support.etdb.native_runs import artifact_run
 
 upstream = pytest.importorskip("executorch.devtools")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from etscope.formats.program import pte_schema as pte
 from etscope.formats.program.scalar_type import ScalarType
-from tests.unit.formats.handmade import method, pte_file, tensor
-from tests.unit.run.echo import CONSTANTS, typed
+from tests.support.formats.handmade import method, pte_file, tensor
+from tests.support.run.echo import CONSTANTS, typed
 
 
 def endless(folder: Path) -> Path:

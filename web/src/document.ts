@@ -1,5 +1,5 @@
 // What the page shows: the one document that Python writes (`etscope.views.page`) and this front end
-// reads. Both sides keep to this file; `tests/unit/views/page` holds Python's against it.
+// reads. Both sides keep to this file; `tests/unit/views` holds Python's against it.
 //
 // Rules: columns, not rows; numbers are the Inspector's own, unrounded, in the unit that is named
 // beside them (the page only formats); a missing value is null; infinities are the texts "Infinity"

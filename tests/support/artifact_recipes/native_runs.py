@@ -25,10 +25,10 @@ from etscope.run.job import (
     Job,
     JobCall,
 )
-from tests.native.empty_blocks import run_with_empty_blocks, write_one_empty_block
-from tests.native.runner import run_job
 from tests.support.artifact_recipes.cnn import picture, small_cnn
 from tests.support.artifact_recipes.workbench import Call, Workbench, eager, exported, portable
+from tests.support.native.empty_blocks import run_with_empty_blocks, write_one_empty_block
+from tests.support.native.runner import run_job
 
 CASES = 4
 

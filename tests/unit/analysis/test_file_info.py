@@ -25,7 +25,7 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.model.report import Report
 from tests.support.artifacts import artifacts
-from tests.unit.formats.handmade import method, pte_file, tensor
+from tests.support.formats.handmade import method, pte_file, tensor
 
 
 def fact(report: Report, section: str = "file") -> dict[str, Any]:

@@ -12,8 +12,8 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, read_etrecord
 from etscope.formats.program.pte import Program, read_pte
 from etscope.model.graph import Node, Origin
+from tests.support.analysis.graphs import branching, call, graph, linked, lowered
 from tests.support.artifacts import artifacts
-from tests.unit.analysis.graphs import branching, call, graph, linked, lowered
 
 
 def names(nodes: tuple[Node, ...]) -> list[str]:

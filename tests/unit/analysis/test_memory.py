@@ -22,7 +22,7 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.model.event_table import find_blocks
 from tests.support.artifacts import artifacts
-from tests.unit.formats.handmade import Number, integer, method, pte_file, tensor, tensor_list
+from tests.support.formats.handmade import Number, integer, method, pte_file, tensor, tensor_list
 
 PROGRAMS = [
     "channels_last",

@@ -11,7 +11,7 @@ from etscope.errors import MissingDataError
 from etscope.formats.program.pte import read_pte
 from etscope.model.table import Table
 from tests.support.artifacts import artifacts
-from tests.unit.formats.handmade import method, pte_file
+from tests.support.formats.handmade import method, pte_file
 
 
 def section(name: str, artifact: str) -> Table:

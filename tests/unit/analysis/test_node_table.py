@@ -16,7 +16,7 @@ from etscope.model.graph import Delegate, ModuleFrame, Origin
 from etscope.model.selector import Selector
 from etscope.model.table import Table
 from etscope.units import TimeScale
-from tests.unit.analysis.graphs import branching, call, graph, linked, lowered, profile, row
+from tests.support.analysis.graphs import branching, call, graph, linked, lowered, profile, row
 
 NS = Scale(TimeScale.NS, TimeScale.NS)
 

@@ -15,8 +15,8 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
+from tests.support.analysis.graphs import call, graph, linked, lowered, profile, row
 from tests.support.artifacts import artifacts
-from tests.unit.analysis.graphs import call, graph, linked, lowered, profile, row
 
 NS = Scale(TimeScale.NS, TimeScale.NS)
 

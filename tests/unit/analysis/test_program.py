@@ -32,7 +32,7 @@ from etscope.formats.program.pte_schema import (
 from etscope.model.event_table import Block
 from etscope.model.graph import SourceLine
 from tests.support.artifacts import artifacts
-from tests.unit.formats.handmade import (
+from tests.support.formats.handmade import (
     Number,
     integer,
     method,

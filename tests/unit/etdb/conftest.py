@@ -1,16 +1,5 @@
-"""What all tests of the debugger have around them."""
+"""Fixtures of this folder."""
 
-from __future__ import annotations
+from tests.support.etdb.fixtures import ctrl_c_is_heard
 
-import signal
-from collections.abc import Iterator
-
-import pytest
-
-
-@pytest.fixture(autouse=True)
-def _ctrl_c_is_heard() -> Iterator[None]:
-    """Whoever runs the tests in the background has SIGINT ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+__all__ = ["ctrl_c_is_heard"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.etdb.sessions import refused, said, session, where
+from tests.support.etdb.sessions import refused, said, session, where
 
 
 def test_selectors_pick_where_a_run_stops() -> None:

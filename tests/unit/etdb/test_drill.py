@@ -8,7 +8,7 @@ import pytest
 
 from etscope.etdb import Session
 from tests.support.artifacts import artifacts
-from tests.unit.etdb.sessions import refused, said, session
+from tests.support.etdb.sessions import refused, said, session
 
 
 def test_the_overview_has_all_tables() -> None:

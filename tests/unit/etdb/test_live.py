@@ -9,7 +9,7 @@ import pytest
 
 from etscope.etdb import Session
 from tests.support.artifacts import artifacts
-from tests.unit.etdb.sessions import refused, said, session, where
+from tests.support.etdb.sessions import refused, said, session, where
 
 
 def live(name: str) -> Session:

@@ -15,7 +15,7 @@ import pytest
 from etscope.errors import EtscopeError, FormatError, UsageError
 from etscope.etdb.protocol.messages import HEADER, Condition, NumberTest, Reader, Tag, Writer
 from etscope.etdb.protocol.runner import Runner
-from tests.unit.etdb.scripted_server import ScriptedServer, blob, frame, serving, text
+from tests.support.etdb.scripted_server import ScriptedServer, blob, frame, serving, text
 
 MUTATIONS = 20_000
 _BOUND = 48 << 20  # bytes: nothing of these conversations is as large as a tenth

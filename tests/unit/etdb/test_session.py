@@ -13,7 +13,7 @@ from etscope.etdb.commands.registry import COMMANDS, find_command
 from etscope.etdb.ui import prompt as _prompt
 from etscope.etdb.ui.complete import Completer
 from tests.support.artifacts import ROOT
-from tests.unit.etdb.sessions import refused, said, session
+from tests.support.etdb.sessions import refused, said, session
 
 
 def test_every_command_is_a_method() -> None:

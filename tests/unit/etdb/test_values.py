@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.artifacts import artifacts
-from tests.unit.etdb.sessions import refused, said, session
+from tests.support.etdb.sessions import refused, said, session
 
 
 def last_output(name: str) -> np.ndarray:

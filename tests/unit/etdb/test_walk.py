@@ -9,7 +9,7 @@ import pytest
 
 from etscope.formats.etdump.reader import EventKind, read_etdump
 from tests.support.artifacts import artifacts
-from tests.unit.etdb.sessions import refused, said, session, where
+from tests.support.etdb.sessions import refused, said, session, where
 
 
 def walked(name: str, command: str) -> list[str]:

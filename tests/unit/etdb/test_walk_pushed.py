@@ -12,7 +12,7 @@ from etscope.etdb import Session
 from etscope.etdb.protocol.messages import Condition
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.target import Stop, Watch
-from tests.unit.etdb.sessions import session
+from tests.support.etdb.sessions import session
 
 SCRIPTS = {
     "nan": ("watch nan", "run", "continue", "info breakpoints", "reverse-continue"),

@@ -31,7 +31,7 @@ from etscope.fleet._schema import DUMP_FIELDS, EVENT_FIELDS  # noqa: E402
 from etscope.fleet._sources import Record, fitting  # noqa: E402
 from etscope.formats.etdump.reader import EventKind, read_etdump  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
-from tests.unit.fleet.dumps import record_of, saved_run  # noqa: E402
+from tests.support.fleet.dumps import record_of, saved_run  # noqa: E402
 
 
 def rows(dataset: Path, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:

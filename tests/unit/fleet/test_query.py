@@ -15,7 +15,7 @@ from etscope.errors import FormatError, MissingFileError, RuntimeFailure, UsageE
 from etscope.fleet import Dataset, collect, query  # noqa: E402
 from etscope.fleet._schema import DUMP_FIELDS, EVENT_FIELDS, PARTITIONS  # noqa: E402
 from etscope.model.table import Kind  # noqa: E402
-from tests.unit.fleet.dumps import saved_run  # noqa: E402
+from tests.support.fleet.dumps import saved_run  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from etscope.errors import UsageError
 from etscope.fleet import collect, query, saved_queries
 from etscope.fleet.query import _parsed, saved_query
 from tests.support.artifacts import artifacts
-from tests.unit.fleet.dumps import record_of, saved_run
+from tests.support.fleet.dumps import record_of, saved_run
 
 # folder -> what is special of it; of each device and commit one dump of each program
 DEVICES = ("pixel", "s24", "s25", "slow")

@@ -11,7 +11,7 @@ from etscope.formats.program.bpte import read_bundled
 from etscope.formats.program.pte import program_fingerprint
 from etscope.formats.program.scalar_type import ScalarType
 from tests.support.artifacts import artifacts
-from tests.unit.formats.handmade import Number, build, ints, method, pte_file
+from tests.support.formats.handmade import Number, build, ints, method, pte_file
 
 
 def bundle(*inputs: dict[int, Any], program: bytes | None = b"") -> bytes:

@@ -22,7 +22,7 @@ from etscope.formats.program.bpte import (
     write_bundled,
 )
 from etscope.formats.program.scalar_type import ScalarType, dim_order_of, in_dim_order
-from tests.unit.formats.handmade import method, pte_file
+from tests.support.formats.handmade import method, pte_file
 
 PROGRAM = pte_file(method([]), segments=[b"weights"])
 NAMED = [kind for kind in ScalarType if kind.numpy_dtype.name == kind.torch_name]

@@ -16,7 +16,7 @@ from etscope.formats.bytes.flatbuffer import (
     FlatBuffer,
     FlatTable,
 )
-from tests.unit.formats.handmade import Number, Raw, build
+from tests.support.formats.handmade import Number, Raw, build
 
 
 def root_of(data: bytes) -> FlatTable:

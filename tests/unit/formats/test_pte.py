@@ -37,7 +37,7 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.formats.program.scalar_type import ScalarType
 from tests.support.artifacts import artifacts
-from tests.unit.formats.handmade import (
+from tests.support.formats.handmade import (
     Number,
     Raw,
     build,

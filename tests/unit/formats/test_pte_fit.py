@@ -9,7 +9,7 @@ import pytest
 
 from etscope.formats.program.pte_fit import is_same_number, sizes_fit
 from etscope.formats.program.pte_schema import ShapeDynamism
-from tests.unit.formats.handmade import tensor
+from tests.support.formats.handmade import tensor
 
 BOUND, UNBOUND = ShapeDynamism.DYNAMIC_BOUND, ShapeDynamism.DYNAMIC_UNBOUND
 

@@ -24,7 +24,7 @@ from etscope.errors import (
 )
 from etscope.formats.etdump.writer import ETDumpWriter
 from tests.support.artifacts import artifacts
-from tests.unit.inspector.opening import open_artifact
+from tests.support.inspector.opening import open_artifact
 
 
 def blocks(inspector: Inspector, name: str = "Execute") -> list[EventBlock]:

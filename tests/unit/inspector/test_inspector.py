@@ -14,7 +14,7 @@ from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.inspector import compare_results
 from etscope.inspector.inspector_cli import main as inspector_cli
 from tests.support.artifacts import artifacts
-from tests.unit.inspector.opening import open_artifact
+from tests.support.inspector.opening import open_artifact
 
 
 def test_get_op_list_groups_events_by_op_type() -> None:

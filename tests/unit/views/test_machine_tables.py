@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from etscope.model.table import Column, Kind, Table
 from etscope.views import TABLE_VIEWS, write_table
 from tests.support.golden_files import check_golden
-from tests.unit.views import shapes
+from tests.support.views import shapes
 
 TABLES = ("events", "kinds", "hostile", "empty")
 TEXT_FORMATS = ("json", "jsonl", "csv", "tsv", "md")

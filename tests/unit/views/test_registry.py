@@ -20,7 +20,7 @@ from etscope.views import (
     write_table,
     write_timeline,
 )
-from tests.unit.views import shapes
+from tests.support.views import shapes
 
 
 @pytest.mark.parametrize("name", TABLE_VIEWS)

@@ -22,8 +22,8 @@ from etscope.views.tensorboard.graph import (
     scope_name,
     time_tag,
 )
-from tests.unit.analysis.graphs import call, graph, linked, profile, row
-from tests.unit.views.graph_shapes import HOSTILE, hostile, timed
+from tests.support.analysis.graphs import call, graph, linked, profile, row
+from tests.support.views.graph_shapes import HOSTILE, hostile, timed
 
 pytest.importorskip("tensorboard")
 

@@ -19,8 +19,8 @@ from etscope.units import TimeScale
 from etscope.views.page import ReportInput, document_of, escaped_json
 from tests.support import etdump_by_hand as by_hand
 from tests.support.artifacts import artifacts
-from tests.unit.views.page.contract import DOCUMENT_TS, Contract
-from tests.unit.views.page.reports import (
+from tests.support.views.page_contract import DOCUMENT_TS, Contract
+from tests.support.views.page_reports import (
     Json,
     document,
     document_of_files,

@@ -1,0 +1,5 @@
+"""Fixtures of all tests of pages."""
+
+from tests.support.browser.chromium import chromium, page
+
+__all__ = ["chromium", "page"]

@@ -1,0 +1,259 @@
+"""The report as a browser shows it: its numbers are the Inspector's, and nothing in it acts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etscope import Inspector
+from etscope.analysis.profile.profile_table import profile_table
+from etscope.analysis.profile.scale import Scale
+from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.units import TimeScale
+from etscope.views.page import ReportInput, document_of, page_html
+from tests.support.artifacts import artifacts
+from tests.support.browser.chromium import screenshot
+from tests.support.timed_dumps import told_dump
+from tests.unit.views.page.test_document import HOSTILE, hostile_dump
+
+MS = Scale(TimeScale.NS, TimeScale.MS)
+MODEL = "transformer"
+
+# Every cell of a table that is drawn: {row: {column: value}}.
+READ_TABLE = """element => Object.fromEntries(
+  [...element.querySelectorAll('[data-row]')].map(row => [
+    row.dataset.row,
+    Object.fromEntries([...row.querySelectorAll('[data-col]')].map(
+      cell => [cell.dataset.col, cell.dataset.value])),
+  ]))"""
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = artifacts(MODEL).etdump_timing
+    assert source is not None
+    return told_dump(source, tmp_path_factory.mktemp("told") / "timing.etdp")
+
+
+@pytest.fixture(scope="module")
+def inspector(dump: Path) -> Inspector:
+    return Inspector(dump, etrecord=artifacts(MODEL).etrecord)
+
+
+@pytest.fixture(scope="module")
+def report(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a report of two runs, the first with values that were compared."""
+    files = artifacts(MODEL)
+    ran = [np.load(files.inputs)["forward/0/0"]]
+    options = ReportOptions(inputs=lambda *_: ran)
+    (values,) = report_inputs(
+        runs_of_files([files.etdump, files.etrecord, files.pte, files.debug_buffer]), options
+    )
+    (times,) = report_inputs(runs_of_files([dump, files.etrecord, files.pte]))
+    assert values.numerics is not None, values.numerics_note
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(page_html(document_of([times, values])))
+    return path.as_uri()
+
+
+def go(page: Any, address: str, tab: str, *, run: int = 0, selection: str = "") -> None:
+    page.goto(f"{address}#run{run}/{tab}/0{selection and '/'}{selection}")
+    page.wait_for_selector(f'#view[data-tab="{tab}"]')
+
+
+def near(shown: Any, expected: Any) -> bool:
+    """Equal but for the last digits: the page may have summed in another order."""
+    return float(shown) == pytest.approx(float(expected), rel=1e-12, nan_ok=True)
+
+
+def table(page: Any, test_id: str) -> dict[int, dict[str, str]]:
+    """The drawn rows of a table, by their numbers in the document."""
+    element = page.wait_for_selector(f'[data-testid="{test_id}"]')
+    page.wait_for_selector(f'[data-testid="{test_id}"] [data-row]')
+    return {int(row): cells for row, cells in element.evaluate(READ_TABLE).items()}
+
+
+def test_the_instructions_are_those_of_the_profile(
+    page: Any, report: str, inspector: Inspector
+) -> None:
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    expected = profile_table(inspector.trace.profiles()[0], MS, sort="run")
+
+    go(page, report, "events")
+    shown = table(page, "instructions-table")
+
+    assert len(shown) > 15
+    for row, cells in shown.items():
+        for name in ("avg", "p50", "p90", "share"):
+            value = expected.values[name][row]
+            assert cells[name] == "" if value is None else near(cells[name], value)
+        assert cells["event"] == expected.values["event"][row]
+    total = len(expected) - 1
+    assert near(shown[total]["avg"], MS(inspector.trace.profiles()[0].total).mean())
+    assert page.failures == []
+    assert all(url.startswith(("file:", "data:", "blob:")) for url in requests), requests
+
+
+def test_all_events_are_those_of_to_dataframe(page: Any, report: str, inspector: Inspector) -> None:
+    frame = inspector.to_dataframe(include_units=False)
+
+    go(page, report, "events")
+    page.get_by_text("All events").click()
+    shown = table(page, "events-table")
+
+    for row, cells in shown.items():
+        assert cells["event_name"] == frame["event_name"][row]
+        assert near(cells["avg"], frame["avg"][row])
+    assert len(shown) > 15
+
+
+def test_one_selection_for_all_views(page: Any, report: str, inspector: Inspector) -> None:
+    profile = inspector.trace.profiles()[0]
+    kernels = [i for i, row in enumerate(profile.rows) if row.kind == "kernel"]
+    row = max(kernels, key=lambda i: float(profile.rows[i].ticks.mean()))
+    line = profile.rows[row].attribution.lines[0]
+
+    go(page, report, "events", selection=f"row-0-{row}")  # a deep link
+
+    details = page.wait_for_selector('[data-testid="details"]').inner_text()
+    assert f"{Path(line.file).name}:{line.line}" in details or str(line) in details
+    screenshot(page, "report-events")
+    page.click('[data-testid="tab-graph"]')
+    page.wait_for_selector('[data-testid="graph-card-avg"]')
+    page.wait_for_selector('[data-testid="graph-drawn"]', state="attached")
+    shown = page.get_attribute('[data-testid="graph-card-avg"]', "data-value")
+    assert near(shown, MS(profile.rows[row].ticks).mean())
+    page.wait_for_timeout(500)
+    screenshot(page, "report-graph")
+    assert page.url.endswith(f"#run0/graph/0/row-0-{row}")
+    assert page.failures == []
+
+
+def test_modules_hold_what_ran_in_them(page: Any, report: str, inspector: Inspector) -> None:
+    profile = inspector.trace.profiles()[0]
+    accounted = float(MS(profile.total - profile.unaccounted).mean())
+
+    go(page, report, "modules")
+    page.wait_for_selector('[data-testid="icicle-frame"]')
+    frames = page.eval_on_selector_all(
+        '[data-testid="icicle-frame"]',
+        "all => all.map(one => [one.dataset.path, Number(one.dataset.total)])",
+    )
+
+    totals = dict(frames)
+    roots = totals.get("", 0.0) + totals.get("(no module)", 0.0)
+    assert roots == pytest.approx(accounted, rel=1e-12)
+    screenshot(page, "report-modules")
+    assert page.failures == []
+
+
+def test_the_summary_has_the_times(page: Any, report: str, inspector: Inspector) -> None:
+    profile = inspector.trace.profiles()[0]
+    go(page, report, "summary")
+    section = page.wait_for_selector('[data-testid="section-profile"]')
+
+    def fact(name: str) -> float:
+        return float(
+            section.query_selector(f'[data-fact="{name}"] dd, [data-col="{name}"]').get_attribute(
+                "data-value"
+            )
+        )
+
+    assert near(fact("first"), MS(profile.total)[0])
+    assert near(fact("p50"), np.percentile(MS(profile.total), 50))
+    assert fact("runs") == len(profile.runs)
+    screenshot(page, "report-summary")
+
+
+def test_memory_timeline_source_and_comparison(page: Any, report: str) -> None:
+    files = artifacts(MODEL)
+    from etscope.analysis.memory.memory import memory_plan
+    from etscope.formats.program.pte import read_pte
+
+    go(page, report, "memory")
+    peak = page.wait_for_selector('[data-testid="peak"]').get_attribute("data-value")
+    assert int(peak) == memory_plan(read_pte(files.pte), "forward").peak_bytes
+    screenshot(page, "report-memory")
+    for tab, sign in (
+        ("timeline", '[data-testid="timeline-canvas"]'),
+        ("source", '[data-testid="source"]'),
+        ("compare", '[data-testid="compare-table"] [data-row]'),
+    ):
+        page.click(f'[data-testid="tab-{tab}"]')
+        page.wait_for_selector(sign)
+        page.wait_for_timeout(200)
+        screenshot(page, f"report-{tab}")
+    assert page.failures == []
+
+
+def test_numerics_are_those_of_the_diagnosis(page: Any, report: str) -> None:
+    files = artifacts(MODEL)
+    inspector = Inspector(
+        files.etdump, etrecord=files.etrecord, debug_buffer_path=files.debug_buffer
+    )
+    found = inspector.diagnose_numerics(inputs=[np.load(files.inputs)["forward/0/0"]])
+    expected = found.table()
+
+    go(page, report, "numerics", run=1)
+    verdict = page.wait_for_selector('[data-testid="numerics-verdict"]').inner_text()
+    shown = table(page, "numerics-table")
+
+    assert verdict == ("fine" if found.is_fine else "not fine")
+    assert shown
+    for row, cells in shown.items():
+        for name in ("total", "local"):
+            value = expected.values[name][row]
+            known = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
+            text = "" if value is None else known.get(value)
+            assert cells[name] == text if text is not None else near(cells[name], value)
+    screenshot(page, "report-numerics")
+    assert page.failures == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_colour_schemes(page: Any, report: str, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    go(page, report, "summary")
+    colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    light = sum(int(part) for part in colour.strip("rgb()").split(",")[:3]) > 3 * 128
+    assert light is (scheme == "light")
+
+
+def test_hostile_names_are_text(page: Any, tmp_path: Path) -> None:
+    opened = Inspector(etdump_data=hostile_dump())
+    path = tmp_path / "hostile.html"
+    found = ReportInput(HOSTILE[0], trace=opened.trace, blocks=opened.event_blocks)
+    path.write_text(page_html(document_of([found])))
+    page.on("dialog", lambda dialog: page.failures.append(dialog.message))
+
+    for tab in ("summary", "events", "timeline", "modules", "compare"):
+        go(page, path.as_uri(), tab)
+        page.wait_for_timeout(100)
+    go(page, path.as_uri(), "events")
+    names = {cells["event"] for cells in table(page, "instructions-table").values()}
+
+    assert page.title() != "hacked"
+    assert set(HOSTILE) <= names
+    text = page.inner_text("body")
+    assert "\u202e" not in text and "\x1b" not in text
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1400
+    assert page.failures == []
+
+
+def test_a_record_alone_shows_its_graphs(page: Any, tmp_path: Path) -> None:
+    files = artifacts(MODEL)
+    path = tmp_path / "alone.html"
+    path.write_text(page_html(document_of(list(report_inputs(runs_of_files([files.etrecord]))))))
+
+    go(page, path.as_uri(), "graph")
+    page.wait_for_selector('[data-testid="graph-canvas"]')
+    go(page, path.as_uri(), "events")
+
+    assert "There is no dump" in page.inner_text("#view")
+    assert json.loads(page.inner_text("#etscope-data") or "{}")["runs"][0]["methods"] == []
+    assert page.failures == []

@@ -1,0 +1,93 @@
+"""The page with data from a server: it follows its files, and is a tab of TensorBoard."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etscope import Inspector
+from etscope.analysis.profile.scale import Scale
+from etscope.units import TimeScale
+from tests.e2e.browser.test_report import near, table
+from tests.e2e.browser.test_tensorboard import tensorboard
+from tests.support.artifacts import artifacts
+from tests.support.browser.chromium import screenshot
+
+pytest.importorskip("werkzeug")
+MS = Scale(TimeScale.NS, TimeScale.MS)
+
+
+def total_of(dump: Path, record: Path) -> float:
+    profile = Inspector(dump, etrecord=record).trace.profiles()[0]
+    return float(MS(profile.total).mean())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    files = artifacts("cnn_xnnpack")
+    shutil.copy(files.etdump_timing, tmp_path / "run.etdp")
+    shutil.copy(files.etrecord, tmp_path / "model.etrecord")
+    return tmp_path
+
+
+@pytest.fixture
+def address(folder: Path) -> Iterator[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "etscope", "serve", str(folder), "--no-numerics"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+@pytest.mark.filterwarnings("ignore::etscope.errors.EtscopeWarning")
+def test_the_page_follows_the_files(page: Any, address: str, folder: Path) -> None:
+    files = artifacts("cnn_xnnpack")
+    before = total_of(files.etdump_timing, files.etrecord)
+    after = total_of(files.etdump, files.etrecord)
+    page.goto(f"{address}#run0/events/0")
+    rows = table(page, "instructions-table")
+    assert near(rows[max(rows)]["avg"], before)
+
+    shutil.copy(files.etdump, folder / "run.etdp")
+
+    page.wait_for_function(
+        """after => [...document.querySelectorAll(
+            '[data-testid="instructions-table"] [data-col="avg"]'
+        )].some(cell => Math.abs(Number(cell.dataset.value) - after) <= 1e-12 * after)""",
+        arg=after,
+    )
+    assert page.failures == []
+
+
+def test_the_tab_of_tensorboard(page: Any, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    files = artifacts("transformer")
+    inspector = Inspector(files.etdump_timing, etrecord=files.etrecord)
+    inspector.write_tensorboard_artifact(tmp_path)
+    expected = float(MS(inspector.trace.profiles()[0].total).mean())
+
+    with tensorboard(tmp_path) as address:
+        page.goto(f"{address}/#executorch")
+        outer = page.wait_for_selector("iframe").content_frame()
+        inner = outer.wait_for_selector("iframe").content_frame()
+        inner.wait_for_selector('[data-testid="tab-events"]').click()
+        rows = table(inner, "instructions-table")
+        screenshot(page, "tensorboard-tab")
+
+    assert near(rows[max(rows)]["avg"], expected)
+    assert "EXECUTORCH" in page.inner_text("body").upper()

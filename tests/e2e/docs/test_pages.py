@@ -1,0 +1,114 @@
+"""What the documentation says is run, so that it stays true."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.artifacts import artifacts
+from tests.support.docs.pages import ROOT, blocks, wanted_artifact
+
+# Pages with nothing to run, and why.
+QUIET = {
+    "CONTRIBUTING.md": "what it tells to run is run by CI",
+    "cli.md": "generated from --help, and compared with it",
+    "differences.md": "each section names the test that holds it",
+    "benchmarks.md": "the benchmarks print its table",
+}
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TORCH = [page for page in PAGES if any("import torch" in block.code for block in blocks(page))]
+
+
+def parameters() -> list[object]:
+    """The pages; those that export a model are marked slow."""
+    return [
+        pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page in TORCH else [])
+        for page in PAGES
+        if page.name not in QUIET
+    ]
+
+
+def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "MPLBACKEND": "Agg", "COLUMNS": "100"}
+    environment["ETSCOPE_LAB"] = str(folder / "lab")
+    return subprocess.run(
+        [sys.executable, "-m", "tests.support.docs.pages", str(page)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("page", parameters())
+def test_what_a_page_shows_works(page: Path, tmp_path: Path) -> None:
+    name = wanted_artifact(page)
+    if name is not None:
+        lay_out(name, tmp_path)
+    done = run_page(page, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def lay_out(name: str, folder: Path) -> None:
+    """Copy an artefact's files, under the names that the pages use."""
+    made = artifacts(name)
+    files = {
+        "model.pte": made.pte,
+        "model.etrecord": made.etrecord,
+        "run.etdp": made.etdump,
+        "debug.bin": made.debug_buffer,
+    }
+    for target, source in files.items():
+        if source is not None:
+            shutil.copyfile(source, folder / target)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in QUIET], ids=str)
+def test_every_page_runs_something(page: Path) -> None:
+    assert any(block.runs for block in blocks(page))
+
+
+def test_quiet_pages_exist() -> None:
+    assert {page.name for page in PAGES} >= set(QUIET)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_blocks_name_their_language(page: Path) -> None:
+    assert [block.line for block in blocks(page) if not block.language] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("```python\nx = 1\n```\n\n```python\nassert x == 2\n```\n", "assert x == 2"),
+        ("```console\n$ echo fine\nfine\n$ exit 3\n```\n", "+ exit 3"),
+        ("```console\n$ etscope nonsense\n```\n", "exit code 2"),
+    ],
+)
+def test_a_wrong_page_is_found(tmp_path: Path, text: str, words: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    done = run_page(page, tmp_path)
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+def test_a_right_page_passes(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- no-run: it would fail -->\n```python\n1 / 0\n```\n\n"
+        "<!-- file: a.txt -->\n```text\nhello\n```\n\n"
+        "```python\nfrom pathlib import Path\ntext = Path('a.txt').read_text()\n```\n\n"
+        "1. In a list:\n\n    ```python\n    assert text == 'hello\\n'\n    ```\n\n"
+        "```console\n$ etscope --version \\\n    | grep etscope\n```\n"
+    )
+    done = run_page(page, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [block.runs for block in blocks(page)] == [False, True, True, True, True]

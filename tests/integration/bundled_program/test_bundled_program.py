@@ -1,0 +1,341 @@
+"""Bundling without torch: arrays and .pte files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import OrderedDict, deque
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import etscope
+from etscope.bundled_program import bundle_cases
+from etscope.bundled_program.config import MethodTestCase, MethodTestSuite, flat_leaves
+from etscope.bundled_program.core import BundledProgram
+from etscope.bundled_program.schema import Bool, Double, Int, ScalarType, Tensor
+from etscope.bundled_program.serialize import (
+    BUNDLED_PROGRAM_SCHEMA_VERSION,
+    deserialize_from_flatbuffer_to_bundled_program,
+    serialize_from_bundled_program_to_flatbuffer,
+)
+from etscope.errors import BundleError, FormatError, MissingFileError, UsageError
+from etscope.formats.program import pte_schema as pte
+from etscope.formats.program.bpte import read_bundled
+from etscope.formats.program.pte_schema import ShapeDynamism, ValueKind
+from tests.support.formats.handmade import integer, method, pte_file, tensor, tensor_list
+
+IMAGE = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def scalar(kind: ValueKind, value: Any) -> pte.ScalarValue:
+    return pte.ScalarValue(kind, value)
+
+
+def program(
+    *inputs: pte.Value, outputs: tuple[pte.Value, ...] = (), name: str = "forward"
+) -> bytes:
+    values = [*inputs, *outputs]
+    places = range(len(values))
+    return pte_file(
+        method(values, name=name, inputs=places[: len(inputs)], outputs=places[len(inputs) :])
+    )
+
+
+@pytest.fixture
+def image_pte(tmp_path: Path) -> Path:
+    """Takes an image in channels-last order, gives a plain vector."""
+    path = tmp_path / "image.pte"
+    path.write_bytes(program(tensor(1, 2, 3, 4, dim_order=(0, 2, 3, 1)), outputs=(tensor(2),)))
+    return path
+
+
+def suite(*cases: MethodTestCase, name: str = "forward") -> MethodTestSuite:
+    return MethodTestSuite(method_name=name, test_cases=cases)
+
+
+# -- what comes out
+
+
+def test_a_bundle_of_a_file(image_pte: Path, tmp_path: Path) -> None:
+    expected = np.array([1, 2], np.float32)
+    case = MethodTestCase(inputs=[IMAGE], expected_outputs=[expected])
+    bundle = BundledProgram(None, [suite(case)], pte_file_path=image_pte)
+    assert bundle.executorch_program is None
+    assert bundle._pte_file_path == str(image_pte)
+    data = serialize_from_bundled_program_to_flatbuffer(bundle)
+    bundle.save(tmp_path / "model.bpte")
+    assert (tmp_path / "model.bpte").read_bytes() == data
+    file = read_bundled(data)
+    assert bytes(file.program_bytes) == image_pte.read_bytes()
+    (found,) = file.suite("forward").cases
+    np.testing.assert_array_equal(found.inputs[0], IMAGE)
+    np.testing.assert_array_equal(found.expected_outputs[0], expected)
+    assert data == bundle_cases(image_pte.read_bytes(), {"forward": [([IMAGE], [expected])]})
+
+
+def test_tensors_take_the_layout_that_the_program_expects(image_pte: Path) -> None:
+    data = bundle_cases(image_pte, {"forward": [([IMAGE], None)]})
+    found = deserialize_from_flatbuffer_to_bundled_program(data)
+    value = found.method_test_suites[0].test_cases[0].inputs[0].val
+    assert isinstance(value, Tensor)
+    assert value.dim_order == [0, 2, 3, 1]
+    assert value.data == IMAGE.transpose(0, 2, 3, 1).tobytes()
+
+
+def test_the_schema(image_pte: Path) -> None:
+    bundle = BundledProgram(None, [suite(MethodTestCase([IMAGE]))], str(image_pte))
+    schema = bundle.serialize_to_schema()
+    assert schema.version == BUNDLED_PROGRAM_SCHEMA_VERSION == 2
+    assert schema.program == image_pte.read_bytes()
+    (case,) = schema.method_test_suites[0].test_cases
+    assert case.expected_outputs == []
+    value = case.inputs[0].val
+    assert isinstance(value, Tensor)
+    assert (value.scalar_type, value.sizes) == (ScalarType.FLOAT, [1, 2, 3, 4])
+    data = serialize_from_bundled_program_to_flatbuffer(schema)
+    assert data == serialize_from_bundled_program_to_flatbuffer(bundle)
+    assert deserialize_from_flatbuffer_to_bundled_program(data) == schema
+
+
+def test_numbers() -> None:
+    opened = program(
+        integer(3), scalar(ValueKind.BOOL, True), scalar(ValueKind.DOUBLE, 2.5), tensor(2)
+    )
+    array = np.zeros(2, np.float32)
+    data = bundle_cases(opened, {"forward": [([3, True, 2.5, array], None)]})
+    case = deserialize_from_flatbuffer_to_bundled_program(data).method_test_suites[0].test_cases[0]
+    assert [value.val for value in case.inputs[:3]] == [Int(3), Bool(True), Double(2.5)]
+    numpy_s = [np.int64(3), np.bool_(True), np.float32(2.5), array]
+    assert bundle_cases(opened, {"forward": [(numpy_s, None)]}) == data
+
+
+def test_suites_are_sorted_by_method(tmp_path: Path) -> None:
+    path = tmp_path / "two.pte"
+    path.write_bytes(pte_file(method([], name="encode"), method([], name="decode")))
+    suites = [suite(name="encode"), suite(name="decode")]
+    bundle = BundledProgram(None, suites, path)
+    assert [one.method_name for one in bundle.method_test_suites] == ["decode", "encode"]
+    assert [one.method_name for one in suites] == ["encode", "decode"]
+
+
+def test_a_dynamic_tensor_may_be_smaller() -> None:
+    dynamic = tensor(4, 6, dynamism=ShapeDynamism.DYNAMIC_BOUND)
+    unbound = tensor(4, 6, dynamism=ShapeDynamism.DYNAMIC_UNBOUND)
+    small, large = np.zeros((0, 6), np.float32), np.zeros((9, 9), np.float32)
+    data = bundle_cases(program(dynamic, unbound), {"forward": [([small, large], None)]})
+    assert [one.shape for one in read_bundled(data).suites[0].cases[0].inputs] == [(0, 6), (9, 9)]
+
+
+def test_what_changed_since_is_checked_again(image_pte: Path) -> None:
+    bundle = BundledProgram(None, [suite(MethodTestCase([IMAGE]))], image_pte)
+    bundle.method_test_suites[0].test_cases[0].inputs[0] = IMAGE[0]
+    with pytest.raises(BundleError, match="case 0, input 0: expected float32"):
+        serialize_from_bundled_program_to_flatbuffer(bundle)
+
+
+def test_a_failed_save_leaves_nothing(image_pte: Path, tmp_path: Path) -> None:
+    bundle = BundledProgram(None, [suite(MethodTestCase([IMAGE]))], image_pte)
+    bundle.method_test_suites[0].test_cases[0].inputs.append(1)
+    with pytest.raises(BundleError, match="2 inputs, and the method has 1"):
+        bundle.save(tmp_path / "model.bpte")
+    assert [path.name for path in tmp_path.iterdir()] == ["image.pte"]
+
+
+# -- nesting
+
+
+def nested() -> Any:
+    return [
+        (1, {"b": 2, "a": [3.0]}),
+        Pair(True, OrderedDict(z=5, y=6)),
+        deque([7]),
+        {},
+        np.zeros(1, np.float32),
+    ]
+
+
+def test_nested_inputs_are_flattened_in_order() -> None:
+    flat = MethodTestCase(nested()).inputs
+    assert flat[:-1] == [1, 2, 3.0, True, 5, 6, 7]
+    assert isinstance(flat[-1], np.ndarray)
+
+
+def test_flattening_is_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytree = pytest.importorskip("torch.utils._pytree")
+    with_torch = [repr(leaf) for leaf in flat_leaves(nested())]
+    monkeypatch.delitem(sys.modules, "torch.utils._pytree")
+    assert [repr(leaf) for leaf in flat_leaves(nested())] == with_torch
+    assert with_torch == [repr(leaf) for leaf in pytree.tree_leaves(nested())]
+
+
+def test_a_single_tensor_is_a_list_of_one() -> None:
+    (found,) = MethodTestCase(IMAGE, IMAGE).expected_outputs
+    assert found is IMAGE
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([IMAGE, "text"], "input 1 is of type str"),
+        ([None], "input 0 is of type NoneType"),
+        ([{"a": [1, b"x"]}], "input 1 is of type bytes"),
+        ([{1, 2}], "input 0 is of type set"),
+        ([1j], "input 0 is of type complex"),
+        ([np.str_("a")], None),
+    ],
+)
+def test_values_of_other_types(inputs: Any, message: str | None) -> None:
+    if message is None:
+        opened = program(tensor(2))
+        with pytest.raises(BundleError, match="input 0: expected a tensor"):
+            bundle_cases(opened, {"forward": [(inputs, None)]})
+        return
+    with pytest.raises(BundleError, match=message):
+        MethodTestCase(inputs)
+    with pytest.raises(BundleError, match="expected output"):
+        MethodTestCase([], inputs)
+
+
+def test_values_in_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch.utils._pytree", raising=False)
+    loop: list[Any] = []
+    loop.append(loop)
+    with pytest.raises(BundleError, match="nested too deep"):
+        MethodTestCase(loop)
+
+
+# -- what is refused
+
+VECTOR = np.zeros(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "message"),
+    [
+        (tensor(2), VECTOR[:1], r"expected float32\[2\], got float32\[1\]"),
+        (tensor(2), VECTOR.reshape(1, 2), r"got float32\[1, 2\]"),
+        (tensor(2), VECTOR.astype(np.float64), "expected float32, got float64"),
+        (tensor(2, scalar_type=ScalarType.BFLOAT16), VECTOR, "expected bfloat16, got float32"),
+        (tensor(2), VECTOR.astype(complex), "no scalar type for complex128"),
+        (tensor(2), 3, r"expected a tensor float32\[2\], got an int \(3\)"),
+        (tensor(), np.float32(3), r"expected a tensor float32\[\], got a float \(3.0\)"),
+        (
+            tensor(2, 4, dynamism=ShapeDynamism.DYNAMIC_BOUND),
+            np.zeros((3, 2), np.float32),
+            r"expected float32\[<=2, 4\], got float32\[3, 2\]\n.*the largest",
+        ),
+        (integer(3), 4, "exported for 3, and refuses 4"),
+        (integer(3), VECTOR, r"expected an int, got a tensor of float32 and shape \[2\]"),
+        (integer(1), True, r"expected an int, got a bool \(True\)"),
+        (integer(1), 1.0, r"expected an int, got a float \(1.0\)"),
+        (scalar(ValueKind.BOOL, True), False, "exported for True, and refuses False"),
+        (scalar(ValueKind.BOOL, True), 1, r"expected a bool, got an int \(1\)"),
+        (scalar(ValueKind.DOUBLE, 0.5), 0.6, "exported for 0.5, and refuses 0.6"),
+        (scalar(ValueKind.DOUBLE, 0.5), float("nan"), "refuses nan"),
+        (scalar(ValueKind.DOUBLE, float("inf")), 5.0, "exported for inf, and refuses 5.0"),
+        (scalar(ValueKind.NULL, None), 1, "a value of the kind Null here"),
+        (scalar(ValueKind.STRING, "a"), 1, "a value of the kind String here"),
+        (tensor_list(0), VECTOR, "a value of the kind TensorList here"),
+    ],
+)
+def test_an_input_that_does_not_fit(wanted: pte.Value, given: Any, message: str) -> None:
+    opened = program(tensor(2), wanted, outputs=(tensor(2),))
+    good = (([VECTOR, given], None),)
+    with pytest.raises(BundleError, match=r"method 'forward', case 0, input 1: (.|\n)*" + message):
+        bundle_cases(opened, {"forward": good})
+
+
+def test_a_double_as_near_as_the_runtime_takes_it() -> None:
+    opened = program(scalar(ValueKind.DOUBLE, 0.1), scalar(ValueKind.DOUBLE, float("inf")))
+    assert bundle_cases(opened, {"forward": [([0.1 + 1e-6, float("inf")], None)]})
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ([VECTOR], "case 1: 1 expected outputs, and the method has 2"),
+        ([VECTOR] * 3, "case 1: 3 expected outputs, and the method has 2"),
+        ([VECTOR, VECTOR[:1]], r"case 1, expected output 1: expected float32\[2\]"),
+        ([VECTOR, VECTOR > 0], "case 1, expected output 1: expected float32, got bool"),
+        ([VECTOR, 1], "case 1, expected output 1: expected a tensor"),
+    ],
+)
+def test_outputs_that_do_not_fit(outputs: list[Any], message: str) -> None:
+    opened = program(outputs=(tensor(2), tensor(2)))
+    good = ([], [VECTOR, VECTOR])
+    with pytest.raises(BundleError, match=message):
+        bundle_cases(opened, {"forward": [good, ([], outputs)]})
+
+
+def test_only_tensors_can_be_expected() -> None:
+    opened = program(outputs=(integer(1),))
+    assert bundle_cases(opened, {"forward": [([], None)]})
+    with pytest.raises(
+        BundleError, match=r"expected output 0: .* of the kind Int, and only tensor"
+    ):
+        bundle_cases(opened, {"forward": [([], [1])]})
+
+
+def test_a_method_that_is_not_there(image_pte: Path) -> None:
+    with pytest.raises(BundleError, match="method 'encode', which the program does not") as caught:
+        BundledProgram(None, [suite(name="encode")], image_pte)
+    assert "its methods are: forward" in str(caught.value)
+
+
+def test_two_suites_for_a_method(image_pte: Path) -> None:
+    with pytest.raises(BundleError, match="2 test suites for method 'forward'"):
+        BundledProgram(None, [suite(), suite()], image_pte)
+
+
+def test_exactly_one_program(image_pte: Path) -> None:
+    with pytest.raises(RuntimeError, match="Either executorch_program or pte_file_path must be"):
+        BundledProgram(None, [])
+    with pytest.raises(RuntimeError, match="Only one of executorch_program or pte_file_path"):
+        BundledProgram(object(), [], image_pte)
+    with pytest.raises(BundleError, match="executorch_program is of type bytes"):
+        BundledProgram(image_pte.read_bytes(), [])
+
+
+def test_a_file_that_is_no_program(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError):
+        BundledProgram(None, [], tmp_path / "none.pte")
+    (tmp_path / "bad.pte").write_bytes(b"not a program at all")
+    with pytest.raises(FormatError, match="not an ExecuTorch program"):
+        BundledProgram(None, [], tmp_path / "bad.pte")
+
+
+def test_the_error_is_what_upstream_raises_too() -> None:
+    for parent in (UsageError, RuntimeError, AssertionError):
+        assert issubclass(BundleError, parent)
+
+
+@pytest.mark.parametrize("given", [b"bytes", None, object()])
+def test_only_bundles_are_serialized(given: Any) -> None:
+    with pytest.raises(BundleError, match="is not a bundled program"):
+        serialize_from_bundled_program_to_flatbuffer(given)
+
+
+def test_the_name_at_the_top() -> None:
+    assert etscope.BundledProgram is BundledProgram
+
+
+def test_bundling_needs_no_torch(image_pte: Path) -> None:
+    code = (
+        "import sys, numpy as np; from etscope import BundledProgram\n"
+        "from etscope.bundled_program.config import MethodTestCase, MethodTestSuite\n"
+        "case = MethodTestCase([np.zeros((1, 2, 3, 4), np.float32)])\n"
+        "BundledProgram(None, [MethodTestSuite('forward', [case])], sys.argv[1]).to_bytes()\n"
+        "assert not {'torch', 'executorch'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(image_pte)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

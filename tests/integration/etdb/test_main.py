@@ -1,0 +1,178 @@
+"""The command: options, scripts, JSON, exit codes; each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from etscope._version import __version__
+from tests.support.artifacts import artifacts
+from tests.support.etdb.sessions import script
+
+
+def etdb(*arguments: object, input: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "etscope.etdb", *map(str, arguments)],
+        input=input,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def files(name: str) -> list[object]:
+    artifact = artifacts(name)
+    return [artifact.etrecord, artifact.etdump, "-b", artifact.debug_buffer]
+
+
+def test_commands_come_from_options_files_and_standard_input(tmp_path: Path) -> None:
+    path = script(tmp_path, "# a comment", "", "step", "print $.shape")
+    done = etdb(*files("cnn_portable"), "-ex", "start", "-x", path, "--batch")
+    assert done.returncode == 0
+    assert "[1] aten__native_batch_norm" in done.stdout
+    assert done.stdout.endswith("[1, 8, 16, 16]\n")
+    piped = etdb(*files("cnn_portable"), input="start\nstep\nquit\nstep\n")
+    assert piped.returncode == 0
+    assert piped.stdout.count("instruction") == 2
+
+
+def test_answers_to_standard_output_and_errors_to_standard_error() -> None:
+    done = etdb(*files("cnn_portable"), "--batch", "-ex", "step", "-ex", "start")
+    assert done.returncode == 2
+    assert "has not been begun" in done.stderr
+    assert "error" not in done.stdout
+    assert "aten_convolution_default" in done.stdout
+
+
+def test_exit_codes() -> None:
+    nan = files("nan_output")
+    assert etdb(*nan, "--batch", "-ex", "watch nan", "-ex", "run").returncode == 1
+    assert etdb(*nan, "--batch", "-ex", "watch inf", "-ex", "run").returncode == 0
+    assert etdb(artifacts("nan_output").etdump, "--batch", "-ex", "overview").returncode == 4
+    other = [artifacts("transformer_portable").etrecord, artifacts("cnn_portable").etdump]
+    done = etdb(*other, "--batch")
+    assert done.returncode == 3
+    assert "do not belong together" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert etdb(*other, "--force", "--batch", "-ex", "start").returncode == 0
+    assert etdb("nothing.etdp").returncode == 2
+    assert etdb("--nothing").returncode == 2
+
+
+def test_json_is_an_object_a_command() -> None:
+    done = etdb(
+        *files("cnn_portable"), "--json", "--batch", "-ex", "start", "-ex", "nope", "-ex", "top 2"
+    )
+    first, second, third = map(json.loads, done.stdout.splitlines())
+    assert first["ok"]
+    assert first["stop"]["node"] == "aten_convolution_default"
+    assert first["stop"]["source"][0].endswith("cnn.py:35")
+    assert not second["ok"]
+    assert second["error"]["slug"] == "usage"
+    assert third["answer"][0]["rows"][0]["avg_ms"] > 0
+
+
+def test_json_of_a_script_tells_whether_all_of_it_was_done(tmp_path: Path) -> None:
+    path = tmp_path / "script.etdb"
+    for lines, code in (("start\ntop 2\n", 0), ("start\nnope\n", 2)):
+        path.write_text(lines)
+        done = etdb(*files("cnn_portable"), "--json", "--batch", "-x", str(path))
+        (told,) = map(json.loads, done.stdout.splitlines())
+        assert (told["ok"], told["exit_code"], done.returncode) == (code == 0, code, code)
+
+
+def test_no_torch_until_a_reference_needs_it() -> None:
+    artifact = artifacts("cnn_portable")
+    program = (
+        "import sys\nfrom etscope.etdb import Session\n"
+        f"s = Session({str(artifact.etrecord)!r}, {str(artifact.etdump)!r}, "
+        f"{str(artifact.debug_buffer)!r})\n"
+        "lines = ('run', 'start', 'print $', 'list', 'bt', 'top', 'overview', 'info tensors')\n"
+        "for line in lines:\n"
+        "    assert s.execute(line).ok, line\n"
+        "assert not {'torch', 'executorch', 'pandas', 'textual'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_help_and_version() -> None:
+    done = etdb("--help")
+    assert done.returncode == 0
+    assert "etdb MODEL.etrecord RUN.etdp" in " ".join(done.stdout.split())  # however wide it is
+    assert __version__ in etdb("--version").stdout
+
+
+def test_scripts_run_scripts_but_not_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "again.etdb"
+    path.write_text(f"source {path}\n")
+    done = etdb("-x", path, "--batch")
+    assert "nested too deeply" in done.stdout + done.stderr
+    assert done.returncode == 2
+    assert etdb("--batch", "-ex", "source nothing.etdb").returncode == 2
+
+
+def test_a_session_is_logged(tmp_path: Path) -> None:
+    log = tmp_path / "session.log"
+    done = etdb(
+        *files("cnn_portable"), "--batch", "-ex", f"set logging {log}", "-ex", "start",
+        "-ex", "nope", "-ex", "set logging off", "-ex", "step",
+    )  # fmt: skip
+    assert done.returncode == 2
+    text = log.read_text()
+    assert "(etdb) start\n[0] aten_convolution_default" in text
+    assert "error: there is no command 'nope'" in text
+    assert "step" not in text
+
+
+def test_without_a_terminal_the_face_is_plain_lines() -> None:
+    done = etdb(*files("cnn_portable"), "--tui", input="start\n")
+    assert done.returncode == 0
+    assert "no terminal" in done.stderr
+    assert "aten_convolution_default" in done.stdout
+
+
+BAD_LINES = """
+break|tbreak (|watch|print|print (|x|x/|x/9|set|set %|set = 1|call|list|list/z|list 3 4|frame 99|up
+down|finish|until|until (|select|graph x|back|top by|diff|diff '|file '|core x|target x|info|source
+help x|gap x|crosswalk x|disassemble x|delete x|display (|undisplay x|condition|condition x|enable
+step x|step 0|step -1|continue x|run x|run -1|$|/|\\|%12|print %|\x00|print \x1b[2J
+"""
+
+
+@pytest.mark.parametrize("begin", ["info runs", "start", "run"])
+def test_bad_input_to_every_command_is_a_message(begin: str) -> None:
+    from tests.support.etdb.sessions import session
+
+    one = session("cnn_portable", inputs=False)
+    for line in BAD_LINES.replace("\n", "|").strip("|").split("|"):
+        one.execute(begin)
+        result = one.execute(line)
+        assert result.ok or str(result.error), line
+        assert "\x1b" not in result.text.replace(line, "")
+        assert one.execute("info runs").ok
+
+
+def test_what_options_ask_for_and_what_comes_in_are_both_done() -> None:
+    for json_option in ([], ["--json"]):
+        done = etdb(*files("cnn_portable"), *json_option, "-ex", "nope", input="start\n")
+        assert done.returncode == 2
+        assert "aten_convolution_default" in done.stdout
+
+
+def test_characters_that_a_stream_has_not_are_escaped() -> None:
+    artifact = artifacts("cnn_portable")
+    done = subprocess.run(
+        [sys.executable, "-m", "etscope.etdb", str(artifact.etrecord), str(artifact.etdump)],
+        input=b"start\n\xff\xfe\n",
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 2
+    assert rb"\xb7 instruction 0" in done.stdout
+    assert b"Traceback" not in done.stderr

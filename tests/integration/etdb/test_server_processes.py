@@ -1,0 +1,253 @@
+"""etdb-server: a process for each connection, and how they end; its command line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.etdb import server as s
+from tests.support.etdb.server import eventually
+
+
+def is_gone(pid: int) -> bool:
+    """Ended, or a zombie that its parent has yet to ask for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.fixture
+def running() -> Iterator[s.Server]:
+    with s.serving() as one:
+        yield one
+
+
+def test_connections_have_processes_that_end_with_them(running: s.Server) -> None:
+    with running.greeted() as first, running.greeted() as second:
+        assert len(running.children()) == 2
+        first.ask(s.BYE)
+        assert eventually(lambda: len(running.children()) == 1)
+        second.ask(s.INTERRUPT)
+    assert eventually(lambda: not running.children())
+    with running.greeted() as third:
+        third.ask(s.BYE)
+
+
+def test_the_server_has_no_threads_that_a_fork_would_lose(running: s.Server) -> None:
+    assert len(os.listdir(f"/proc/{running.process.pid}/task")) == 1
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_connection_that_dies_dies_alone(how: signal.Signals, running: s.Server) -> None:
+    with contextlib.ExitStack() as stack:
+        wire = stack.enter_context(running.greeted())
+        (first,) = running.children()
+        other = stack.enter_context(running.greeted())
+        s.kill(first, how)
+        if how == signal.SIGSEGV:
+            kind, number, body = wire.receive()
+            assert (kind, number) == (s.DIED, 0)
+            assert body.startswith(s.text("SIGSEGV"))
+        assert wire.is_closed()
+        assert eventually(lambda: first not in running.children())
+        other.ask(s.BYE)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_and_its_connections(how: signal.Signals) -> None:
+    # Under nohup, SIGHUP would be ignored.
+    heard = {"preexec_fn": lambda: signal.signal(how, signal.SIG_DFL)}
+    with s.serving(**heard) as one, one.greeted() as wire:
+        (child,) = one.children()
+        assert one.end(how) == 0
+        assert wire.is_closed()
+        # Its socket is closed a moment before it has ended.
+        assert eventually(lambda: is_gone(child))
+
+
+def test_an_ignored_signal_ends_it_too() -> None:
+    """A shell's background processes begin with SIGINT ignored."""
+    with s.serving(preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) as one:
+        assert one.end(signal.SIGINT) == 0
+
+
+def test_a_server_under_nohup_outlives_its_terminal() -> None:
+    with (
+        s.serving(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) as one,
+        one.greeted() as wire,
+    ):
+        for process in (*one.children(), one.process.pid):
+            os.kill(process, signal.SIGHUP)
+        wire.ask(s.INTERRUPT)
+        with one.greeted() as other:
+            other.ask(s.BYE)
+
+
+def test_connections_do_not_outlive_a_server_that_is_killed() -> None:
+    with s.serving() as one, one.greeted() as wire:
+        (child,) = one.children()
+        one.end(signal.SIGKILL)
+        assert wire.is_closed()
+        assert eventually(lambda: is_gone(child))
+
+
+def test_clients_that_stand_still_are_hung_up_on() -> None:
+    with (
+        s.serving("--patience", 3) as one,
+        one.open() as silent,
+        one.open() as slow,
+        one.greeted() as middle,
+    ):
+        slow.socket.sendall(s.frame(s.HELLO, s.hello())[:10])
+        middle.socket.sendall(s.frame(s.BYE)[:5])
+        for wire, say in (
+            (silent, "no greeting"),
+            (slow, "no greeting"),
+            (middle, "in the middle"),
+        ):
+            kind, _, body = wire.receive()
+            assert kind == s.ERROR
+            assert say in s.refusal(body).message
+            assert wire.is_closed()
+
+
+def test_a_client_may_think_as_long_as_it_likes() -> None:
+    with s.serving("--patience", 2) as one, one.greeted() as wire:
+        time.sleep(2.5)
+        wire.ask(s.INTERRUPT)
+
+
+def test_a_client_that_does_not_read_is_let_go() -> None:
+    with s.serving("--patience", 1) as one, one.open() as wire:
+        wire.socket.sendall(s.frame(s.HELLO, s.hello()))
+        with pytest.raises(ConnectionError):  # not a timeout: it hangs up
+            for _ in range(1000):
+                wire.socket.sendall(s.frame(s.FETCH, bytes(17)) * 1000)
+        assert eventually(lambda: not one.children())
+
+
+def test_a_crowd_is_turned_away_with_a_word(running: s.Server) -> None:
+    crowd = [socket.create_connection(("127.0.0.1", running.port), s.SECONDS) for _ in range(65)]
+    try:
+        last = s.Wire(crowd[-1])
+        kind, _, body = last.receive()
+        assert (kind, s.refusal(body).code) == (s.ERROR, s.LIMIT)
+        assert last.is_closed()
+    finally:
+        for connection in crowd:
+            connection.close()
+    assert eventually(lambda: not running.children())
+    with running.greeted() as wire:
+        wire.ask(s.BYE)
+
+
+# -- one connection
+
+
+def test_a_socket_that_it_is_handed() -> None:
+    with s.serving_one() as (wire, process):
+        wire.ask(s.HELLO, s.hello())
+        wire.ask(s.BYE)
+        assert process.wait(s.SECONDS) == 0
+
+
+def test_standard_input_and_output() -> None:
+    line = [str(s.server()), "--stdio"]
+    data = s.frame(s.HELLO, s.hello(), 3) + s.frame(s.BYE, b"", 4)
+    done = subprocess.run(line, input=data, stdout=subprocess.PIPE, check=True, timeout=s.SECONDS)
+    assert done.stdout[4:12] == b"\x01\x80\0\0\x03\0\0\0"
+    assert done.stdout.endswith(s.frame(s.BYE | s.ANSWER, b"", 4))
+
+
+def test_it_ends_when_standard_input_does() -> None:
+    assert run("--stdio", stdin=subprocess.DEVNULL).returncode == 0
+
+
+# -- the command line
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "say"),
+    [
+        (["--listen"], 2, "--listen needs a value"),
+        (["--listen", "127.0.0.1:x"], 2, "not a number"),
+        (["--listen", "127.0.0.1:65536"], 2, "not a number up to 65535"),
+        (["--listen", "::1:80"], 2, "[ADDRESS]:PORT"),
+        (["--listen", "no such host:80"], 2, "--listen no such host:80: "),
+        (["--stdio", "--fd", "3"], 2, "exclude each other"),
+        (["--stdio", "--listen", "1"], 2, "exclude each other"),
+        (["--fd", "99"], 2, "there is no such descriptor"),
+        (["--fd", "-1"], 2, "not a number"),
+        (["--max-upload", "many"], 2, "not a number"),
+        (["--patience", "0"], 2, "at least 1"),
+        (["--what"], 2, "unknown flag --what"),
+        (["--stdio=1"], 2, "takes no value"),
+        (["a.pte", "b.pte"], 2, "two programs"),
+        ([""], 2, "is empty"),
+        (["nothing.pte"], 3, "cannot read nothing.pte"),
+        (["."], 3, "not a file"),
+        (["--data", "nothing.ptd"], 3, "cannot read nothing.ptd"),
+        (["--library", "nothing.so"], 3, "cannot read nothing.so"),
+        (["--token-file", "nothing"], 3, "cannot read a token"),
+        (["--token-file", "/dev/null"], 3, "cannot read a token"),
+        (["--listen", "0.0.0.0:0"], 2, "there is no token"),
+        (["--listen=[::]:0"], 2, "there is no token"),
+    ],
+)
+def test_what_is_refused(flags: list[str], code: int, say: str, tmp_path: Path) -> None:
+    done = run(*flags, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith("etdb-server: ")
+    assert say in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def run(*flags: str, **more: object) -> subprocess.CompletedProcess[str]:
+    line = [str(s.server()), *flags]
+    return subprocess.run(line, capture_output=True, text=True, timeout=s.SECONDS, **more)  # type: ignore[call-overload, no-any-return]
+
+
+def test_strangers_need_a_token_that_cannot_be_guessed() -> None:
+    short = run("--listen", "0.0.0.0:0", env={**os.environ, "ETDB_TOKEN": "secret"})
+    assert (short.returncode, "is short" in short.stderr) == (2, True)
+    line = [str(s.server()), "--listen", "0.0.0.0:0"]
+    env = {**os.environ, "ETDB_TOKEN": "0123456789abcdef"}
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("listening on 0.0.0.0:")
+        process.terminate()
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with s.serving() as one:
+        done = run("--listen", f"127.0.0.1:{one.port}")
+    assert (done.returncode, "cannot listen on" in done.stderr) == (5, True)
+
+
+def test_help_and_version() -> None:
+    page = Path(__file__).parents[3] / "docs" / "etdb-protocol.md"
+    assert f"```text\n{run('--help').stdout}```" in page.read_text()
+    assert run("--version").stdout == "etdb-server, ExecuTorch 1.5.1\n"
+
+
+def test_no_room_for_uploads(tmp_path: Path) -> None:
+    with s.serving_one(env={**os.environ, "TMPDIR": str(tmp_path / "nothing")}) as (wire, _):
+        wire.ask(s.HELLO, s.hello())
+        error = wire.refused(s.UPLOAD, bytes(8) + s.blob(b"x"))
+        assert (error.code, "TMPDIR" in error.message) == (s.LIMIT, True)
+    tmp_path.joinpath("uploads").mkdir()
+    with s.serving_one(env={**os.environ, "TMPDIR": str(tmp_path / "uploads")}) as (wire, _):
+        wire.ask(s.HELLO, s.hello())
+        wire.ask(s.UPLOAD, bytes(8) + s.blob(b"x" * 100000))
+        assert os.listdir(tmp_path / "uploads") == []  # it has no name
+    shutil.rmtree(tmp_path / "uploads")

@@ -1,0 +1,190 @@
+"""`etscope export`, as a person calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from etscope.bridge.lowering import export as lowering
+from etscope.cli import main
+from etscope.cli.verbs.export import BACKENDS
+from etscope.errors import EtscopeWarning, UsageError
+from etscope.quiet import quiet
+from tests.support.artifacts import ROOT
+from tests.support.export import factories
+
+FACTORIES = str(ROOT / "tests/support/export/factories.py")
+Captured = pytest.CaptureFixture[str]
+
+
+def run(capfd: Captured, *arguments: object) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    captured = capfd.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def test_three_files_in_a_folder_of_the_models_name(capfd: Captured, tmp_path: Path) -> None:
+    code, out, err = run(capfd, "export", f"{FACTORIES}:pair", "-f", "json")
+
+    assert (code, err) == (0, "")
+    rows = json.loads(out)["rows"]
+    assert [row["file"] for row in rows] == [
+        "pair/model.pte",
+        "pair/model.etrecord",
+        "pair/model.bpte",
+    ]
+    for row in rows:
+        assert row["bytes"] == (tmp_path / row["file"]).stat().st_size
+
+    for row in rows:
+        code, out, err = run(capfd, "info", row["file"])
+        assert (code, err) == (0, "")
+        assert "forward" in out
+
+
+def test_nothing_of_torchs_chatter_is_shown(capfd: Captured, tmp_path: Path) -> None:
+    code, out, err = run(
+        capfd, "export", f"{FACTORIES}:WithInputs", "-b", "xnnpack", "-q", "-o", tmp_path / "x"
+    )
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].split() == ["file", "what", "bytes"]
+    assert len(out.splitlines()) == 5
+
+
+def test_names_and_no_bundle(capfd: Captured, tmp_path: Path) -> None:
+    code, out, _ = run(
+        capfd, "export", f"{FACTORIES}:pair", "--name", "net", "--no-bundle", "-o", tmp_path / "a"
+    )
+    assert code == 0
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["net.etrecord", "net.pte"]
+    assert "bpte" not in out
+
+
+def test_a_pt2_file_and_calibration(capfd: Captured, tmp_path: Path) -> None:
+    torch.export.save(factories.program(), tmp_path / "net.pt2")
+    torch.save((torch.randn(2, 8),), tmp_path / "one.pt")
+    code, _, err = run(
+        *(capfd, "export", tmp_path / "net.pt2", "-b", "xnnpack", "--quantize"),
+        *("--calibration", tmp_path / "one.pt", "--calibration", tmp_path / "one.pt"),
+    )
+    assert (code, err) == (0, "")
+    assert (tmp_path / "net" / "model.bpte").exists()
+
+
+def test_the_same_bytes_each_time(capfd: Captured, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        assert run(capfd, "export", f"{FACTORIES}:pair", "--seed", 5, "-o", folder)[0] == 0
+    for name in ("model.pte", "model.bpte"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_warning_that_matters_is_shown(
+    capfd: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd_model.py").write_text(
+        "import torch\n"
+        "print('made by its author')\n"
+        "class Odd(torch.nn.Module):\n"
+        "    example_inputs = torch.ones(2)\n"
+        "    def forward(self, x):\n"
+        "        torch._dynamo.graph_break()\n"
+        "        print('seen by its author')\n"
+        "        return x + 1\n"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", EtscopeWarning)
+        code, out, err = run(capfd, "export", "odd_model.py:Odd", "--format", "csv")
+    assert code == 0
+    assert out.splitlines()[0] == "file,what,bytes"
+    assert "made by its author" in err
+    assert "warning: exported non-strictly" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["no_such_module:pair"], 2, "cannot import no_such_module"),
+        ([f"{FACTORIES}:raising"], 2, 'raise ValueError("weights are not here")'),
+        ([f"{FACTORIES}:branching"], 2, "if x.sum() > 0:"),
+        ([f"{FACTORIES}:module_only"], 2, "no example inputs for the model\n  hint: let the"),
+        ([f"{FACTORIES}:pair", "-b", "vulkan"], 2, "'portable', 'xnnpack'"),
+        ([f"{FACTORIES}:pair", "-q"], 2, "'portable' has no quantizer"),
+        ([f"{FACTORIES}:pair", "--name", "a/b"], 2, "not a name for files"),
+        ([f"{FACTORIES}:pair", "-o", f"{FACTORIES}/x"], 2, "cannot make the folder"),
+    ],
+)
+def test_errors(
+    arguments: list[str], code: int, words: str, capfd: Captured, tmp_path: Path
+) -> None:
+    found, out, err = run(capfd, "export", *arguments)
+    assert (found, out) == (code, "")
+    assert words in err
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_no_bundle_can_hold(capfd: Captured, tmp_path: Path) -> None:
+    (tmp_path / "text_model.py").write_text(
+        "import torch\n"
+        "class Texts(torch.nn.Module):\n"
+        "    def forward(self, x, mode):\n"
+        "        return x + 1 if mode == 'up' else x - 1\n"
+        "def make():\n"
+        "    return Texts(), (torch.ones(2), 'up')\n"
+    )
+    code, _, err = run(capfd, "export", "text_model.py:make", "-o", "x")
+    assert code == 2
+    assert "cannot write the .bpte" in err
+    assert "--no-bundle" in err
+    assert not list(tmp_path.glob("x/*"))
+    assert run(capfd, "export", "text_model.py:make", "-o", "x", "--no-bundle")[0] == 0
+
+
+def test_backends_are_those_of_the_library() -> None:
+    assert tuple(lowering.BACKENDS) == BACKENDS
+
+
+# -- silence
+
+
+def write_to_stderr() -> None:
+    os.write(2, b"from C++\n")
+    print("from Python", file=sys.stderr)
+
+
+def test_quiet(capfd: Captured) -> None:
+    with quiet():
+        write_to_stderr()
+        print("printed")
+    os.write(2, b"after\n")
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert "from C++" not in captured.err
+    assert "after" in captured.err
+
+
+@pytest.mark.parametrize(("error", "shown"), [(KeyError("x"), True), (UsageError("x"), False)])
+def test_failures_bring_the_log_back(capfd: Captured, error: Any, shown: bool) -> None:
+    with pytest.raises(type(error)), quiet():
+        os.write(2, b"from C++\n")
+        raise error
+    assert ("from C++" in capfd.readouterr().err) == shown
+
+
+def test_debug_is_not_quiet(capfd: Captured) -> None:
+    code, _, err = run(capfd, "--debug", "export", f"{FACTORIES}:failing")
+    assert code == 2
+    assert "Traceback" in err

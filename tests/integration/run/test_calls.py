@@ -1,0 +1,150 @@
+"""Several calls under one load: order, warm-up, state, test cases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from etscope.errors import MismatchError, MissingDataError, UsageError
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.program.bpte import write_bundled
+from etscope.run import Call, run
+from tests.support.artifacts import artifacts
+from tests.support.run.ran import case
+
+pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("runner", ["python", "native"])
+def test_warm_up_of_each_call_is_taken_out(runner: str) -> None:
+    made = artifacts("two_methods")
+    first, second = dict.fromkeys(name for name, _, _ in made.meta["runs"])
+    inputs = {name: case(made, f"{name}/0") for name in (first, second)}
+    calls = [
+        Call(first, inputs[first], iterations=1, warmup=2),
+        Call(second, inputs[second], iterations=2, warmup=1),
+        Call(first, inputs[first], iterations=3, warmup=1),
+    ]
+
+    done = run(made.pte, calls, etrecord=made.etrecord, runner=runner)
+
+    trace = done.trace
+    order = {}
+    for block in trace.blocks:
+        if block.name == "Execute":
+            order.update(dict.fromkeys(block.runs.tolist(), trace.method_of(block)))
+    assert [order[index] for index in sorted(order)] == [first, second, second] + [first] * 3
+    assert [len(one.samples_ns) for one in done.latencies if not one.traced] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("runner", ["python", "native"])
+def test_test_cases_do_not_see_each_others_state(runner: str, tmp_path: Path) -> None:
+    from tests.support.run.stateful import counter_bundle
+
+    done = run(counter_bundle(tmp_path), iterations=3, warmup=2, runner=runner)
+
+    assert done.verify().passed
+    np.testing.assert_array_equal(done.arrays[1][0], [3.0, 3.0])
+    indices = read_etdump(done.profile_path).run_bundled_input_index
+    assert [index for index in indices.tolist() if index >= 0] == [0, 0, 0, 1, 1, 1]
+
+
+def test_calls_of_one_method_share_its_state(tmp_path: Path) -> None:
+    from tests.support.run.stateful import counter_bundle
+
+    x = np.ones(2, np.float32)
+    calls = [Call(inputs=(x,), iterations=2, warmup=0), Call(inputs=(x,), iterations=1, warmup=0)]
+
+    done = run(counter_bundle(tmp_path), calls, trace=False)
+
+    assert [outputs[0].tolist() for outputs in done.arrays] == [[2, 2], [3, 3]]
+
+
+def test_the_bundle_tells_what_to_expect_though_a_record_is_there(tmp_path: Path) -> None:
+    """The record of an export has the outputs for its own example inputs, not for the cases."""
+    import torch
+
+    from etscope.bundled_program import bundle_cases
+    from etscope.export import export
+
+    exported = export(torch.nn.ReLU(), (torch.ones(2),))
+    record, _ = exported.save(tmp_path, bundle=False)[::-1]
+    cases = [((torch.tensor([x, -x]),), (torch.tensor([x, 0.0]),)) for x in (5.0, 7.0)]
+    data = bundle_cases(exported.program_bytes(), {"forward": cases})
+
+    done = run(data, etrecord=record, iterations=1, debug_level="program_outputs")
+
+    blocks = [b for b in done.inspector().event_blocks if b.name == "Execute"]
+    assert [block.reference_output[0].tolist() for block in blocks] == [[5, 0], [7, 0]]
+    assert [block.run_output[0].tolist() for block in blocks] == [[5, 0], [7, 0]]
+
+
+def test_a_bundle_without_cases() -> None:
+    data = write_bundled(artifacts("cnn_portable").pte.read_bytes(), [])
+
+    with pytest.raises(MissingDataError, match="no test cases"):
+        run(data)
+
+
+def test_a_single_call_is_a_call() -> None:
+    made = artifacts("cnn_portable")
+
+    done = run(made.pte, Call("forward", case(made, "forward/0"), iterations=1), trace=False)
+
+    assert [call.method for call in done.calls] == ["forward"]
+
+
+def test_a_record_of_another_program_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    from tests.support.run.recorded import recorded_program
+
+    record, _, _ = recorded_program(tmp_path)
+    pte = artifacts("cnn_portable").pte
+
+    with pytest.raises(MismatchError, match="has other instructions"):
+        run(pte, etrecord=record)
+    forced = run(pte, etrecord=record, verify=False, iterations=1, isolate=False)
+
+    assert forced.inspector().event_blocks
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"isolate": False, "timeout": 1.0},
+        {"delegate_filters": "conv.*"},
+        {"debug_buffer_size": 1000},
+        {"traced_iterations": 2},
+        {"trace": False, "separate": False},
+        {"trace": False, "profiling_level": "method"},
+        {"debug_level": "intermediate_outputs", "separate": False, "traced_iterations": 2},
+        {"debug_level": "intermediate_outputs", "delegate_filters": "("},
+        {"debug_level": "program_outputs", "isolate": False},
+        {"threads": 0},
+        {"threads": -1},
+        {"timeout": -1.0},
+        {"seed": "a"},
+    ],
+)
+def test_what_would_do_nothing_is_refused(options: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        run(artifacts("cnn_portable").pte, **options)
+
+
+@pytest.mark.parametrize("runner", ["python", "native"])
+def test_a_tensor_without_elements(runner: str) -> None:
+    import torch
+
+    from etscope.export import export
+
+    class Joined(torch.nn.Module):
+        def forward(self, nothing: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([nothing, x]) + 1
+
+    inputs = (torch.zeros(0, 4), torch.ones(2, 4))
+    program = export(Joined(), inputs).program_bytes()
+
+    done = run(program, inputs, iterations=1, trace=False, runner=runner)
+
+    np.testing.assert_array_equal(done.arrays[0][0], np.full((2, 4), 2.0))

@@ -1,0 +1,284 @@
+"""Runs that cannot be: a typed error each time, with what the runtime said."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from etscope.errors import (
+    FormatError,
+    MismatchError,
+    MissingDataError,
+    MissingFileError,
+    RuntimeFailure,
+    UsageError,
+)
+from etscope.formats.program.pte import read_pte
+from etscope.run import run
+from etscope.run.process import explained, relevant
+from tests.support.artifacts import artifacts
+from tests.support.processes import cpu_seconds
+from tests.support.run.ran import case
+
+# Lines that the runtime of ExecuTorch 1.5.1 wrote.
+NO_BACKEND = "[method.cpp:87] Backend EthosUBackend is not registered.\n"
+HARMLESS = (
+    "[cpuinfo_utils.cpp:71] Reading file /sys/devices/soc0/image_version\n"
+    "[cpuinfo_utils.cpp:87] Failed to open midr file /sys/devices/soc0/image_version\n"
+)
+
+
+@pytest.fixture
+def no_leftovers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """After the test, no folder of a run is left."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    yield None
+    assert list(scratch.iterdir()) == []
+
+
+def changed(path: Path, old: bytes, new: bytes, folder: Path) -> Path:
+    """A copy of a program in which one text stands in place of another of the same length."""
+    assert len(old) == len(new)
+    content = path.read_bytes()
+    assert old in content
+    copy = folder / "changed.pte"
+    copy.write_bytes(content.replace(old, new))
+    return copy
+
+
+# -- what is known before anything runs
+
+
+def test_files_that_are_no_program(tmp_path: Path) -> None:
+    made = artifacts("cnn_portable")
+    cut = tmp_path / "cut.pte"
+    cut.write_bytes(made.pte.read_bytes()[:1000])
+    text = tmp_path / "text.pte"
+    text.write_text("hello world, this is no program")
+
+    for path in (cut, text):
+        with pytest.raises(FormatError):
+            run(path)
+    with pytest.raises(FormatError, match="ETDump"):
+        run(made.etdump)
+    with pytest.raises(MissingFileError):
+        run(tmp_path / "nowhere.pte")
+    with pytest.raises(UsageError, match="etscope export"):
+        run(object())
+
+
+def test_a_record_of_upstream_holds_no_program() -> None:
+    with pytest.raises(MissingDataError, match="does not hold its program") as caught:
+        run(artifacts("cnn_portable").etrecord)
+
+    assert "give the .pte file" in str(caught.value)
+
+
+def test_an_unknown_method() -> None:
+    with pytest.raises(MissingDataError, match="no method 'backward'") as caught:
+        run(artifacts("cnn_portable").pte, method="backward")
+
+    assert "forward" in str(caught.value)
+
+
+def test_inputs_that_do_not_fit_are_named() -> None:
+    pte = artifacts("cnn_portable").pte
+    image = case(artifacts("cnn_portable"), "forward/0")[0]
+
+    with pytest.raises(MismatchError, match="2"):
+        run(pte, (image, image))
+    with pytest.raises(MismatchError, match="input 0: float64"):
+        run(pte, image.astype(np.float64))
+    with pytest.raises(MismatchError, match="input 0"):
+        run(pte, image[..., :5])
+
+
+def test_an_input_file_that_is_a_pickle(tmp_path: Path) -> None:
+    path = tmp_path / "inputs.pkl"
+    path.write_bytes(b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00\x8c\x07payload\x94.")
+
+    with pytest.raises(FormatError, match="pickle"):
+        run(artifacts("cnn_portable").pte, path)
+
+
+def test_a_test_case_that_is_not_there() -> None:
+    with pytest.raises(MissingDataError, match="no test case 9"):
+        run(artifacts("bundled").bpte, testset_index=9)
+
+
+def test_types_that_the_runtime_cannot_log() -> None:
+    """The tracer of ExecuTorch 1.5 leaves a dump behind that nobody can read."""
+    with pytest.raises(UsageError, match=r"float16|bfloat16") as caught:
+        run(
+            artifacts("bf16_fp16").pte,
+            debug_level="intermediate_outputs",
+            runner="python",
+        )
+
+    assert "--runner native" in str(caught.value)
+
+
+# -- what the runtime says
+
+
+def test_a_backend_that_is_not_there(tmp_path: Path) -> None:
+    foreign = changed(artifacts("cnn_xnnpack").pte, b"XnnpackBackend", b"StrangeBackend", tmp_path)
+
+    with pytest.raises(RuntimeFailure, match="needs the backend StrangeBackend") as caught:
+        run(foreign, iterations=1)
+
+    assert "is not registered" in caught.value.log
+
+
+def test_known_backends_are_told_where_they_are() -> None:
+    found = explained(NO_BACKEND)
+
+    assert found is not None
+    message, hint = found
+    assert "EthosUBackend" in message
+    assert hint is not None
+    assert "Ethos-U" in hint
+
+
+def test_an_operator_without_a_kernel(tmp_path: Path) -> None:
+    pte = artifacts("cnn_portable").pte
+    foreign = changed(pte, b"aten::convolution", b"aten::convolutiom", tmp_path)
+
+    with pytest.raises(RuntimeFailure, match="no kernel for aten::convolutiom"):
+        run(foreign, iterations=1)
+
+
+def test_a_debug_buffer_that_is_too_small_grows() -> None:
+    pte = artifacts("cnn_portable").pte
+    options = {"iterations": 1, "warmup": 0, "debug_level": "intermediate_outputs"}
+
+    with pytest.raises(RuntimeFailure, match="1,000 bytes is too small") as caught:
+        run(pte, debug_buffer_size=1000, grow=False, runner="python", **options)
+    grown = run(pte, debug_buffer_size=5000, runner="python", **options)
+
+    assert "Ran out of space" in caught.value.log
+    assert grown.debug_buffer_path is not None
+    assert grown.debug_buffer_path.stat().st_size > 5000
+
+
+def test_more_than_the_machine_has() -> None:
+    with pytest.raises(RuntimeFailure, match="bytes of memory"):
+        run(
+            artifacts("cnn_portable").pte,
+            debug_level="intermediate_outputs",
+            traced_iterations=10**9,
+            runner="python",
+        )
+
+
+@pytest.mark.usefixtures("no_leftovers")
+def test_an_abort_is_an_error_with_the_log(tmp_path: Path) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    source = tmp_path / "abort.cpp"
+    source.write_text(
+        "#include <cstdio>\n#include <cstdlib>\n"
+        'int die() { std::fputs("[mine.cpp:3] the last word\\n", stderr); std::abort(); }\n'
+        "static int dead = die();\n"
+    )
+    library = tmp_path / "abort.so"
+    subprocess.run(["g++", "-shared", "-fPIC", source, "-o", library], check=True)
+
+    with pytest.raises(RuntimeFailure, match="died of SIGABRT") as caught:
+        run(artifacts("cnn_portable").pte, libraries=library, runner="python")
+
+    assert caught.value.log == "[mine.cpp:3] the last word"
+
+
+def test_a_library_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.so"
+    path.write_text("no library")
+
+    with pytest.raises(UsageError, match="cannot load the library"):
+        run(artifacts("cnn_portable").pte, libraries=path, runner="python")
+
+
+def test_damage_that_only_the_backend_finds(tmp_path: Path) -> None:
+    made = artifacts("cnn_xnnpack")
+    content = bytearray(made.pte.read_bytes())
+    span = read_pte(made.pte).methods[0].delegates[0].blob
+    content[span.offset : span.offset + 64] = bytes(64)
+    path = tmp_path / "damaged.pte"
+    path.write_bytes(content)
+
+    for isolate in (True, False):
+        with pytest.raises(RuntimeFailure) as caught:
+            run(path, iterations=1, isolate=isolate)
+        assert caught.value.log
+
+
+@pytest.mark.usefixtures("no_leftovers")
+def test_a_run_that_takes_too_long() -> None:
+    with pytest.raises(RuntimeFailure, match=r"did not end within 0\.5 s"):
+        run(artifacts("cnn_portable").pte, iterations=10**8, timeout=0.5)
+
+
+def test_harmless_lines_are_left_out() -> None:
+    assert relevant(HARMLESS + NO_BACKEND) == NO_BACKEND.strip()
+    assert relevant(HARMLESS) == ""
+
+
+def test_files_beside_the_user_do_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python starts with the current folder first among the places that modules come from."""
+    for name in ("json", "torch", "numpy", "etscope"):
+        (tmp_path / f"{name}.py").write_text("open('planted', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+
+    run(artifacts("cnn_portable").pte, iterations=1, trace=False, runner="python")
+
+    assert not (tmp_path / "planted").exists()
+
+
+def test_terminating_the_command_ends_the_run(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "etscope", "run", artifacts("cnn_portable").pte]
+    parent = subprocess.Popen([*command, "--iterations", str(10**9)], env=environment)
+    deadline = time.monotonic() + 300
+    while not any(map(is_at_work, children(parent.pid))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    (child,) = children(parent.pid)
+
+    parent.terminate()
+
+    assert parent.wait(300) == 143
+    assert not Path(f"/proc/{child}").exists()
+    assert list(tmp_path.glob("etscope-run-*")) == []
+
+
+def children(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(one) for one in path.read_text().split()] if path.exists() else []
+
+
+def is_at_work(pid: int) -> bool:
+    """Whether it has computed for a while: who has started it knows of it by then."""
+    try:
+        return cpu_seconds(pid) >= 0.2
+    except OSError:
+        return False
+
+
+def test_a_runner_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "runner"
+    path.write_text("no program")
+    path.chmod(0o755)
+    monkeypatch.setenv("ETSCOPE_RUNNER", str(path))
+
+    with pytest.raises(RuntimeFailure, match="cannot start"):
+        run(artifacts("cnn_portable").pte, runner="native")

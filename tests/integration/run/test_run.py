@@ -1,0 +1,332 @@
+"""`run()`: what comes out of a run of a real program."""
+
+from __future__ import annotations
+
+import gc
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import etscope
+from etscope.errors import EtscopeWarning, MissingDataError, UsageError
+from etscope.formats.etdump.reader import logged_values, read_etdump
+from etscope.run import Call, run
+from tests.support.artifacts import artifacts
+from tests.support.run.ran import case, expected, traced_cnn
+
+
+def test_outputs_are_those_of_the_bindings() -> None:
+    made = artifacts("cnn_portable")
+
+    done = traced_cnn()
+
+    assert isinstance(done.outputs[0], torch.Tensor)
+    np.testing.assert_array_equal(done.outputs[0].numpy(), expected(made, "forward/0")[0])
+    np.testing.assert_array_equal(done.arrays[0][0], expected(made, "forward/0")[0])
+
+
+def test_latency_times_and_values_are_separate_runs() -> None:
+    done = traced_cnn()
+
+    assert list(done.passes) == ["latency", "profile", "values"]
+    assert [latency.traced for latency in done.latencies] == [None, "times", "values"]
+    assert [len(latency.samples_ns) for latency in done.latencies] == [4, 4, 3]
+    assert done.latency.traced is None
+    assert 0 < done.latency.samples_ns.min() <= done.latency.p50_ns
+    assert done.latency.first_ns > 0
+    assert done.latency.load_ns > 0
+    rows = list(done.latency_table().values["run"])
+    assert rows == ["untraced", "traced: times", "traced: values"]
+
+
+def test_warm_up_is_in_no_dump() -> None:
+    done = traced_cnn()
+
+    for path, executions in ((done.profile_path, 4), (done.etdump_path, 3)):
+        dump = read_etdump(path)
+        names = [dump.run_name_of(index) for index in range(dump.num_runs)]
+        assert names.count("Execute") == executions
+        assert "Default" in names  # loading stays
+
+
+def test_the_debug_buffer_ends_with_its_last_tensor() -> None:
+    done = traced_cnn()
+
+    assert done.debug_buffer_path is not None
+    used = logged_values(read_etdump(done.etdump_path)).buffer_size
+    assert done.debug_buffer_path.stat().st_size == used > 0
+
+
+def test_the_inspector_reads_it_all_back() -> None:
+    done = traced_cnn()
+
+    block = next(b for b in done.inspector().event_blocks if b.name == "Execute")
+
+    torch.testing.assert_close(block.run_output[0], done.outputs[0], rtol=0, atol=0)
+    assert len(block.run_outputs) == 3
+    kernels = [event for event in block.events if event.name.startswith("native_call")]
+    assert kernels
+    assert all(event.debug_data for event in kernels)
+    assert any("cnn" in str(event.stack_traces) for event in kernels)
+    assert all(event.module_hierarchy for event in kernels)
+
+
+def test_profile_times_hold_no_recording_of_values() -> None:
+    inspector = traced_cnn().inspector(etdump_path=traced_cnn().profile_path)
+
+    block = next(b for b in inspector.event_blocks if b.name == "Execute")
+
+    assert block.run_output == []
+    assert all(len(event.perf_data.raw) == 4 for event in block.events if event.perf_data)
+
+
+def test_program_outputs_only() -> None:
+    made = artifacts("cnn_portable")
+
+    done = run(
+        made.pte,
+        case(made, "forward/0"),
+        iterations=1,
+        debug_level="program_outputs",
+        traced_iterations=2,
+    )
+
+    assert done.passes["values"].result.runner == "native"  # the bindings cannot
+    block = next(b for b in done.inspector().event_blocks if b.name == "Execute")
+    np.testing.assert_array_equal(block.run_output[0], expected(made, "forward/0")[0])
+    assert not any(event.debug_data for event in block.events)
+
+
+@pytest.mark.parametrize("form", ["bytes", "ETRecord path", "ETRecord", "BundledProgram path"])
+def test_forms_of_a_program(form: str, tmp_path: Path) -> None:
+    made = artifacts("cnn_portable")
+    inputs = case(made, "forward/0")
+    if form.startswith("ETRecord"):
+        from tests.support.run.recorded import recorded_program
+
+        path, inputs, wanted = recorded_program(tmp_path)
+        program: object = path if form.endswith("path") else etscope.parse_etrecord(path)
+    elif form == "bytes":
+        program, wanted = made.pte.read_bytes(), expected(made, "forward/0")[0]
+    else:
+        bundle = artifacts("bundled")
+        program, inputs, wanted = bundle.bpte, None, expected(bundle, "forward/0")[0]
+
+    done = run(program, inputs, iterations=1, warmup=0, trace=False)
+
+    np.testing.assert_allclose(done.arrays[0][0], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_several_calls_under_one_load() -> None:
+    made = artifacts("two_methods")
+    methods = dict.fromkeys(name for name, _, _ in made.meta["runs"])
+    calls = [Call(name, case(made, f"{name}/0"), iterations=2) for name in methods]
+
+    done = run(
+        made.pte, calls, etrecord=made.etrecord, warmup=0, debug_level="intermediate_outputs"
+    )
+
+    assert [call.method for call in done.calls] == list(methods)
+    for name, outputs in zip(methods, done.arrays, strict=True):
+        np.testing.assert_array_equal(outputs[0], expected(made, f"{name}/0")[0])
+    blocks = {b.method: b for b in done.inspector().event_blocks if b.name == "Execute"}
+    assert set(blocks) == set(methods)
+    for name, outputs in zip(methods, done.arrays, strict=True):
+        np.testing.assert_array_equal(blocks[name].run_output[0], outputs[0])
+    with pytest.raises(UsageError, match="2 calls"):
+        _ = done.outputs
+
+
+def test_one_run_for_all_is_labelled() -> None:
+    made = artifacts("cnn_portable")
+
+    done = run(
+        made.pte,
+        case(made, "forward/0"),
+        iterations=2,
+        warmup=1,
+        debug_level="intermediate_outputs",
+        separate=False,
+        isolate=False,
+    )
+
+    assert list(done.passes) == ["values"]
+    assert done.latency.traced == "values"
+    assert done.profile_path == done.etdump_path
+
+
+def test_it_tells_when_it_ran() -> None:
+    begin = datetime.now(timezone.utc)
+    done = run(artifacts("cnn_portable").pte, iterations=1, trace=False, isolate=False)
+
+    assert begin <= done.recorded_at <= datetime.now(timezone.utc)
+    told = datetime.fromisoformat(done.facts()["recorded_at"])
+    assert told.utcoffset() == timedelta(0)
+    assert abs(told - done.recorded_at) <= timedelta(milliseconds=1)
+
+
+def test_without_a_trace() -> None:
+    done = run(artifacts("cnn_portable").pte, iterations=2, trace=False, isolate=False, threads=1)
+
+    assert not done.is_traced
+    assert done.facts()["threads"] == 1
+    with pytest.raises(MissingDataError, match="nothing was traced"):
+        _ = done.etdump_path
+    with pytest.raises(MissingDataError):
+        done.save_debug_buffer("debug.bin")
+
+
+def test_generated_inputs_depend_on_the_seed_only() -> None:
+    pte = artifacts("cnn_portable").pte
+    options = {"iterations": 1, "trace": False, "isolate": False}
+
+    first, again, other = (run(pte, seed=seed, **options).arrays[0][0] for seed in (1, 1, 2))
+
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+def test_saved_files(tmp_path: Path) -> None:
+    done = traced_cnn()
+
+    files = done.save(tmp_path / "kept")
+
+    assert [file.name for file in files] == [
+        "run.etdp",
+        "values.etdp",
+        "debug.bin",
+        "outputs.npz",
+        "run.json",
+    ]
+    inspector = etscope.Inspector(
+        etdump_path=files[1],
+        debug_buffer_path=files[2],
+        etrecord=artifacts("cnn_portable").etrecord,
+    )
+    block = next(b for b in inspector.event_blocks if b.name == "Execute")
+    with np.load(files[3]) as outputs:
+        np.testing.assert_array_equal(outputs["output_0"], block.run_output[0])
+    facts = json.loads(files[4].read_text())
+    assert facts["executorch"] == "1.5.1"
+    assert [len(one["samples_ns"]) for one in facts["latencies"]] == [4, 4, 3]
+
+
+def test_a_second_save_leaves_nothing_of_the_first(tmp_path: Path) -> None:
+    traced_cnn().save(tmp_path)
+
+    run(artifacts("cnn_portable").pte, iterations=1, trace=False, isolate=False).save(tmp_path)
+
+    assert {path.name for path in tmp_path.iterdir()} == {"outputs.npz", "run.json"}
+
+
+def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(UsageError, match="cannot make the folder"):
+        traced_cnn().save(tmp_path / "file")
+
+
+def test_the_files_go_with_the_run() -> None:
+    done = run(artifacts("cnn_portable").pte, iterations=1, warmup=0, isolate=False)
+    folder = done.profile_path.parent
+    assert folder.exists()
+
+    del done
+    gc.collect()
+
+    assert not folder.exists()
+
+
+def test_kernels_outside_the_bindings_are_found() -> None:
+    """Operators of quantized_decomposed are in a library beside the runtime."""
+    made = artifacts("cnn_xnnpack_int8")
+
+    done = run(made.pte, case(made, "forward/0"), iterations=1, trace=False)
+
+    np.testing.assert_array_equal(done.arrays[0][0], expected(made, "forward/0")[0])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"iterations": 0},
+        {"warmup": -1},
+        {"traced_iterations": 0},
+        {"debug_level": "all"},
+        {"profiling_level": "none"},
+        {"runner": "java"},
+        {"runner": "native", "isolate": False},
+        {"trace": False, "debug_level": "intermediate_outputs"},
+        {"testset_index": 0},
+        {"inputs": [Call(), 1]},
+    ],
+)
+def test_arguments_that_make_no_sense(options: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        run(artifacts("cnn_portable").pte, **options)
+
+
+def test_half_and_bfloat16_are_recorded_wider() -> None:
+    """The runtime's own tracer would leave a dump behind that nobody can read."""
+    made = artifacts("bf16_fp16")
+    cases = torch.load(made.inputs_pt, weights_only=True)["forward"]
+
+    with pytest.warns(EtscopeWarning, match=r"(bfloat16|float16).*wider type"):
+        done = run(
+            made.pte,
+            cases[0],
+            iterations=1,
+            etrecord=made.etrecord,
+            debug_level="intermediate_outputs",
+        )
+
+    block = next(b for b in done.inspector().event_blocks if b.name == "Execute")
+    for logged, output in zip(block.run_output, done.outputs, strict=True):
+        torch.testing.assert_close(logged.to(output.dtype), output, rtol=0, atol=0)
+    assert {logged.dtype for logged in block.run_output} == {torch.float32}
+    assert {torch.float16, torch.bfloat16} & {output.dtype for output in done.outputs}
+
+
+def test_test_cases_of_a_bundle_and_what_they_expect() -> None:
+    made = artifacts("bundled")
+
+    done = run(made.bpte, iterations=1, warmup=1, debug_level="intermediate_outputs")
+
+    assert [call.case for call in done.calls] == [0, 1, 2, 3]
+    assert done.verify().passed
+    blocks = [b for b in done.inspector().event_blocks if b.name == "Execute"]
+    assert [block.bundled_input_index for block in blocks] == [0, 1, 2, 3]
+    for block in blocks:
+        assert block.reference_output is not None
+        torch.testing.assert_close(
+            block.run_output[0], block.reference_output[0], rtol=1e-3, atol=1e-5
+        )
+    one = run(made.bpte, iterations=1, testset_index=2, trace=False, isolate=False)
+    np.testing.assert_array_equal(one.arrays[0][0], done.arrays[2][0])
+
+
+def test_a_wrong_expectation_does_not_pass() -> None:
+    from etscope.formats.program.bpte import Case, Suite, read_bundled, write_bundled
+
+    bundle = read_bundled(artifacts("bundled").bpte)
+    good = bundle.suites[0].cases[0]
+    wrong = Case(good.inputs, tuple(output + 0.01 for output in good.expected_outputs))
+    data = write_bundled(bundle.program_bytes, [Suite("forward", (good, wrong))])
+
+    done = run(data, iterations=1, trace=False, isolate=False)
+
+    verification = done.verify()
+    assert [case.passed for case in verification.cases] == [True, False]
+    assert not verification.passed
+    assert done.verify(rtol=0, atol=0.02).passed
+
+
+def test_nothing_to_verify_is_no_pass() -> None:
+    done = run(artifacts("cnn_portable").pte, iterations=1, trace=False, isolate=False)
+
+    with pytest.raises(MissingDataError, match="nothing was run that has expected outputs"):
+        done.verify()
