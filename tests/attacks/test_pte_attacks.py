@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etscope.analysis.memory.memory import debug_buffer_bytes, memory_plan
+from etscope.analysis.memory import debug_buffer_bytes, memory_plan
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.program import instructions
 from etscope.errors import EtscopeError, FormatError

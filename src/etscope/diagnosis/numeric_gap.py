@@ -10,17 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.matching.graph import Paths
 from etscope.analysis.metrics import METRICS
-from etscope.analysis.numerics.gap import (
-    NO_RECORD_HINT,
-    Gap,
-    GapRow,
-    check_values,
-    chosen_run,
-    numeric_gap,
-    runs_of,
-)
+from etscope.analysis.numerics.gap import Gap, GapRow, numeric_gap
+from etscope.analysis.numerics.runs import NO_RECORD_HINT, check_values, chosen_run, runs_of
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.reference import inputs_of_run, reference_of
 from etscope.errors import NumericGapError, UsageError
@@ -271,7 +263,7 @@ def _append(table: dict[tuple[int, ...], list[str]], key: tuple[int, ...], names
 
 def _stacks(gap: Gap) -> Mapping[str, str | None]:
     """The stack trace of each node of the reference graph."""
-    return {path: node.stack_trace for path, node in Paths(gap.graph).nodes.items()}
+    return {path: node.stack_trace for path, node in gap.graph.calls.items()}
 
 
 def _frame(rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:

@@ -15,13 +15,18 @@ from etscope.analysis.numerics.diagnose import (
     DeviceValues,
     Recomputation,
     Recomputed,
+    RunMatcher,
     device_values,
     diagnose_run,
 )
-from etscope.analysis.numerics.gap import NO_RECORD_HINT, MethodRun, check_values, chosen_run
-from etscope.analysis.numerics.reference_graph import KnownGraph
 from etscope.analysis.numerics.rows import Numerics
-from etscope.analysis.numerics.runs import sequences
+from etscope.analysis.numerics.runs import (
+    NO_RECORD_HINT,
+    MethodRun,
+    check_values,
+    chosen_run,
+    sequences,
+)
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.reference import inputs_of_run, named_program, reference_of
@@ -59,7 +64,7 @@ class PreparedNumerics:
         self.metric = metric if isinstance(metric, Metric) else find_metric(metric)
         self._tolerance = tolerance
         graph = reference_of(trace, method, reference_graph or EDGE, None).graph
-        self._known = KnownGraph(graph)
+        self._matcher = RunMatcher(graph)
         self._program, self._names = named_program(trace.record, graph)
         from etscope.bridge.reference.reference import keeps_state
 
@@ -86,9 +91,9 @@ class PreparedNumerics:
         def values(device: DeviceValues, nodes: Collection[str]) -> Iterable[Recomputed]:
             return recompute(self._program, inputs, device, nodes, self._names, memory)
 
-        recomputation = Recomputation(self._known.graph, flat_inputs(inputs), values)
+        recomputation = Recomputation(self._matcher.graph, flat_inputs(inputs), values)
         return diagnose_run(
-            trace, self.method, run, recomputation, self._known, self.metric, self._tolerance
+            trace, self.method, run, recomputation, self._matcher, self.metric, self._tolerance
         )
 
     def go_on(self, trace: Trace, run: MethodRun | None, inputs: Any, memory: Memory) -> None:
@@ -99,7 +104,7 @@ class PreparedNumerics:
         device: DeviceValues = _nothing
         if run is not None and any(key.debug for key in run.block.keys):
             logged = logged_run(trace, run.block, run.position, self.method)
-            device = device_values(logged, self._known.matched(trace, logged)[0])
+            device = device_values(logged, self._matcher.matched(trace, logged)[0])
         for _ in recompute(self._program, inputs, device, (), self._names, memory):
             pass
 

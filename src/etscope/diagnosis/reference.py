@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeGuard
 
 from etscope.analysis.graphs.linked_graph import method_of_graph
-from etscope.analysis.matching.graph import Paths
 from etscope.analysis.matching.origins import parts_of
-from etscope.analysis.numerics.gap import NO_RECORD_HINT, MethodRun, Reference, edge_symbols
+from etscope.analysis.numerics.gap import Reference
+from etscope.analysis.numerics.runs import NO_RECORD_HINT, MethodRun, edge_symbols
 from etscope.analysis.profile.correlate import EDGE_GRAPH, graph_name
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError
@@ -103,13 +103,10 @@ def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None
 
 def _handles_without_origin(edge: Graph, graph: Graph) -> list[str]:
     """Edge nodes none of whose handle comes from a node of the exported graph."""
-    paths = Paths(edge)
-    linked = {
-        part.debug_handle for parts in parts_of(paths, Paths(graph)).values() for part in parts
-    }
+    linked = {part.debug_handle for parts in parts_of(edge, graph).values() for part in parts}
     return [
         path
-        for path, node in paths.operators.items()
+        for path, node in edge.operators.items()
         if node.debug_handle and node.debug_handle not in linked
     ]
 

@@ -142,6 +142,6 @@ def fields_of_stop(stop: Stop) -> Fields:
 
 def _plain(stop: Stop) -> list[str]:
     """Operators without the marks of their variants: "softmax" of "aten._softmax.default"."""
-    from etscope.analysis.program.compatibility import stem
+    from etscope.model.graph import stem
 
     return [stem(node.op) for node in stop.nodes] or [stem(stop.op)]

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
-from etscope.analysis.matching.graph import Paths
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import Breakpoints
@@ -234,5 +233,5 @@ class Debugger:
         if self._named is None or self._named[0] is not linked:
             graph = linked.graph
             own = {node.name: node for node in graph.nodes}
-            self._named = linked, {**graph.by_name, **own, **Paths(graph).nodes}
+            self._named = linked, {**graph.by_name, **own, **graph.calls}
         return self._named[1]

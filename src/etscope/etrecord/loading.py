@@ -74,8 +74,8 @@ def load_to_run(file: RecordFile, name: str) -> Any:
 
 
 def load_recorded(file: RecordFile, name: str, weights: Any) -> Any:
-    """A graph of the file as a `bridge.recorded.RecordedGraph`, which takes a fraction of the time
-    that `load_to_run` does; None if it is not plain, or its weights are not in the file.
+    """A graph of the file as a `bridge.reference.recorded.RecordedGraphInterpreter`, which takes a
+    fraction of the time of `load_to_run`; None if it is not plain, or has no weights in the file.
 
     weights: the graph's `state_dict`. The same is refused, by `FormatError`.
     """

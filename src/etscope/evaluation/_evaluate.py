@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from etscope.analysis.matching.logged_run import unfolded
-from etscope.analysis.memory.memory import debug_buffer_bytes
+from etscope.analysis.memory import debug_buffer_bytes
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
-from etscope.analysis.numerics.gap import (
+from etscope.analysis.numerics.rows import Numerics
+from etscope.analysis.numerics.runs import (
     NO_RECORD_HINT,
     RECORD_HINT,
     MethodRun,
     check_values,
     runs_of,
+    sequences,
 )
-from etscope.analysis.numerics.rows import Numerics
-from etscope.analysis.numerics.runs import sequences
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.numerics import PreparedNumerics

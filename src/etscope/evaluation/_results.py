@@ -141,7 +141,7 @@ class Statistics:
             sums = self._sums.setdefault(_key(row), _Sums(row))
             sums.samples += 1
             sums.wrong += row.verdict == WRONG_ROW
-            sums.nan += bool(row.odd and row.odd.new_nan)
+            sums.nan += bool(row.non_finite and row.non_finite.new_nan)
             if row.local is not None:
                 sums.local.append(row.local)
             if row.total is not None:

@@ -151,9 +151,9 @@ class NumericGaps:
         it was loaded, in order, up to this one; by default those of their test cases, or this
         run's, with a warning if nothing tells that they are.
 
-        `.verdict` names the first operator that is wrong, `.first`, `.suspects` and `.odd_origin`
-        are rows, `.table()` has all, `.plot_errors()` draws it; `etscope.analysis.numerics.limits`
-        says what is allowed.
+        `.verdict` names the first operator that is wrong, `.first`, `.suspects` and
+        `.non_finite_origin` are rows, `.table()` has all, `.plot_errors()` draws it;
+        `etscope.analysis.numerics.limits` says what is allowed.
 
         Raises what `numeric_gap` raises.
         """

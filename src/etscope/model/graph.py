@@ -1,7 +1,7 @@
 """`Graph`: nodes, edges and module groups of a program in any dialect, without torch.
 
 One graph is one method of one program. Control-flow branches and delegated sub-graphs hang below
-the node that calls them.
+the node that calls them. Nodes of sub-graphs are found by path: "true_graph_0/add".
 """
 
 from __future__ import annotations
@@ -11,10 +11,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
+# Operators, by `stem`, that compute nothing. Memory planning turns some into views, and passes
+# remove others, so that their users may read their input instead.
+VIEWS = frozenset({"view", "et_view", "reshape"})
+SAME_VALUE = VIEWS | {
+    "alias", "clone", "clone_dim_order", "contiguous", "detach", "lift_fresh", "squeeze", "to",
+    "to_dim_order", "unsqueeze",
+}  # fmt: skip
+
+
+def stem(op: str) -> str:
+    """The operator's name without namespace, overload, underscores and "_copy"."""
+    parts = op.rpartition("::")[2].split(".")
+    name = parts[1] if len(parts) > 2 else parts[0]
+    return name.strip("_").removesuffix("_copy")
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What is known of a tensor value. `dtype` is torch's name without the prefix ("float32").
+    """The type of a tensor value. `dtype` is torch's name without the prefix ("float32").
 
     A symbolic size is the expression's text ("2*s6"), with its hint in `hints` where recorded.
     """
@@ -70,7 +85,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
-    """What a delegate call hands to a backend: its blob's size and the sub-graph it was made of."""
+    """A backend's part of a program: the size of its blob and the sub-graph it was made of."""
 
     backend_id: str
     name: str  # "lowered_module_0"
@@ -104,6 +119,14 @@ class Node:
     metadata: Mapping[str, str] = field(default_factory=dict)
     delegate: Delegate | None = None
     subgraphs: tuple[Graph, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeValue:
+    """A value of the node at `path`; `element` is None unless the node has several values."""
+
+    path: str
+    element: int | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +171,148 @@ class Graph:
                 yield from graph.walk(into_delegates=into_delegates)
             if into_delegates and node.delegate is not None and node.delegate.graph is not None:
                 yield from node.delegate.graph.walk(into_delegates=True)
+
+    # -- nodes by path, those of sub-graphs included
+
+    @cached_property
+    def _placed(self) -> list[tuple[str, Node, Graph]]:
+        """All nodes with their paths and the graphs that they stand in."""
+
+        def walk(graph: Graph, prefix: str) -> Iterator[tuple[str, Node, Graph]]:
+            for node in graph.nodes:
+                yield prefix + node.name, node, graph
+                for below in node.subgraphs:
+                    yield from walk(below, f"{prefix}{below.name.rpartition('/')[2]}/")
+                if node.delegate is not None and node.delegate.graph is not None:
+                    yield from walk(node.delegate.graph, f"{prefix}{node.delegate.name}/")
+
+        return list(walk(self, ""))
+
+    @cached_property
+    def calls(self) -> Mapping[str, Node]:
+        """Path -> node, for all nodes that call something, in order."""
+        return {path: node for path, node, _ in self._placed if node.kind == "call_function"}
+
+    @cached_property
+    def operators(self) -> Mapping[str, Node]:
+        """`calls` without `getitem` and `alloc`."""
+        return {
+            path: node for path, node in self.calls.items() if node.op not in ("getitem", "alloc")
+        }
+
+    @cached_property
+    def own_operators(self) -> Mapping[str, Node]:
+        """`operators` without those of sub-graphs."""
+        return {path: node for path, node in self.operators.items() if "/" not in path}
+
+    @cached_property
+    def path_of(self) -> Mapping[int, str]:
+        """The path of each node, by its `id`."""
+        return {id(node): path for path, node, _ in self._placed}
+
+    @cached_property
+    def _graphs(self) -> Mapping[int, Graph]:
+        return {id(node): graph for _, node, graph in self._placed}
+
+    def graph_of(self, node: Node) -> Graph:
+        """The graph that the node stands in: this one or a sub-graph."""
+        return self._graphs[id(node)]
+
+    # -- values
+
+    def values_of(self, node: Node) -> tuple[NodeValue, ...]:
+        """The node's values, in order."""
+        path = self.path_of[id(node)]
+        if len(node.outputs) == 1 and node.outputs[0].name == node.name:
+            return (NodeValue(path),)
+        return tuple(NodeValue(path, index) for index in range(len(node.outputs)))
+
+    def value_named(self, name: str, graph: Graph) -> NodeValue | None:
+        """The value of that name in `graph` (this one or a sub-graph); None if it is not computed
+        by a node."""
+        node = graph.by_name.get(name)
+        if node is None or node.kind != "call_function":
+            return None
+        names = [output.name for output in node.outputs]
+        values = self.values_of(node)
+        index = names.index(name) if name in names else 0
+        return values[index] if index < len(values) else None
+
+    def spec_of(self, value: NodeValue) -> TensorSpec | None:
+        """The type of a value, None for a number."""
+        outputs = self.calls[value.path].outputs
+        index = value.element or 0
+        return outputs[index].tensor if index < len(outputs) else None
+
+    def read_by(self, node: Node) -> list[NodeValue]:
+        """The values that the node reads."""
+        graph = self.graph_of(node)
+        found = (self.value_named(name, graph) for name in node.inputs)
+        return [value for value in found if value is not None]
+
+    def read_through(self, node: Node) -> frozenset[NodeValue]:
+        """The values that the node reads, and those that these are views or copies of."""
+        known = self._read_through.get(id(node))
+        if known is not None:
+            return known
+        found: set[NodeValue] = set()
+        waiting = self.read_by(node)
+        while waiting:
+            value = waiting.pop()
+            if value not in found:
+                found.add(value)
+                source = self.calls[value.path]
+                if stem(source.op) in SAME_VALUE:
+                    waiting.extend(self.read_by(source))
+        return self._read_through.setdefault(id(node), frozenset(found))
+
+    @cached_property
+    def _read_through(self) -> dict[int, frozenset[NodeValue]]:
+        return {}
+
+    def users_of(self, value: NodeValue) -> list[Node]:
+        """The nodes that read the value, the output node of its graph among them."""
+        node = self.calls[value.path]
+        return self.graph_of(node)._readers.get(node.outputs[value.element or 0].name, [])
+
+    @cached_property
+    def _readers(self) -> Mapping[str, list[Node]]:
+        """The nodes of this graph that read a value, by the value's name."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found.setdefault(name, []).append(node)
+        return found
+
+    def readers_of(self, value: NodeValue) -> list[Node]:
+        """`users_of` the value; for a delegate's output the nodes that read it from the call."""
+        call = self._delegate_calls.get(id(self.graph_of(self.calls[value.path])))
+        found: list[Node] = []
+        for user in self.users_of(value):
+            if user.kind != "output" or call is None:
+                found.append(user)
+                continue
+            for outer in self.values_of(call):
+                if self.inner_value(outer) == value:
+                    found.extend(self.readers_of(outer))
+        return found
+
+    def inner_value(self, value: NodeValue) -> NodeValue:
+        """The value inside a delegate that a value of its call is; any other value itself."""
+        delegate = self.calls[value.path].delegate
+        graph = None if delegate is None else delegate.graph
+        if graph is None or (value.element or 0) >= len(graph.outputs):
+            return value
+        return self.value_named(graph.outputs[value.element or 0], graph) or value
+
+    @cached_property
+    def _delegate_calls(self) -> Mapping[int, Node]:
+        """The call of each delegated graph, by `id` of the graph."""
+        return {
+            id(node.delegate.graph): node
+            for node in self.calls.values()
+            if node.delegate is not None and node.delegate.graph is not None
+        }
 
 
 # Python stack traces as torch writes them into a graph, read back into source lines.

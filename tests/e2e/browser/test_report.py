@@ -172,7 +172,7 @@ def test_the_summary_has_the_times(page: Any, report: str, inspector: Inspector)
 
 def test_memory_timeline_source_and_comparison(page: Any, report: str) -> None:
     files = artifacts(MODEL)
-    from etscope.analysis.memory.memory import memory_plan
+    from etscope.analysis.memory import memory_plan
     from etscope.formats.program.pte import read_pte
 
     go(page, report, "memory")

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("executorch.exir")
 
-from etscope.analysis.matching.graph import LoggedSpec, difference
 from etscope.analysis.matching.matching import match
+from etscope.analysis.matching.run import LoggedSpec, type_mismatch
 from etscope.analysis.profile.correlate import MethodSymbols
 from etscope.analysis.program.program import InstructionRecord
 from etscope.model.graph import Graph, Node, TensorSpec, Value
@@ -149,19 +149,19 @@ def test_without_the_program_an_ambiguous_order_is_no_pair() -> None:
 )
 def test_shape_and_dtype_must_agree(dtype: str, shape: tuple[int, ...], words: str | None) -> None:
     spec = TensorSpec("float32", (2, 3) if shape[0] != 9 else ("s0", 3))
-    why = difference(LoggedSpec(dtype, shape), spec)
+    why = type_mismatch(LoggedSpec(dtype, shape), spec)
     assert why is None if words is None else why is not None and words in why
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_widened_type_agrees(dtype: str) -> None:
-    assert difference(LoggedSpec("float32", (2,)), TensorSpec(dtype, (2,))) is None
-    assert difference(LoggedSpec(dtype, (2,)), TensorSpec("float32", (2,))) is not None
+    assert type_mismatch(LoggedSpec("float32", (2,)), TensorSpec(dtype, (2,))) is None
+    assert type_mismatch(LoggedSpec(dtype, (2,)), TensorSpec("float32", (2,))) is not None
 
 
 def test_a_number_is_no_tensor() -> None:
-    assert difference(None, None) is None
-    assert difference(None, TensorSpec("float32", ())) is not None
+    assert type_mismatch(None, None) is None
+    assert type_mismatch(None, TensorSpec("float32", ())) is not None
 
 
 def chain(*ops: str, handle: int = 1) -> Graph:

@@ -17,7 +17,6 @@ from etscope.analysis.metrics import (
     Metric,
     Quantization,
     _arrays,
-    _measure,
     find_metric,
     measure,
     measure_all,
@@ -36,8 +35,8 @@ EVERY = sorted(METRICS)
 def no_metrics_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it."""
     registered = dict(METRICS)
-    monkeypatch.setattr(_measure, "_registered", registered)
-    for module in (_measure, package, sys.modules[__name__]):
+    monkeypatch.setattr(package, "_registered", registered)
+    for module in (package, sys.modules[__name__]):
         monkeypatch.setattr(module, "METRICS", registered)
 
 
@@ -343,7 +342,7 @@ def test_codes_are_integers_unless_a_scale_is_given() -> None:
     ("quantization", "words"),
     [
         (Quantization([1.0, 2.0]), "there is no axis"),
-        (Quantization([1.0, 2.0], axis=2), "axis 2 is none of 2 dimensions"),
+        (Quantization([1.0, 2.0], axis=2), "axis 2 is not one of the 2 dimensions"),
         (Quantization([1.0, 2.0], axis=1), "dimension 1 of the codes 3 entries"),
     ],
 )
@@ -434,7 +433,7 @@ def test_what_cannot_be_registered() -> None:
     with pytest.raises(UsageError, match="metric 'mse' already"):
         register_metric("mse", lambda a, b: 0.0)
     for name in ("", "My metric", "../x", "9lives"):
-        with pytest.raises(UsageError, match="is no name for a metric"):
+        with pytest.raises(UsageError, match="is not a name for a metric"):
             register_metric(name, lambda a, b: 0.0)
     with pytest.raises(UsageError, match="needs a function"):
         register_metric("nothing")

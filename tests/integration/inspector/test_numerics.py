@@ -134,16 +134,20 @@ def test_two_faults_are_told_from_each_other() -> None:
 def test_nan_has_an_origin() -> None:
     found = diagnosed(Net(addend=-50.0))
     assert found.first is not None and found.first.lines[0].line == line_of("addend")
-    origin = found.odd_origin
+    origin = found.non_finite_origin
     # The logarithm does what it should with numbers below zero; that they are, is inherited.
     assert origin is not None and origin.label == "log" and origin.verdict == INHERITED
-    assert origin.odd is not None and origin.odd.nan == 4 and origin.odd.is_unexpected
+    assert (
+        origin.non_finite is not None
+        and origin.non_finite.nan == 4
+        and origin.non_finite.is_unexpected
+    )
     assert any("4 NaN come from instruction" in note for note in found.notes)
 
 
 def test_nan_of_the_model_itself_is_told_but_not_wrong() -> None:
     found = inspector("nan_output").diagnose_numerics(inputs=inputs_of("nan_output"))
-    assert found.is_fine and found.odd_origin is not None
+    assert found.is_fine and found.non_finite_origin is not None
     assert any("as in the reference" in note for note in found.notes)
 
 

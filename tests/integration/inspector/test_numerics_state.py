@@ -113,7 +113,7 @@ def test_loading_starts_anew_and_test_cases_tell_their_inputs() -> None:
 
 def test_test_cases_without_their_bundle_are_an_error() -> None:
     """Runs of two cases after one load, as other runtimes may log them."""
-    from etscope.analysis.numerics.gap import runs_of
+    from etscope.analysis.numerics.runs import runs_of
     from etscope.diagnosis.numerics import _as_recorded
 
     trace = ran(fresh=True).inspector().trace
@@ -160,5 +160,5 @@ def test_nan_that_only_the_device_has_is_a_finding_when_no_operator_is_wrong() -
     assert not found.wrong and not found.is_fine
     stray = found.stray_nan
     assert stray is not None and stray.label == "sqrt"
-    assert stray.odd is not None and stray.odd.new_nan == 3
+    assert stray.non_finite is not None and stray.non_finite.new_nan == 3
     assert "3 NaN where the reference has numbers" in found.verdict

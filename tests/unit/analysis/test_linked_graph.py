@@ -6,12 +6,12 @@ import pytest
 
 from etscope.analysis.graphs.graph_names import find_graph, short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph, method_of_graph
-from etscope.analysis.program.compatibility import instruction_labels, stem
+from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.program import instructions
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, read_etrecord
 from etscope.formats.program.pte import Program, read_pte
-from etscope.model.graph import Node, Origin
+from etscope.model.graph import Node, Origin, stem
 from tests.support.analysis.graphs import branching, call, graph, linked, lowered
 from tests.support.artifacts import artifacts
 

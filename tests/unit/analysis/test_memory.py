@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from etscope.analysis.memory.memory import MemoryPlan, PlannedValue, debug_buffer_bytes, memory_plan
+from etscope.analysis.memory import MemoryPlan, PlannedValue, debug_buffer_bytes, memory_plan
 from etscope.errors import MissingDataError
 from etscope.formats.etdump.debug_values import TensorRef
 from etscope.formats.etdump.reader import read_etdump

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from etscope.analysis.info.program_info import program_sections
-from etscope.analysis.memory.memory import memory_plan
-from etscope.analysis.memory.memory_report import memory_report
+from etscope.analysis.memory import memory_plan, memory_report
 from etscope.errors import MissingDataError
 from etscope.formats.program.pte import read_pte
 from etscope.model.table import Table

@@ -16,17 +16,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from etscope.analysis.matching.graph import LoggedSpec, Paths, difference
 from etscope.analysis.matching.matching import Matching
 from etscope.analysis.matching.program import program_matching
+from etscope.analysis.matching.run import LoggedSpec, type_mismatch
 from etscope.analysis.profile.correlate import MethodSymbols, method_symbols, record_methods
 from etscope.analysis.program.branches import branch_nodes
-from etscope.analysis.program.compatibility import stem
 from etscope.analysis.program.program import InstructionRecord, instructions
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.program.pte import Program
 from etscope.model.exported_graph import graph_from_record
-from etscope.model.graph import Graph, Node, Origin
+from etscope.model.graph import Graph, Node, Origin, stem
 
 Nodes = tuple[Node, ...]
 
@@ -154,7 +153,7 @@ class LinkedGraph:
         """The edge program's nodes of kernels, as far as the program tells."""
         if self.matching is None or self.symbols is None or self.symbols.graph is None:
             return {}
-        nodes = Paths(self.symbols.graph).nodes
+        nodes = self.symbols.graph.calls
         return {
             pair.instruction: nodes[pair.node]
             for pair in self.matching.pairs
@@ -168,7 +167,7 @@ class LinkedGraph:
         written = self._records[instruction].written
         logged = [LoggedSpec(value.scalar_type.torch_name, value.sizes) for value in written]
         wanted = [value.tensor for value in node.outputs if value.tensor is not None]
-        return len(logged) != len(wanted) or not any(map(difference, logged, wanted))
+        return len(logged) != len(wanted) or not any(map(type_mismatch, logged, wanted))
 
     @cached_property
     def _records(self) -> Sequence[InstructionRecord]:

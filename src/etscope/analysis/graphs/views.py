@@ -18,7 +18,7 @@ from etscope.analysis.graphs.executed import EXECUTED, executed_graph
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.graphs.node_times import NodeTime, NodeTimes, kernel_labels, node_times
-from etscope.analysis.memory.memory import memory_plan
+from etscope.analysis.memory import memory_plan
 from etscope.analysis.profile.correlate import method_symbols, record_methods
 from etscope.analysis.profile.profile import MethodProfile, Ticks
 from etscope.analysis.profile.source_location import common_module, module_path

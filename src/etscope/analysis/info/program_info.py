@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from etscope.analysis.memory.memory import MemoryPlan, memory_plan
-from etscope.analysis.memory.memory_report import peak_section, summary_section
+from etscope.analysis.memory import MemoryPlan, memory_plan, peak_section, summary_section
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.bpte import BundledFile, CaseValue
 from etscope.formats.program.pte import Program, program_fingerprint

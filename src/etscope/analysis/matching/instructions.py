@@ -1,7 +1,7 @@
-"""Pairs the outputs of instructions with the nodes of the graph that they were made of.
+"""Pair the outputs of instructions with the nodes of the graph that they were made of.
 
 A kernel's debug handle is that of all nodes that one operator of the model was decomposed into;
-among them its operator's name tells, the shapes that it wrote, and what it reads (`match_flow`). A
+the name of its operator, the shapes that it wrote and the values that it reads (`Flow`) decide. A
 delegate has the handles of all its nodes. Instructions of branches and loops are found by
 `branches.branch_nodes`.
 
@@ -14,31 +14,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from etscope.analysis.matching.graph import VIEWS, Paths, Place, Slot, difference
-from etscope.analysis.matching.run import Found, Reason, Runtime
+from etscope.analysis.matching.run import PartialMatching, Reason, Runtime, Slot, type_mismatch
 from etscope.analysis.profile.correlate import MethodSymbols, delegate_handles, handle_list
 from etscope.analysis.program.branches import branch_nodes
-from etscope.analysis.program.compatibility import stem
 from etscope.analysis.program.program import InstructionRecord
-from etscope.model.graph import Node
+from etscope.model.graph import VIEWS, Graph, Node, NodeValue, stem
 
-# Who can be whose partner, narrowed down by the flow of values until nothing more can be said.
+# Candidates are narrowed down by the flow of values until nothing changes.
 #
-# Each choice starts with all that debug handles, operators' names, shapes and dtypes allow. What an
-# instruction reads was written by others, and a node reads what other nodes compute: a candidate
-# stays only if its neighbours have candidates that agree. The last step takes chosen candidates
-# from all others.
+# Each choice starts with all candidates that debug handles, operators' names, shapes and dtypes
+# allow. An instruction reads values that others wrote, and a node reads values of other nodes: a
+# candidate stays only if its neighbours have candidates that agree. At last, chosen candidates are
+# removed from all other choices.
 
 
-# The places of a choice's slots, in their order.
-Candidate = tuple[Place, ...]
+# The values of a choice's slots, in the order of the slots.
+Candidate = tuple[NodeValue, ...]
 
 
 @dataclass(eq=False)
 class Choice:
-    """Slots that find their places together: all outputs of a kernel, or one of a delegate.
+    """Slots that are matched together: all outputs of a kernel, or one output of a delegate.
 
-    `reads` are the slots whose values the instruction reads, as far as they are known.
+    reads: the slots whose values the instruction reads, as far as they are known.
     """
 
     slots: tuple[Slot, ...]
@@ -54,46 +52,45 @@ class Choice:
         """The only candidate left."""
         return self.candidates[0] if len(self.candidates) == 1 else None
 
-    def places(self, slot: Slot) -> set[Place]:
-        """Where a slot's value may be."""
+    def values(self, slot: Slot) -> set[NodeValue]:
+        """The values that a slot may be."""
         index = self.slots.index(slot)
         return {candidate[index] for candidate in self.candidates}
 
 
 class Flow:
-    """The choices of a run, and what ties them.
+    """The choices of a run, and the flow of values between them.
 
-    `delegate_reads` has, for each delegate call, the slots that it reads, and all places that its
-    nodes read. `results` are the places of the graph's outputs that the program's outputs are, by
-    slot.
+    delegate_reads: for each delegate call, the slots that it reads, and all values that its nodes
+    read. results: the graph's outputs that the program's outputs may be, by slot.
     """
 
     def __init__(
         self,
         choices: Iterable[Choice],
-        paths: Paths,
-        delegate_reads: Iterable[tuple[Iterable[Slot], set[Place]]],
-        results: Mapping[Slot, set[Place]],
+        graph: Graph,
+        delegate_reads: Iterable[tuple[Iterable[Slot], set[NodeValue]]],
+        results: Mapping[Slot, set[NodeValue]],
     ) -> None:
         self.choices = list(choices)
-        self._paths = paths
+        self._graph = graph
         self._of_slot = {slot: choice for choice in self.choices for slot in choice.slots}
         self._bind_results(results)
         self._bind_delegates(delegate_reads)
 
     def narrow(self) -> None:
-        """Take candidates away until no more can go."""
+        """Remove candidates until nothing changes."""
         changed = True
         while changed:
             changed = sum(self._revise(choice) for choice in self.choices) > 0
             changed = self._take_chosen() or changed
 
     def choose(self, choice: Choice, candidate: Candidate) -> None:
-        """Decide a choice for a reason of the caller's."""
+        """Decide a choice for a reason that the caller knows."""
         choice.candidates = [candidate]
         self._take_chosen()
 
-    def _bind_results(self, results: Mapping[Slot, set[Place]]) -> None:
+    def _bind_results(self, results: Mapping[Slot, set[NodeValue]]) -> None:
         every = set().union(*results.values()) if results else set()
         for choice in self.choices:
             for index, slot in enumerate(choice.slots):
@@ -103,75 +100,76 @@ class Flow:
                 elif every and choice.is_delegate:
                     self._keep(choice, [c for c in choice.candidates if c[index] not in every])
 
-    def _bind_delegates(self, reads: Iterable[tuple[Iterable[Slot], set[Place]]]) -> None:
-        for slots, places in reads:
+    def _bind_delegates(self, reads: Iterable[tuple[Iterable[Slot], set[NodeValue]]]) -> None:
+        for slots, values in reads:
             for slot in slots:
                 choice = self._of_slot.get(slot)
                 if choice is not None:
                     index = choice.slots.index(slot)
-                    self._keep(choice, [c for c in choice.candidates if c[index] in places])
+                    self._keep(choice, [c for c in choice.candidates if c[index] in values])
 
     def _revise(self, choice: Choice) -> bool:
-        """Hold a choice against all that it reads, in both directions."""
+        """Compare a choice with all that it reads, in both directions."""
         changed = False
         for slot in choice.reads:
             source = self._of_slot.get(slot)
             if source is None or choice.is_delegate or not choice.candidates:
                 continue
-            through = {c: self._read_through(c) for c in choice.candidates}
-            written = source.places(slot)
+            through = {
+                c: self._graph.read_through(self._graph.calls[c[0].path]) for c in choice.candidates
+            }
+            written = source.values(slot)
             changed |= self._keep(choice, [c for c, read in through.items() if read & written])
             read = set().union(*(through[c] for c in choice.candidates))
             index = source.slots.index(slot)
             changed |= self._keep(source, [c for c in source.candidates if c[index] in read])
         return changed
 
-    def _read_through(self, candidate: Candidate) -> frozenset[Place]:
-        return self._paths.read_through(self._paths.nodes[candidate[0].path])
-
     def _take_chosen(self) -> bool:
         changed = False
         chosen = [(choice, choice.chosen[0]) for choice in self.choices if choice.chosen]
-        by_kernels = {place.path for choice, place in chosen if not choice.is_delegate}
-        by_delegates = {place for choice, place in chosen if choice.is_delegate}
-        in_delegates = {place.path for place in by_delegates}
+        by_kernels = {value.path for choice, value in chosen if not choice.is_delegate}
+        by_delegates = {value for choice, value in chosen if choice.is_delegate}
+        in_delegates = {value.path for value in by_delegates}
         for choice in self.choices:
             if choice.chosen is None:
                 free = [
-                    (place, *rest)
-                    for place, *rest in choice.candidates
-                    if place.path not in by_kernels
-                    and place not in by_delegates
-                    and (choice.is_delegate or place.path not in in_delegates)
+                    (value, *rest)
+                    for value, *rest in choice.candidates
+                    if value.path not in by_kernels
+                    and value not in by_delegates
+                    and (choice.is_delegate or value.path not in in_delegates)
                 ]
                 changed |= self._keep(choice, free)
         return changed
 
     def _keep(self, choice: Choice, kept: list[Candidate]) -> bool:
-        """Narrow a choice down. One that handles and names have decided stays, and nothing may
-        take the last candidate: then passes have changed the flow, which so tells nothing."""
+        """Narrow a choice down. A choice that handles and names have decided stays, and the last
+        candidate stays: if the flow contradicts all, passes have changed it."""
         if choice.was_sure or not kept or len(kept) == len(choice.candidates):
             return False
         choice.candidates = kept
         return True
 
 
-# What the outputs of delegate calls may be: values of the nodes that went into the delegate.
+# The outputs of delegate calls are values of the nodes that went into the delegate.
 #
-# In a graph from after lowering the call is a node, and its elements are the outputs. In one from
-# before it, the outputs are values of covered nodes that others use. A backend may log tensors of
-# its own operators, too: its delegate map leads from them to nodes.
+# In a graph from after lowering, the call is a node, and its elements are the outputs. In a graph
+# from before lowering, the outputs are values of covered nodes that other nodes use. A backend may
+# log tensors of its own operators, too: its delegate map leads from them to nodes.
 
 
 def known_delegates(runtime: Runtime, symbols: MethodSymbols) -> list[InstructionRecord]:
-    """The delegate calls that the record has handles of: those outside of branches."""
+    """The delegate calls with handles in the record: those outside of branches."""
     return [r for r in runtime.of_kind("delegate") if r.instruction_id in symbols.handles]
 
 
-def match_calls(runtime: Runtime, symbols: MethodSymbols, paths: Paths, found: Found) -> bool:
-    """Pair the calls with those of the graph, in order; whether the graph has them."""
+def match_calls(
+    runtime: Runtime, symbols: MethodSymbols, graph: Graph, found: PartialMatching
+) -> bool:
+    """Pair the calls with those of the graph, in order; False if the graph has none."""
     records = known_delegates(runtime, symbols)
-    calls = [path for path, node in paths.top.items() if node.delegate is not None]
+    calls = [path for path, node in graph.own_operators.items() if node.delegate is not None]
     if not calls:
         return False
     for record in records:
@@ -180,39 +178,42 @@ def match_calls(runtime: Runtime, symbols: MethodSymbols, paths: Paths, found: F
                 f"the graph has {len(calls)} delegate calls, the run {len(records)}",
                 "differs",
             )
-            found.say(runtime.slots_of(record), reason)
+            found.add_reason(runtime.slots_of(record), reason)
     if len(calls) == len(records):
         for record, path in zip(records, calls, strict=True):
-            _match_call(record, path, runtime, paths, found)
+            node = graph.calls[path]
+            name = "" if node.delegate is None else node.delegate.name
+            found.covered[record.instruction_id] = tuple(
+                inner for inner in graph.operators if inner.startswith(f"{name}/")
+            )
+            slots, values = runtime.slots_of(record), graph.values_of(node)
+            if len(slots) != len(values):
+                why = f"{len(slots)} outputs, but the graph's call has {len(values)}"
+                found.add_reason(slots, (why, "differs"))
+            else:
+                _pair_by_position(slots, values, runtime, graph, found)
     return True
 
 
-def _match_call(
-    record: InstructionRecord, path: str, runtime: Runtime, paths: Paths, found: Found
+def _pair_by_position(
+    slots: Sequence[Slot],
+    values: Sequence[NodeValue],
+    runtime: Runtime,
+    graph: Graph,
+    found: PartialMatching,
 ) -> None:
-    node = paths.nodes[path]
-    name = "" if node.delegate is None else node.delegate.name
-    found.covered[record.instruction_id] = tuple(
-        inner for inner in paths.operators if inner.startswith(f"{name}/")
-    )
-    slots, places = runtime.slots_of(record), paths.places(node)
-    if len(slots) != len(places):
-        found.say(
-            slots, (f"{len(slots)} outputs, but the graph's call has {len(places)}", "differs")
-        )
-        return
-    for slot, place in zip(slots, places, strict=True):
-        why = difference(runtime.spec(slot), paths.spec(place))
+    for slot, value in zip(slots, values, strict=True):
+        why = type_mismatch(runtime.spec(slot), graph.spec_of(value))
         if why is None:
-            found.pairs[slot] = place
+            found.pairs[slot] = value
         else:
-            found.say([slot], (f"{why} ({path})", "differs"))
+            found.add_reason([slot], (f"{why} ({value.path})", "differs"))
 
 
-def covered_paths(record: InstructionRecord, symbols: MethodSymbols, paths: Paths) -> list[str]:
-    """The nodes with a handle of the delegate. Parts of them may be outside of it."""
+def covered_paths(record: InstructionRecord, symbols: MethodSymbols, graph: Graph) -> list[str]:
+    """The nodes with a handle of the delegate. Some of them may be outside of it."""
     handles = set(handle_list(symbols.handles.get(record.instruction_id)))
-    return [path for path, node in paths.top.items() if node.debug_handle in handles]
+    return [path for path, node in graph.own_operators.items() if node.debug_handle in handles]
 
 
 def delegate_choices(
@@ -220,135 +221,125 @@ def delegate_choices(
     covered: Sequence[str],
     surely_inside: set[str],
     runtime: Runtime,
-    paths: Paths,
+    graph: Graph,
 ) -> list[Choice]:
-    """One for each output: the values of the shape and dtype that others use."""
-    leaving = leaving_places(covered, surely_inside, paths)
+    """One choice for each output: values of its shape and dtype that other nodes use."""
+    leaving = leaving_values(covered, surely_inside, graph)
     return [
         Choice(
             (slot,),
-            [(place,) for place in leaving if _fits(runtime, slot, paths, place)],
+            [
+                (value,)
+                for value in leaving
+                if type_mismatch(runtime.spec(slot), graph.spec_of(value)) is None
+            ],
             is_delegate=True,
         )
         for slot in runtime.slots_of(record)
     ]
 
 
-def leaving_places(covered: Sequence[str], inside: set[str], paths: Paths) -> list[Place]:
-    """The values of covered nodes that are used by others than those of `inside`."""
+def leaving_values(covered: Sequence[str], inside: set[str], graph: Graph) -> list[NodeValue]:
+    """The values of covered nodes that nodes outside of `inside` use."""
     return [
-        place
+        value
         for path in covered
-        for place in paths.places(paths.nodes[path])
-        if any(paths.path_of[id(user)] not in inside for user in paths.users(place))
+        for value in graph.values_of(graph.calls[path])
+        if any(graph.path_of[id(user)] not in inside for user in graph.users_of(value))
     ]
 
 
 def in_own_order(
-    leaving: Sequence[Place], covered: Sequence[str], handles: Sequence[int], paths: Paths
-) -> list[Place] | None:
-    """Values in the order of the delegate's own graph, whose nodes' handles are `handles`; None
-    when that does not tell.
+    leaving: Sequence[NodeValue], covered: Sequence[str], handles: Sequence[int], graph: Graph
+) -> list[NodeValue] | None:
+    """Sort values into the order of the delegate's own graph, whose nodes have `handles`; None if
+    the order is unknown.
 
-    It does when each value's handle is its own, or when the graph has kept its order.
+    It is known when each value has a handle of its own, or when the graph has kept its order.
     """
-    own = [paths.nodes[path].debug_handle for path in covered]
+    own = [graph.calls[path].debug_handle for path in covered]
     if own == list(handles):
         return list(leaving)
-    of_values = {place: paths.nodes[place.path].debug_handle for place in leaving}
+    of_values = {value: graph.calls[value.path].debug_handle for value in leaving}
     nodes_of = {handle: own.count(handle) for handle in of_values.values()}
-    by_handle: dict[int, list[Place]] = {}
-    for place, handle in of_values.items():
+    by_handle: dict[int, list[NodeValue]] = {}
+    for value, handle in of_values.items():
         if handle is not None:
-            by_handle.setdefault(handle, []).append(place)
-    for handle, places in by_handle.items():
-        same_node = len({place.path for place in places}) == 1
+            by_handle.setdefault(handle, []).append(value)
+    for handle, values in by_handle.items():
+        same_node = len({value.path for value in values}) == 1
         if not same_node or (
             handles.count(handle) > 1 and nodes_of[handle] != 1 and len(by_handle) > 1
         ):
             return None
-    return [place for handle in dict.fromkeys(handles) for place in by_handle.get(handle, ())]
+    return [value for handle in dict.fromkeys(handles) for value in by_handle.get(handle, ())]
 
 
-def read_by(covered: Iterable[str], paths: Paths) -> set[Place]:
-    """All that the nodes read, and what that is a view or copy of."""
-    return {place for path in covered for place in paths.read_through(paths.nodes[path])}
-
-
-def _fits(runtime: Runtime, slot: Slot, paths: Paths, place: Place) -> bool:
-    return difference(runtime.spec(slot), paths.spec(place)) is None
+def read_by(covered: Iterable[str], graph: Graph) -> set[NodeValue]:
+    """The values that the nodes read, and those that these are views or copies of."""
+    return {value for path in covered for value in graph.read_through(graph.calls[path])}
 
 
 # -- operators inside delegates
 
 
-def match_inside(runtime: Runtime, symbols: MethodSymbols, paths: Paths, found: Found) -> None:
-    """What a delegate logged for its own operators: its map leads from their identifiers to
-    handles, and the last node of these has the value."""
+def match_inside(
+    runtime: Runtime, symbols: MethodSymbols, graph: Graph, found: PartialMatching
+) -> None:
+    """Pair what a delegate logged for its own operators: its map leads from their identifiers to
+    handles, and the last node with one of these has the value."""
     by_handle: dict[int, list[Node]] = {}
-    for node in paths.operators.values():
+    for node in graph.operators.values():
         if node.debug_handle is not None:
             by_handle.setdefault(node.debug_handle, []).append(node)
     for (number, identifier), specs in runtime.delegated.items():
         slots = [Slot(number, output, identifier) for output in range(len(specs))]
-        nodes = _nodes_inside(number, identifier, symbols, by_handle)
-        places = paths.places(nodes[-1]) if nodes else ()
+        entry = symbols.delegates.get(number)
+        handles = None if entry is None else delegate_handles(identifier, entry.handles)
+        nodes = [node for handle in sorted(handles or ()) for node in by_handle.get(handle, ())]
+        values = graph.values_of(nodes[-1]) if nodes else ()
         if not nodes:
             reason: Reason = (f"the delegate's map has no nodes for {identifier!r}", "unknown")
-            found.say(slots, reason)
-        elif len(places) != len(slots):
-            found.say(slots, (f"{len(slots)} values were logged for {nodes[-1].name}", "differs"))
+            found.add_reason(slots, reason)
+        elif len(values) != len(slots):
+            found.add_reason(
+                slots, (f"{len(slots)} values were logged for {nodes[-1].name}", "differs")
+            )
         else:
-            for slot, place in zip(slots, places, strict=True):
-                why = difference(runtime.spec(slot), paths.spec(place))
-                if why is None:
-                    found.pairs[slot] = place
-                else:
-                    found.say([slot], (f"{why} ({place.path})", "differs"))
-
-
-def _nodes_inside(
-    number: int,
-    identifier: int | str,
-    symbols: MethodSymbols,
-    by_handle: Mapping[int, Sequence[Node]],
-) -> list[Node]:
-    entry = symbols.delegates.get(number)
-    handles = None if entry is None else delegate_handles(identifier, entry.handles)
-    return [node for handle in sorted(handles or ()) for node in by_handle.get(handle, ())]
+            _pair_by_position(slots, values, runtime, graph, found)
 
 
 _Group = tuple[int, str]  # a debug handle and an operator's stem
 
 
-def match_instructions(runtime: Runtime, symbols: MethodSymbols, paths: Paths) -> Found:
-    """Pair all that can be; `symbols.graph` is the graph of `paths`."""
-    return _Matcher(runtime, symbols, paths).found
+def match_instructions(runtime: Runtime, symbols: MethodSymbols, graph: Graph) -> PartialMatching:
+    """Pair all values that can be paired; `symbols.graph` is `graph`."""
+    return _Matcher(runtime, symbols, graph).found
 
 
 class _Matcher:
-    def __init__(self, runtime: Runtime, symbols: MethodSymbols, paths: Paths) -> None:
-        self._runtime, self._symbols, self._paths = runtime, symbols, paths
-        self.found = Found()
-        self._position = {path: index for index, path in enumerate(paths.nodes)}
+    def __init__(self, runtime: Runtime, symbols: MethodSymbols, graph: Graph) -> None:
+        self._runtime, self._symbols, self._graph = runtime, symbols, graph
+        self.found = PartialMatching()
+        self._position = {path: index for index, path in enumerate(graph.calls)}
         self._groups: dict[_Group, list[Choice]] = {}
         self._nodes: dict[_Group, list[Node]] = {}
         self._calls: dict[int, list[Choice]] = {}
         self._delegates = known_delegates(runtime, symbols)
         self._group_kernels()
-        has_calls = match_calls(runtime, symbols, paths, self.found)
+        has_calls = match_calls(runtime, symbols, graph, self.found)
         if not has_calls:
             self._prepare_delegates()
         self._decide()
         self._match_branches()
-        match_inside(runtime, symbols, paths, self.found)
+        match_inside(runtime, symbols, graph, self.found)
         self._match_replaced()
         self._explain()
 
-    # -- what may be whose partner
+    # -- candidates
 
     def _group_kernels(self) -> None:
-        for node in self._paths.top.values():
+        for node in self._graph.own_operators.values():
             if node.debug_handle is not None:
                 self._nodes.setdefault((node.debug_handle, stem(node.op)), []).append(node)
         for record in self._runtime.of_kind("kernel"):
@@ -360,19 +351,19 @@ class _Matcher:
     def _choice(self, record: InstructionRecord, group: _Group) -> Choice:
         slots = self._runtime.slots_of(record)
         candidates = [
-            self._paths.places(node)
+            self._graph.values_of(node)
             for node in self._nodes.get(group, ())
             if self._misfit(slots, node) is None
         ]
         return Choice(slots, candidates, self._runtime.reads(record))
 
     def _misfit(self, slots: Sequence[Slot], node: Node) -> str | None:
-        """Why outputs cannot be the node's values."""
-        places = self._paths.places(node)
-        if len(slots) != len(places):
-            return f"{len(slots)} values were logged, but {node.name} has {len(places)}"
-        for slot, place in zip(slots, places, strict=True):
-            why = difference(self._runtime.spec(slot), self._paths.spec(place))
+        """Describe why outputs cannot be the node's values; None if they can."""
+        values = self._graph.values_of(node)
+        if len(slots) != len(values):
+            return f"{len(slots)} values were logged, but {node.name} has {len(values)}"
+        for slot, value in zip(slots, values, strict=True):
+            why = type_mismatch(self._runtime.spec(slot), self._graph.spec_of(value))
             if why is not None:
                 return f"{why} ({node.name})"
         return None
@@ -381,24 +372,24 @@ class _Matcher:
         for record in self._delegates:
             covered = [
                 path
-                for path in covered_paths(record, self._symbols, self._paths)
+                for path in covered_paths(record, self._symbols, self._graph)
                 if not self._is_kernels(path)
             ]
             inside = {path for path in covered if self._is_surely_inside(path)}
             self._calls[record.instruction_id] = delegate_choices(
-                record, covered, inside, self._runtime, self._paths
+                record, covered, inside, self._runtime, self._graph
             )
             self.found.covered[record.instruction_id] = tuple(covered)
 
     def _is_kernels(self, path: str) -> bool:
-        """Whether kernels run all nodes of this operator and handle."""
-        node = self._paths.nodes[path]
+        """True if kernels run all nodes of this operator and handle."""
+        node = self._graph.calls[path]
         group = node.debug_handle or 0, stem(node.op)
         return len(self._groups.get(group, ())) == len(self._nodes.get(group, ()))
 
     def _is_surely_inside(self, path: str) -> bool:
-        """Whether no kernel, and no other delegate, can run the node."""
-        node = self._paths.nodes[path]
+        """True if no kernel and no other delegate can run the node."""
+        node = self._graph.calls[path]
         handle = node.debug_handle
         holders = [
             handles
@@ -409,21 +400,21 @@ class _Matcher:
         return len(holders) == 1 and (alone or self._count(handle) == holders[0].count(handle or 0))
 
     def _count(self, handle: int | None) -> int:
-        """How many nodes have a handle."""
+        """The number of nodes with a handle."""
         return sum(len(nodes) for (own, _), nodes in self._nodes.items() if own == handle)
 
-    # -- who is
+    # -- decisions
 
     def _decide(self) -> None:
         kernels = [choice for choices in self._groups.values() for choice in choices]
         calls = [choice for choices in self._calls.values() for choice in choices]
         by_number = {record.instruction_id: record for record in self._delegates}
         reads = [
-            (self._runtime.reads(by_number[number]), read_by(covered, self._paths))
+            (self._runtime.reads(by_number[number]), read_by(covered, self._graph))
             for number, covered in self.found.covered.items()
             if number in self._calls
         ]
-        flow = Flow(kernels + calls, self._paths, reads, self._results())
+        flow = Flow(kernels + calls, self._graph, reads, self._results())
         flow.narrow()
         while self._break_tie(flow):
             flow.narrow()
@@ -433,24 +424,26 @@ class _Matcher:
         taken = {c.chosen[0].path for c in kernels if c.chosen is not None}
         for number, covered in self.found.covered.items():
             self.found.covered[number] = tuple(path for path in covered if path not in taken)
-        self._tell(flow)
+        self._explain_choices(flow)
 
-    def _results(self) -> dict[Slot, set[Place]]:
-        """Which outputs of the graph the outputs of the program are. The graph's come after the
-        buffers that it writes back."""
-        count, graph = len(self._runtime.outputs), self._paths.graph
-        named: dict[Slot, set[Place]] = {}
+    def _results(self) -> dict[Slot, set[NodeValue]]:
+        """The outputs of the graph that the program's outputs are. They come after the buffers
+        that the graph writes back."""
+        count, graph = len(self._runtime.outputs), self._graph
+        named: dict[Slot, set[NodeValue]] = {}
         if not count or count > len(graph.outputs):
             return named
         for position, slot in self._runtime.results.items():
-            place = self._paths.place(graph, graph.outputs[len(graph.outputs) - count + position])
-            if place is not None:
-                named[slot] = named.get(slot, {place}) & {place}
-        return {slot: places for slot, places in named.items() if places}
+            value = self._graph.value_named(
+                graph.outputs[len(graph.outputs) - count + position], graph
+            )
+            if value is not None:
+                named[slot] = named.get(slot, {value}) & {value}
+        return {slot: values for slot, values in named.items() if values}
 
     def _break_tie(self, flow: Flow) -> bool:
-        """Decide one of the choices that the flow leaves open: between nodes that do the same with
-        the same, or by order where that holds."""
+        """Decide one of the choices that the flow leaves open: between nodes of the same operator
+        and arguments, or by order where instructions keep the order of nodes."""
         ordered = self._is_in_order()
         for group, choices in self._groups.items():
             waiting = [c for c in choices if len(c.candidates) > 1]
@@ -458,10 +451,10 @@ class _Matcher:
                 continue
             first = waiting[0]
             free = {c[0].path: c for choice in waiting for c in choice.candidates}
+            nodes = [self._graph.calls[c[0].path] for c in first.candidates]
+            same = len({(node.op, node.arguments, node.inputs) for node in nodes}) == 1
             exhausted = len(free) == len(waiting) and len(choices) == len(self._nodes[group])
-            if _are_same([self._paths.nodes[c[0].path] for c in first.candidates]) or (
-                ordered and exhausted
-            ):
+            if same or (ordered and exhausted):
                 earliest = min(first.candidates, key=lambda c: self._position[c[0].path])
                 flow.choose(first, earliest)
                 return True
@@ -480,25 +473,25 @@ class _Matcher:
             possible = {c[0] for choice in choices for c in choice.candidates}
             leaving = in_own_order(
                 [
-                    place
-                    for place in leaving_places(covered, set(covered), self._paths)
-                    if place in possible
+                    value
+                    for value in leaving_values(covered, set(covered), self._graph)
+                    if value in possible
                 ],
                 covered,
                 handle_list(self._symbols.handles[number]),
-                self._paths,
+                self._graph,
             )
             if leaving is None or len(leaving) != len(choices):
                 continue
             pairs = list(zip(choices, leaving, strict=True))
-            if all((place,) in choice.candidates for choice, place in pairs):
-                for choice, place in pairs:
-                    flow.choose(choice, (place,))
+            if all((value,) in choice.candidates for choice, value in pairs):
+                for choice, value in pairs:
+                    flow.choose(choice, (value,))
                 return True
         return False
 
     def _is_in_order(self) -> bool:
-        """Whether instructions run in the order of the graph's nodes, by the pairs so far."""
+        """True if instructions run in the order of the graph's nodes, by the pairs so far."""
         if self._delegates:
             return False
         pairs = sorted(
@@ -516,20 +509,20 @@ class _Matcher:
         labels = [record.operator or record.kind for record in self._runtime.all_records]
         ran = {record.instruction_id: record for record in self._runtime.records}
         for number, node in branch_nodes(labels, self._symbols).items():
-            path = self._paths.path_of[id(node)]
+            path = self._graph.path_of[id(node)]
             if number not in ran:
                 self.found.node_reasons[path] = ("its branch was not taken in this run", "not run")
                 continue
             slots = self._runtime.slots_of(ran[number])
             why = self._misfit(slots, node)
             if why is None:
-                self.found.pairs.update(zip(slots, self._paths.places(node), strict=True))
+                self.found.pairs.update(zip(slots, self._graph.values_of(node), strict=True))
             else:
-                self.found.say(slots, (why, "differs"))
+                self.found.add_reason(slots, (why, "differs"))
 
     def _match_replaced(self) -> None:
-        """A node whose operator a pass replaced or decomposed has the value of the last instruction
-        with its handle, if that has no partner and there is no other such node."""
+        """Pair nodes whose operator a pass replaced or decomposed with the last instruction of
+        their handle, if that has no partner and there is no other such node."""
         last: dict[int, InstructionRecord] = {}
         for record in self._runtime.of_kind("kernel"):
             handle = self._symbols.handles.get(record.instruction_id)
@@ -543,27 +536,27 @@ class _Matcher:
                 continue
             results = [
                 node
-                for path, node in self._paths.top.items()
+                for path, node in self._graph.own_operators.items()
                 if node.debug_handle == handle and path not in busy and self._is_result(node)
             ]
             if len(results) == 1 and self._misfit(slots, results[0]) is None:
-                self.found.pairs.update(zip(slots, self._paths.places(results[0]), strict=True))
+                self.found.pairs.update(zip(slots, self._graph.values_of(results[0]), strict=True))
 
     def _is_result(self, node: Node) -> bool:
-        """Whether a value of the node is used by one of another handle."""
+        """True if a node of another handle uses a value of the node."""
         return any(
             user.debug_handle != node.debug_handle
-            for place in self._paths.places(node)
-            for user in self._paths.users(place)
+            for value in self._graph.values_of(node)
+            for user in self._graph.users_of(value)
         )
 
     # -- reasons
 
-    def _tell(self, flow: Flow) -> None:
+    def _explain_choices(self, flow: Flow) -> None:
         taken = self.found.taken
         for choice in flow.choices:
             if choice.chosen is None:
-                self.found.say(choice.slots, self._why_not(choice, taken))
+                self.found.add_reason(choice.slots, self._why_not(choice, taken))
 
     def _why_not(self, choice: Choice, taken: set[str]) -> Reason:
         if choice.candidates:
@@ -579,21 +572,27 @@ class _Matcher:
         nodes = self._nodes.get((handle, stem(record.operator or "")), [])  # type: ignore[arg-type]
         if not nodes:
             return "the reference graph has no node of this operator and debug handle", "unknown"
-        free = [node for node in nodes if self._paths.path_of[id(node)] not in taken]
+        free = [node for node in nodes if self._graph.path_of[id(node)] not in taken]
         return self._misfit(choice.slots, (free or nodes)[0]) or "its node is taken", "differs"
 
     def _explain(self) -> None:
-        """Reasons for what nothing was said of yet."""
+        """Add reasons for slots and nodes that have none yet."""
         for record in self._runtime.records:
             slots = self._runtime.slots_of(record)
             if not self._symbols.handles:
-                self.found.say(slots, ("the record has no debug handles", "unknown"))
+                self.found.add_reason(slots, ("the record has no debug handles", "unknown"))
             elif record.instruction_id not in self._symbols.handles:
-                self.found.say(slots, (_without_handle(record), "unknown"))
+                copies = stem(record.operator or "") == "copy"
+                why = (
+                    "writes state back, or copies for a loop: no node of the graph is it"
+                    if copies
+                    else "the record has no debug handle for it"
+                )
+                self.found.add_reason(slots, (why, "unknown"))
         taken = self.found.taken
         inside = {path: n for n, covered in self.found.covered.items() for path in covered}
         handled = {h for hs in self._symbols.handles.values() for h in handle_list(hs)}
-        for path, node in self._paths.operators.items():
+        for path, node in self._graph.operators.items():
             if path not in taken and path not in self.found.node_reasons:
                 self.found.node_reasons[path] = self._why_no_instruction(
                     path, node, inside, handled
@@ -618,16 +617,5 @@ class _Matcher:
 
 
 def _chosen(choices: Iterable[Choice]) -> set[str]:
-    """The nodes that were chosen."""
+    """The paths of the chosen nodes."""
     return {choice.chosen[0].path for choice in choices if choice.chosen}
-
-
-def _are_same(nodes: Sequence[Node]) -> bool:
-    """Whether nodes do the same with the same arguments, so that any is as good."""
-    return len({(node.op, node.arguments, node.inputs) for node in nodes}) == 1
-
-
-def _without_handle(record: InstructionRecord) -> str:
-    if stem(record.operator or "") == "copy":
-        return "writes state back, or copies for a loop: no node of the graph is it"
-    return "the record has no debug handle for it"

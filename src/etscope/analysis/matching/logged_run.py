@@ -1,4 +1,4 @@
-"""The values that one run of a method logged, by instruction: what `matching` pairs."""
+"""The values that one run of a method logged, by instruction, for `matching` to pair."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from etscope.analysis.matching.graph import LoggedSpec
 from etscope.analysis.matching.matching import Pair
 from etscope.analysis.matching.program import with_flow
+from etscope.analysis.matching.run import LoggedSpec
 from etscope.analysis.profile.profile import KERNEL_PREFIX
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import InstructionRecord
-from etscope.formats.etdump.debug_values import DebugValue, TensorRef
-from etscope.model.event_table import DELEGATE_CALL, Block, EventKey
+from etscope.formats.etdump.debug_values import TensorRef
+from etscope.model.event_table import DELEGATE_CALL, Block
 
 _Key = tuple[int, int | str | None]
 
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """One run: `run` counts those of its block. Tensors are read when `values` asks for them.
+    """One run. Tensors are read by `values`.
 
-    `specs` and `delegated_specs` are what `match` takes, `instructions` the method's, of the
-    program or, without one, as far as the dump names them. `outputs` are the indices of the
-    program's outputs, empty without a program.
+    run: position in `block.runs`. specs, delegated_specs: as `match` takes them. instructions: of
+    the method's program; without one, those that the dump names. outputs: indices of the program's
+    outputs, empty without a program.
     """
 
     trace: Trace
@@ -49,7 +49,7 @@ class LoggedRun:
 
 
 def logged_run(trace: Trace, block: Block, run: int, method: str) -> LoggedRun:
-    """What the block's run `run` (a position in `block.runs`) logged."""
+    """Collect what the block's run `run` (a position in `block.runs`) logged."""
     passes: dict[_Key, list[tuple[int, ...]]] = {}
     for key in block.keys:
         if key.debug and key.instruction is not None:
@@ -58,19 +58,25 @@ def logged_run(trace: Trace, block: Block, run: int, method: str) -> LoggedRun:
                 found.append(key.debug)
     specs: dict[_Key, list[LoggedSpec | None]] = {
         key: [
-            _spec(value)
+            LoggedSpec(value.scalar_type.torch_name, value.sizes)
+            if isinstance(value, TensorRef)
+            else None
             for value in unfolded([trace.dump.value(block.row(run, p)) for p in found[0]])
         ]
         for key, found in passes.items()
     }
-    instructions = trace.instructions(method)
+    program, instructions = trace.recorded_program, trace.instructions(method)
+    if program is not None and instructions:
+        instructions = with_flow(program.method(method).values, instructions)
+    else:
+        instructions = _instructions_of_dump(block, trace, method)
     return LoggedRun(
         trace=trace,
         block=block,
         run=run,
         method=method,
-        instructions=_flow(trace, method, instructions) or _named(block, trace, method),
-        outputs=_program_outputs(trace, method),
+        instructions=instructions,
+        outputs=() if program is None else tuple(program.method(method).outputs),
         passes=passes,
         specs={number: found for (number, inner), found in specs.items() if inner is None},
         delegated_specs={
@@ -80,35 +86,16 @@ def logged_run(trace: Trace, block: Block, run: int, method: str) -> LoggedRun:
 
 
 def unfolded(values: Sequence[Any]) -> list[Any]:
-    """The values with the tensors of lists one by one."""
+    """The values, with the tensors of lists one by one."""
     found: list[Any] = []
     for value in values:
         found.extend(value) if isinstance(value, (list, tuple)) else found.append(value)
     return found
 
 
-def _spec(value: DebugValue) -> LoggedSpec | None:
-    if not isinstance(value, TensorRef):
-        return None
-    return LoggedSpec(value.scalar_type.torch_name, value.sizes)
-
-
-def _program_outputs(trace: Trace, method: str) -> tuple[int, ...]:
-    program = trace.recorded_program
-    return () if program is None else tuple(program.method(method).outputs)
-
-
-def _flow(
-    trace: Trace, method: str, records: Sequence[InstructionRecord]
-) -> list[InstructionRecord]:
-    program = trace.recorded_program
-    if program is None or not records:
-        return []
-    return with_flow(program.method(method).values, records)
-
-
-def _named(block: Block, trace: Trace, method: str) -> list[InstructionRecord]:
-    """Instructions by the names of their events, when there is no program to tell them."""
+def _instructions_of_dump(block: Block, trace: Trace, method: str) -> list[InstructionRecord]:
+    """Instructions by the names of their events, without a program."""
+    kinds = {DELEGATE_CALL: "delegate", "MOVE_CALL": "move", "JF_CALL": "jump", "FREE_CALL": "free"}
     labels = trace.labels.get(method, ())
     found: dict[int, InstructionRecord] = {}
     for key in block.keys:
@@ -116,21 +103,16 @@ def _named(block: Block, trace: Trace, method: str) -> list[InstructionRecord]:
         if number is None or key.delegate_id is not None:
             continue
         label = labels[number] if 0 <= number < len(labels) else ""
-        record = _from_event(number, key, label)
-        if record is not None and (number not in found or record.operator):
-            found[number] = record
+        operator = label if "::" in label else None
+        if key.name.startswith(KERNEL_PREFIX):
+            operator = operator or f"aten::{key.name[len(KERNEL_PREFIX) :]}"
+        if number not in found or operator:
+            kind = kinds.get(key.name, "kernel")
+            name = (operator or kind).rpartition("::")[2]
+            found[number] = InstructionRecord(
+                number, kind, key.name, name, (), (), operator=operator
+            )
     return [found[number] for number in sorted(found)]
-
-
-def _from_event(number: int, key: EventKey, label: str) -> InstructionRecord | None:
-    kinds = {DELEGATE_CALL: "delegate", "MOVE_CALL": "move", "JF_CALL": "jump", "FREE_CALL": "free"}
-    operator = label if "::" in label else None
-    if key.name.startswith(KERNEL_PREFIX):
-        operator = operator or f"aten::{key.name[len(KERNEL_PREFIX) :]}"
-    kind = kinds.get(key.name, "kernel")
-    return InstructionRecord(
-        number, kind, key.name, (operator or kind).rpartition("::")[2], (), (), operator=operator
-    )
 
 
 __all__ = ["LoggedRun", "logged_run", "unfolded"]

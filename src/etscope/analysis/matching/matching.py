@@ -1,23 +1,21 @@
-"""Which value that the runtime logged is which value of a reference graph, and why others are none.
+"""Pair the values that the runtime logged with the values of a reference graph.
 
-A pair says that two numbers should be equal but for rounding, so it is only made when that is
-known: by debug handles and operators' names, by the flow of values through the program, and never
-against shapes and dtypes. All else has a reason, in words.
+A pair says that two numbers should be equal but for rounding. It is only made when that is known:
+by debug handles and operators' names, by the flow of values through the program, and never against
+shapes and dtypes. Every value without a partner has a reason, as text.
 
-Names of nodes are those of `bridge.reference`: "add", and "true_graph_0/add" for a node of a
-sub-graph.
+Nodes are named by their paths: "add", and "true_graph_0/add" for a node of a sub-graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from etscope.analysis.matching.graph import LoggedSpec, Paths
 from etscope.analysis.matching.instructions import match_instructions
 from etscope.analysis.matching.origins import match_origins
-from etscope.analysis.matching.run import Found, Runtime
+from etscope.analysis.matching.run import LoggedSpec, PartialMatching, Runtime
 from etscope.analysis.profile.correlate import MethodSymbols
 from etscope.analysis.program.program import InstructionRecord
 from etscope.model.graph import Graph
@@ -30,13 +28,11 @@ __all__ = ["Coverage", "LoggedSpec", "Matching", "Pair", "Unpaired", "match"]
 class Pair:
     """A logged value and the node whose value it is.
 
-    `output` counts the instruction's outputs, tensors of lists one by one; `logged` is its place
-    among all that the instruction logged, which are a delegate's inputs, too. `element` is the
-    index into a node's tuple or list, None for a node of one value. `delegate_id` is of a value
-    that a delegate logged for one of its own operators.
-
-    `is_view`: the logged value has the elements in another shape, since memory planning made the
-    node a view of what the instruction computed.
+    output: index among the instruction's outputs, tensors of lists one by one. logged: index among
+    all that the instruction logged; a delegate logs its inputs, too. element: index into the node's
+    tuple or list, None for a node of one value. delegate_id: identifies the operator inside a
+    delegate that logged the value. is_view: the logged value has the same elements in another
+    shape, since memory planning made the node a view of what the instruction computed.
     """
 
     instruction: int
@@ -50,9 +46,9 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Unpaired:
-    """A value without partner, and why. A runtime output has an instruction; a node has a name.
+    """A value without a partner. A runtime output has an instruction, a node its path in `node`.
 
-    `kind` is the reason's class: "inside" (of an operator or delegate), "not logged", "view",
+    kind: the class of the reason: "inside" (of an operator or delegate), "not logged", "view",
     "not run", "ambiguous", "differs" (in shape or dtype), "empty", "unknown".
     """
 
@@ -66,7 +62,7 @@ class Unpaired:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a run and of its reference could be compared."""
+    """The parts of a run and of its reference that could be compared."""
 
     pairs: int
     outputs: tuple[Unpaired, ...]
@@ -75,13 +71,13 @@ class Coverage:
 
     @property
     def share_of_outputs(self) -> float:
-        """Of the values that the runtime's instructions logged, those with a partner."""
+        """The share of the logged values that have a partner."""
         total = self.pairs + len(self.outputs)
         return self.pairs / total if total else 0.0
 
     @property
     def share_of_nodes(self) -> float:
-        """Of the nodes of the reference graph, those with a partner."""
+        """The share of the reference graph's nodes that have a partner."""
         total = self.paired_nodes + len(self.nodes)
         return self.paired_nodes / total if total else 0.0
 
@@ -92,7 +88,7 @@ class Coverage:
         )
 
     def table(self) -> Table:
-        """One row for each value that was not compared."""
+        """A table with one row for each value that was not compared."""
         rows = (*self.outputs, *self.nodes)
         return Table(
             columns=(
@@ -119,9 +115,9 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Matching:
-    """The pairs of a run and a reference graph, in order of execution, and what has no partner.
+    """The pairs of a run and a reference graph in order of execution, and values without a pair.
 
-    `covered` has the nodes inside of each delegate call, as far as they are known, by instruction.
+    covered: the known nodes inside of each delegate call, by instruction.
     """
 
     pairs: tuple[Pair, ...]
@@ -164,15 +160,14 @@ def match(
     """Pair the values of a run with those of `graph`.
 
     graph: of the record: the edge program, the exported program, or a graph with debug handles.
-    symbols: of the edge program of the method that ran; `symbols.graph` leads to `graph` when that
-        has no debug handles.
-    instructions: of the method; without a program, made of what the dump names
-        (`logged_run.instructions`).
-    logged: for each instruction that ran, what its values are, lists unfolded; None for a number.
-        Of a loop's instruction, those of one pass.
-    delegated: the same of what delegates logged for their own operators, by identifier.
-    outputs: the indices of the program's outputs, where the program is known: they and the indices
-        in `instructions` tell the flow of values.
+    symbols: of the edge program of the method that ran; used to find the nodes of a `graph` without
+        debug handles.
+    instructions: of the method; without a program, those that the dump names (see `logged_run`).
+    logged: for each instruction that ran, the types of its values, tensors of lists one by one;
+        None for a number. For an instruction in a loop, those of one pass.
+    delegated: the same for the operators inside delegates, by identifier.
+    outputs: the indices of the program's outputs, if the program is known. They and the indices in
+        `instructions` give the flow of values.
     """
     counts = {
         record.instruction_id: symbols.num_outputs.get(record.instruction_id, len(record.outputs))
@@ -180,28 +175,33 @@ def match(
         if record.kind == "delegate"
     }
     runtime = Runtime(instructions, logged, delegated or {}, tuple(outputs), counts)
-    paths = Paths(graph)
-    if graph is symbols.graph or _has_handles(graph) or symbols.graph is None:
-        own = symbols if graph is symbols.graph else _with_graph(symbols, graph)
-        found = match_instructions(runtime, own, paths)
+    if (
+        graph is symbols.graph
+        or any(node.debug_handle for node in graph.nodes)
+        or symbols.graph is None
+    ):
+        own = (
+            symbols
+            if graph is symbols.graph
+            else (
+                MethodSymbols(
+                    symbols.method,
+                    graph,
+                    symbols.handles,
+                    symbols.delegates,
+                    symbols.num_outputs,
+                    symbols.has_maps,
+                )
+            )
+        )
+        found = match_instructions(runtime, own, graph)
     else:
-        edge = Paths(symbols.graph)
-        found = match_origins(match_instructions(runtime, symbols, edge), edge, paths)
-    return _matching(found, runtime, paths)
+        edge = symbols.graph
+        found = match_origins(match_instructions(runtime, symbols, edge), edge, graph)
+    return _matching(found, runtime, graph)
 
 
-def _has_handles(graph: Graph) -> bool:
-    return any(node.debug_handle for node in graph.nodes)
-
-
-def _with_graph(symbols: MethodSymbols, graph: Graph) -> MethodSymbols:
-    return MethodSymbols(
-        symbols.method, graph, symbols.handles, symbols.delegates, symbols.num_outputs,
-        symbols.has_maps,
-    )  # fmt: skip
-
-
-def _matching(found: Found, runtime: Runtime, paths: Paths) -> Matching:
+def _matching(found: PartialMatching, runtime: Runtime, graph: Graph) -> Matching:
     pairs = [
         Pair(
             slot.instruction,
@@ -225,14 +225,10 @@ def _matching(found: Found, runtime: Runtime, paths: Paths) -> Matching:
         for slot in runtime.slots
         if slot not in found.pairs
     ]
-    named = {pair.node for pair in pairs}
-    missing = tuple(_missing(found, paths, named))
-    return Matching(tuple(pairs), tuple(unpaired), missing, dict(found.covered))
-
-
-def _missing(found: Found, paths: Paths, named: Iterable[str]) -> Iterable[Unpaired]:
-    known = set(named)
-    for path, node in paths.operators.items():
-        if path not in known:
+    paired_nodes = {pair.node for pair in pairs}
+    missing: list[Unpaired] = []
+    for path, node in graph.operators.items():
+        if path not in paired_nodes:
             reason, kind = found.reason_of_node(path)
-            yield Unpaired(reason, kind, node=path, op=node.op)
+            missing.append(Unpaired(reason, kind, node=path, op=node.op))
+    return Matching(tuple(pairs), tuple(unpaired), tuple(missing), dict(found.covered))

@@ -1,56 +1,55 @@
-"""Carries pairs with the edge graph over to the program that it was made of.
+"""Carry pairs with the edge graph over to the program that it was made of.
 
 Each node of the edge graph names, in its `from_node` chain, the node of the exported program that
-it comes from: it is a part of that. The whole's value is the one that leaves its parts; which one,
-if there are several, its shape, its dtype and those that use it tell.
+it is a part of. The value of this node (the whole) is the one that leaves its parts. If there are
+several, shape, dtype and users decide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from etscope.analysis.matching.graph import VIEWS, Paths, Place, Slot
-from etscope.analysis.matching.run import Found, Reason
-from etscope.analysis.program.compatibility import stem
-from etscope.model.graph import Graph, Node, Origin, TensorSpec
+from etscope.analysis.matching.run import PartialMatching, Reason, Slot
+from etscope.model.graph import VIEWS, Graph, Node, NodeValue, Origin, TensorSpec, stem
 
 
-def match_origins(edge_found: Found, edge: Paths, paths: Paths) -> Found:
-    """The pairs of the graph of `paths`, given those of the edge graph it was lowered to."""
-    return _Origins(edge_found, edge, paths).found
+def match_origins(edge_found: PartialMatching, edge: Graph, graph: Graph) -> PartialMatching:
+    """Return the pairs of `graph`, given those of the edge graph it was lowered to."""
+    return _Origins(edge_found, edge, graph).found
 
 
 class _Origins:
-    def __init__(self, edge_found: Found, edge: Paths, paths: Paths) -> None:
-        self._edge_found, self._edge, self._paths = edge_found, edge, paths
-        self.found = Found(reasons=dict(edge_found.reasons))
-        self._slots: dict[Place, list[Slot]] = {}
-        for slot, place in edge_found.pairs.items():
-            self._slots.setdefault(edge.inner(place), []).append(slot)
-        self._parts = parts_of(edge, paths)
+    def __init__(self, edge_found: PartialMatching, edge: Graph, graph: Graph) -> None:
+        self._edge_found, self._edge, self._graph = edge_found, edge, graph
+        self.found = PartialMatching(reasons=dict(edge_found.reasons))
+        self._slots: dict[NodeValue, list[Slot]] = {}
+        for slot, value in edge_found.pairs.items():
+            self._slots.setdefault(edge.inner_value(value), []).append(slot)
+        self._parts = parts_of(edge, graph)
         self._whole = {id(part): path for path, parts in self._parts.items() for part in parts}
-        for path, node in paths.operators.items():
+        for path, node in graph.operators.items():
             self._match(path, node)
         self._explain_slots()
         for number, covered in edge_found.covered.items():
-            wholes = (self._whole.get(id(edge.nodes[path])) for path in covered)
+            wholes = (self._whole.get(id(edge.calls[path])) for path in covered)
             self.found.covered[number] = tuple(dict.fromkeys(w for w in wholes if w is not None))
 
     def _match(self, path: str, node: Node) -> None:
         parts = self._parts.get(path, [])
-        places = self._paths.places(node)
-        sources = self._whole_tuple(node, parts) or [
-            self._only(self._candidates(node, place, parts)) for place in places
-        ]
+        values = self._graph.values_of(node)
+        sources = self._whole_tuple(node, parts)
+        if sources is None:
+            candidates = [self._candidates(node, value, parts) for value in values]
+            sources = [found[0] if len(found) == 1 else None for found in candidates]
         taken = False
-        for place, source in zip(places, sources, strict=True):
+        for value, source in zip(values, sources, strict=True):
             if source is not None and sources.count(source) == 1:
-                taken = self._take(source, place) or taken
+                taken = self._take(source, value) or taken
         if not taken:
             self.found.node_reasons[path] = self._why_not(node, parts)
 
-    def _whole_tuple(self, node: Node, parts: Sequence[Node]) -> list[Place | None] | None:
-        """The values of the one part that has the same several values."""
+    def _whole_tuple(self, node: Node, parts: Sequence[Node]) -> list[NodeValue | None] | None:
+        """The values of the only part with values of the same types; None without one."""
         if len(node.outputs) < 2:
             return None
         same = [
@@ -62,73 +61,68 @@ class _Origins:
                 for one, other in zip(part.outputs, node.outputs, strict=True)
             )
         ]
-        return list(self._edge.places(same[0])) if len(same) == 1 else None
+        return list(self._edge.values_of(same[0])) if len(same) == 1 else None
 
-    def _take(self, source: Place, place: Place) -> bool:
-        """Pair the logged values of a place of the edge graph, or of what that is a view of."""
+    def _take(self, source: NodeValue, value: NodeValue) -> bool:
+        """Pair the logged values of an edge node, or of the node it is a view of."""
         is_view = False
         while source not in self._slots:
-            node = self._edge.nodes[source.path]
-            inputs = self._edge.inputs(node)
+            node = self._edge.calls[source.path]
+            inputs = self._edge.read_by(node)
             if stem(node.op) not in VIEWS or not inputs:
                 return False
             source, is_view = inputs[0], True
         for slot in self._slots[source]:
             if slot not in self.found.pairs:
-                self.found.pairs[slot] = place
+                self.found.pairs[slot] = value
                 self.found.reasons.pop(slot, None)
                 if is_view:
                     self.found.views.add(slot)
         return True
 
-    # -- which value of the parts is the whole's
-
-    def _only(self, candidates: Sequence[Place]) -> Place | None:
-        return candidates[0] if len(candidates) == 1 else None
-
-    def _candidates(self, node: Node, place: Place, parts: Sequence[Node]) -> list[Place]:
-        """The values of parts that may be the whole's value at `place`."""
-        spec = self._paths.spec(place)
+    def _candidates(self, node: Node, value: NodeValue, parts: Sequence[Node]) -> list[NodeValue]:
+        """The values of parts that may be `value` of the whole."""
+        spec = self._graph.spec_of(value)
         fitting = [
             candidate
             for part in parts
-            for candidate in self._edge.places(part)
-            if _same_spec(self._edge.spec(candidate), spec)
+            for candidate in self._edge.values_of(part)
+            if _same_spec(self._edge.spec_of(candidate), spec)
         ]
-        result = self._as_output(place)
+        result = self._as_output(value)
         if result is not None:
             return [candidate for candidate in fitting if candidate == result]
         inside = {id(part) for part in parts}
         leaving = [
             candidate
             for candidate in fitting
-            if any(id(user) not in inside for user in self._edge.readers(candidate))
+            if any(id(user) not in inside for user in self._edge.readers_of(candidate))
         ]
         if len(leaving) > 1 or len(node.outputs) > 1:
-            leaving = [c for c in leaving if self._is_used_as(c, place, inside)]
+            leaving = [c for c in leaving if self._is_used_as(c, value, inside)]
         if leaving:
             return leaving
-        named = [c for c in fitting if stem(self._edge.nodes[c.path].op) == stem(node.op)]
+        named = [c for c in fitting if stem(self._edge.calls[c.path].op) == stem(node.op)]
         return named if len(node.outputs) == 1 else []
 
-    def _as_output(self, place: Place) -> Place | None:
-        """The output of the edge graph that has the position of the value among the outputs."""
-        graph, edge = self._paths.graph, self._edge.graph
-        if "/" in place.path:
+    def _as_output(self, value: NodeValue) -> NodeValue | None:
+        """The output of the edge graph at the position of the value among the graph's outputs."""
+        graph, edge = self._graph, self._edge
+        if "/" in value.path:
             return None
-        name = self._paths.nodes[place.path].outputs[place.element or 0].name
+        name = self._graph.calls[value.path].outputs[value.element or 0].name
         for back, output in enumerate(reversed(graph.outputs), 1):
             if output == name and back <= len(edge.outputs):
-                found = self._edge.place(edge, edge.outputs[-back])
-                return None if found is None else self._edge.inner(found)
+                found = self._edge.value_named(edge.outputs[-back], edge)
+                return None if found is None else self._edge.inner_value(found)
         return None
 
-    def _is_used_as(self, candidate: Place, place: Place, inside: set[int]) -> bool:
-        """Whether those that use a value outside come from those that use the whole's."""
-        wanted = {self._paths.path_of[id(user)] for user in self._paths.users(place)}
+    def _is_used_as(self, candidate: NodeValue, value: NodeValue, inside: set[int]) -> bool:
+        """True if nodes outside that use the candidate come from users of the whole's value."""
+        wanted = {self._graph.path_of[id(user)] for user in self._graph.users_of(value)}
         used = {
             self._whole.get(id(user))
-            for user in self._edge.readers(candidate)
+            for user in self._edge.readers_of(candidate)
             if id(user) not in inside
         }
         return bool(wanted & used)
@@ -136,9 +130,9 @@ class _Origins:
     # -- reasons
 
     def _explain_slots(self) -> None:
-        for slot, place in self._edge_found.pairs.items():
+        for slot, value in self._edge_found.pairs.items():
             if slot not in self.found.pairs:
-                part = self._edge.nodes[self._edge.inner(place).path]
+                part = self._edge.calls[self._edge.inner_value(value).path]
                 whole = self._whole.get(id(part))
                 self.found.reasons[slot] = (
                     ("comes from no node of the reference graph", "unknown")
@@ -161,10 +155,10 @@ class _Origins:
         return f"nothing tells which value of its parts is its own ({names})", "ambiguous"
 
 
-def parts_of(edge: Paths, paths: Paths) -> Mapping[str, list[Node]]:
-    """For each node of the program, by path, the nodes of the edge graph that come from it."""
+def parts_of(edge: Graph, graph: Graph) -> Mapping[str, list[Node]]:
+    """Map each node of the program, by path, to the nodes of the edge graph that come from it."""
     parts: dict[str, list[Node]] = {}
-    for part, prefix, graph_id, names in _graph_pairs(edge.graph, paths.graph, ""):
+    for part, prefix, graph_id, names in _graph_pairs(edge, graph, ""):
         for node in _with_delegated(part):
             for origin in _chain(node.origins):
                 if origin.graph_id == graph_id and origin.name in names:
@@ -185,8 +179,8 @@ def _with_delegated(graph: Graph) -> Iterator[Node]:
 def _graph_pairs(
     edge: Graph, graph: Graph, prefix: str
 ) -> Iterator[tuple[Graph, str, int | None, set[str]]]:
-    """The graph and its sub-graphs with those they were made of: the graph of the edge program, the
-    prefix of the other's paths, its id, and the names of its nodes."""
+    """Yield the graph and its sub-graphs: the edge graph made of it, the prefix of its paths, its
+    id, and the names of its nodes."""
     names = {node.name for node in graph.nodes if node.kind == "call_function"}
     graph_id = graph.graph_id if graph.graph_id is not None else _graph_id(edge, graph)
     yield edge, prefix, graph_id, names
@@ -199,15 +193,18 @@ def _graph_pairs(
 
 
 def _graph_id(edge: Graph, graph: Graph) -> int | None:
-    """The id of a graph of which the file has none: the one under which the edge graph's nodes
-    name nothing but nodes of the graph, by their names and operators; None unless there is one
-    such id, or all of them say the same."""
+    """Find the id of a graph that the file does not store: under this id, all origins of the edge
+    graph's nodes are nodes of the graph, by name and operator. None without such an id, or if
+    several such ids contradict each other."""
     operators = {node.name: node.op for node in graph.nodes if node.kind == "call_function"}
     named: dict[int, dict[int, str]] = {}  # id -> edge node -> name
     foreign: set[int] = set()
     for node in _with_delegated(edge):
         for origin in _chain(node.origins):
-            if _is_operator_of(origin, operators):
+            op, target = operators.get(origin.name), origin.target.removeprefix("aten.")
+            if op is not None and (
+                op == target or op.partition(".")[0] == target.rpartition(".")[2]
+            ):
                 named.setdefault(origin.graph_id, {}).setdefault(id(node), origin.name)
             else:
                 foreign.add(origin.graph_id)
@@ -218,12 +215,6 @@ def _graph_id(edge: Graph, graph: Graph) -> int | None:
     ):
         return None
     return widest
-
-
-def _is_operator_of(origin: Origin, operators: Mapping[str, str]) -> bool:
-    op = operators.get(origin.name)
-    target = origin.target.removeprefix("aten.")
-    return op is not None and (op == target or op.partition(".")[0] == target.rpartition(".")[2])
 
 
 def _same_spec(one: TensorSpec | None, other: TensorSpec | None) -> bool:

@@ -1,12 +1,12 @@
-"""Which value of a program is which node's, without a run: by record, instructions and shapes."""
+"""Match the values of a program with those of a graph without a run, by their types."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from etscope.analysis.matching.graph import LoggedSpec
 from etscope.analysis.matching.matching import Matching, match
+from etscope.analysis.matching.run import LoggedSpec
 from etscope.analysis.profile.correlate import MethodSymbols
 from etscope.analysis.program.program import InstructionRecord, place, unfolded
 from etscope.formats.program.pte_schema import ListValue, Method, TensorValue, Value
@@ -18,15 +18,18 @@ COMPUTING = ("kernel", "delegate")  # the kinds of instructions that compute som
 def program_matching(
     graph: Graph, symbols: MethodSymbols, method: Method, records: Sequence[InstructionRecord]
 ) -> Matching:
-    """What `matching.match` tells of the values that a method's instructions would log. graph: of
-    the record, as there. Of tensors with dynamic shapes the bounds are compared."""
-    specs = {
-        record.instruction_id: [
-            _spec(method.values[index]) for index in one_by_one(method.values, record.outputs)
-        ]
-        for record in records
-        if record.kind in COMPUTING
-    }
+    """Match the values that a method's instructions would log with those of `graph`, by
+    `matching.match`. Dynamic shapes are compared by their bounds."""
+    specs: dict[int, list[LoggedSpec | None]] = {}
+    for record in records:
+        if record.kind in COMPUTING:
+            outputs = one_by_one(method.values, record.outputs)
+            specs[record.instruction_id] = [
+                LoggedSpec(value.scalar_type.torch_name, value.sizes)
+                if isinstance(value := method.values[index], TensorValue)
+                else None
+                for index in outputs
+            ]
     flow = with_flow(method.values, records)
     return match(graph, symbols, flow, specs, outputs=method.outputs)
 
@@ -34,9 +37,8 @@ def program_matching(
 def with_flow(
     values: Sequence[Value], records: Sequence[InstructionRecord]
 ) -> list[InstructionRecord]:
-    """The records of a method with these values with their tensors one by one, and in place of
-    views that no instruction made the values that they are views of: what was written last to the
-    same memory."""
+    """Return the records with the tensors of lists one by one. A view that no instruction writes is
+    replaced by the value that it is a view of: the last one written to the same memory."""
     written: set[int] = set()
     last: dict[object, int] = {}
     found = []
@@ -53,20 +55,13 @@ def with_flow(
 
 
 def one_by_one(values: Sequence[Value], indices: Sequence[int]) -> tuple[int, ...]:
-    """The indices, with those of a list's tensors in the place of the list's: the order in which
-    the runtime logs them."""
+    """The indices with each list replaced by its tensors, as the runtime logs them."""
     found: list[int] = []
     for index in indices:
         value = values[index]
         tensors = unfolded(values, [index]) if isinstance(value, ListValue) else ()
         found.extend(tensors or (index,))
     return tuple(found)
-
-
-def _spec(value: Value) -> LoggedSpec | None:
-    if not isinstance(value, TensorValue):
-        return None
-    return LoggedSpec(value.scalar_type.torch_name, value.sizes)
 
 
 __all__ = ["COMPUTING", "one_by_one", "program_matching", "with_flow"]

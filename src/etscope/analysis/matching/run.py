@@ -1,4 +1,4 @@
-"""What ran, as `matching` sees it: outputs of instructions, what each reads, and pairs so far."""
+"""Outputs of instructions, the flow of values between them, and the pairs found so far."""
 
 from __future__ import annotations
 
@@ -6,8 +6,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from etscope.analysis.matching.graph import LoggedSpec, Place, Slot
 from etscope.analysis.program.program import InstructionRecord
+from etscope.model.graph import NodeValue, TensorSpec
+
+# A recorder may widen a type that an ETDump cannot hold.
+_WIDENED = {"float16": "float32", "bfloat16": "float32"}
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedSpec:
+    """The type of a logged tensor: dtype by torch's name, and shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """An output of an instruction, or of an operator inside its delegate."""
+
+    instruction: int
+    output: int
+    delegate_id: int | str | None = None
+
+    @property
+    def order(self) -> tuple[int, str, int]:
+        """The key to sort slots by."""
+        return (
+            self.instruction,
+            "" if self.delegate_id is None else str(self.delegate_id),
+            self.output,
+        )
+
 
 Specs = Sequence[LoggedSpec | None]
 Reason = tuple[str, str]  # in words, and its kind
@@ -15,9 +45,9 @@ Reason = tuple[str, str]  # in words, and its kind
 
 @dataclass(frozen=True)
 class Runtime:
-    """The instructions and what they logged, as `matching.match` is given it.
+    """The instructions and the types of what they logged: the arguments of `matching.match`.
 
-    `num_outputs` is of delegate calls: how many of the last values that they logged are outputs.
+    num_outputs: by delegate call, the number of outputs, which are the last values it logged.
     """
 
     all_records: Sequence[InstructionRecord]
@@ -28,7 +58,7 @@ class Runtime:
 
     @cached_property
     def records(self) -> list[InstructionRecord]:
-        """Of the instructions that ran and logged something."""
+        """The instructions that ran and logged something."""
         return [record for record in self.all_records if record.instruction_id in self.logged]
 
     def of_kind(self, kind: str) -> list[InstructionRecord]:
@@ -53,17 +83,17 @@ class Runtime:
         return tuple(Slot(number, output) for output in range(count))
 
     def _first(self, instruction: int) -> int:
-        """Where an instruction's outputs begin among what it logged."""
+        """The index of an instruction's first output among the values it logged."""
         count = self.num_outputs.get(instruction)
         return 0 if count is None else max(len(self.logged[instruction]) - count, 0)
 
     def logged_index(self, slot: Slot) -> int:
-        """The place of an output among all that its instruction logged."""
+        """The index of an output among the values its instruction logged."""
         inside = slot.delegate_id is not None
         return slot.output if inside else self._first(slot.instruction) + slot.output
 
     def spec(self, slot: Slot) -> LoggedSpec | None:
-        """What was logged for it."""
+        """The type of the logged output."""
         if slot.delegate_id is not None:
             return self.delegated[slot.instruction, slot.delegate_id][slot.output]
         return self.logged[slot.instruction][self.logged_index(slot)]
@@ -76,7 +106,7 @@ class Runtime:
 
     @property
     def results(self) -> Mapping[int, Slot]:
-        """The outputs that are the program's, by their position there."""
+        """The program's outputs: position -> output of an instruction."""
         return self._flow[1]
 
     @cached_property
@@ -100,14 +130,14 @@ class Runtime:
 
 
 @dataclass
-class Found:
-    """Pairs in the making, and what is known of values without one.
+class PartialMatching:
+    """The pairs found so far, and reasons for the values without one.
 
-    `views`: the slots whose values have another shape than the node's. `covered`: the paths of the
+    views: the slots whose values have another shape than the node's. covered: the paths of the
     nodes in each delegate call, by instruction.
     """
 
-    pairs: dict[Slot, Place] = field(default_factory=dict)
+    pairs: dict[Slot, NodeValue] = field(default_factory=dict)
     views: set[Slot] = field(default_factory=set)
     reasons: dict[Slot, Reason] = field(default_factory=dict)
     node_reasons: dict[str, Reason] = field(default_factory=dict)
@@ -116,17 +146,34 @@ class Found:
     @property
     def taken(self) -> set[str]:
         """The paths of nodes with a partner."""
-        return {place.path for place in self.pairs.values()}
+        return {value.path for value in self.pairs.values()}
 
-    def say(self, slots: Sequence[Slot], reason: Reason) -> None:
-        """Why outputs have no partner, if nothing was said before."""
+    def add_reason(self, slots: Sequence[Slot], reason: Reason) -> None:
+        """Record why outputs have no partner, unless a reason is known."""
         for slot in slots:
             self.reasons.setdefault(slot, reason)
 
     def reason_of(self, slot: Slot) -> Reason:
-        """Why an output has no partner."""
+        """The reason why an output has no partner."""
         return self.reasons.get(slot, ("no node of the reference graph is known for it", "unknown"))
 
     def reason_of_node(self, path: str) -> Reason:
-        """Why a node has no partner."""
+        """The reason why a node has no partner."""
         return self.node_reasons.get(path, ("no instruction is known to run it", "unknown"))
+
+
+def type_mismatch(logged: LoggedSpec | None, spec: TensorSpec | None) -> str | None:
+    """Describe why a logged value cannot be the node's: its shape or dtype; None if it can."""
+    if logged is None or spec is None:
+        if logged is None and spec is None:
+            return None
+        return "one is a tensor, the other a number"
+    if logged.dtype not in (spec.dtype, _WIDENED.get(spec.dtype)):
+        return f"logged as {logged.dtype}, but {spec.dtype} in the reference"
+    if len(logged.shape) != len(spec.shape) or any(
+        isinstance(size, int) and size != given
+        for size, given in zip(spec.shape, logged.shape, strict=True)
+    ):
+        shapes = [f"[{', '.join(map(str, shape))}]" for shape in (logged.shape, spec.shape)]
+        return f"logged as {shapes[0]}, but {shapes[1]} in the reference"
+    return None

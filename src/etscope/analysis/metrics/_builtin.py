@@ -12,12 +12,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.metrics._arrays import Array, is_integer, parts
-from etscope.analysis.metrics._summary import Summary, integer_distance, summarize
+from etscope.analysis.metrics._arrays import (
+    Array,
+    Summary,
+    integer_distance,
+    is_integer,
+    parts,
+    summarize,
+)
 from etscope.errors import UsageError
-
-# What a metric is.
-
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -27,12 +30,12 @@ class Metric:
     """A named number for a pair of arrays.
 
     name: the word for commands and columns (snake_case). title, unit: for people; the unit of a
-        plain number is "". better: whether "lower" or "higher" is nearer to the reference.
+        plain number is "". better: "lower" or "higher", whichever is nearer to the reference.
     perfect: the value of equal arrays.
     function: ``(reference, value) -> float``. Both are arrays of one shape, in their own types.
-    doc: what it says, with its formula.
+    doc: its meaning, with the formula.
     of_summary: the number from a `Summary`, for metrics that can share one pass over the arrays.
-    errors_only: whether a summary of errors alone will do for that.
+    errors_only: True if `of_summary` needs the errors alone.
     """
 
     name: str
@@ -48,20 +51,17 @@ class Metric:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise UsageError(
-                f"{self.name!r} is no name for a metric",
+                f"{self.name!r} is not a name for a metric",
                 hint="names have lower-case letters, digits and _, and begin with a letter",
             )
         if self.better not in ("lower", "higher"):
             raise UsageError(f'better must be "lower" or "higher", not {self.better!r}')
 
     def badness(self, number: float | None) -> float:
-        """A key to sort by, the worst last: NaN is worse than any number, None (no value) too."""
+        """A key to sort by, the worst last: NaN and None (no value) are worse than any number."""
         if number is None or math.isnan(number):
             return math.inf
         return number if self.better == "lower" else -number
-
-
-# Distances counted in representable numbers.
 
 
 def largest_ulp_distance(reference: Array, value: Array) -> float:
@@ -78,21 +78,20 @@ def largest_ulp_distance(reference: Array, value: Array) -> float:
     """
     largest = 0.0
     for part in parts(reference, value):
-        distance = _integers(*part) if is_integer(value.dtype) else _floats(*part)
+        if not is_integer(value.dtype):
+            distance = _float_distance(*part)
+        elif is_integer(reference.dtype):
+            distance = float(np.max(integer_distance(*part)))
+        else:
+            numbers, codes = (array.astype(np.float64) for array in part)
+            distance = float(np.max(np.abs(numbers - codes)))
         if math.isnan(distance):
             return math.nan
         largest = max(largest, distance)
     return largest if reference.size else math.nan
 
 
-def _integers(reference: Array, value: Array) -> float:
-    if is_integer(reference.dtype):
-        return float(np.max(integer_distance(reference, value)))
-    wide = reference.astype(np.float64)
-    return float(np.max(np.abs(wide - value.astype(np.float64))))
-
-
-def _floats(reference: Array, value: Array) -> float:
+def _float_distance(reference: Array, value: Array) -> float:
     dtype = value.dtype.newbyteorder("=")
     with np.errstate(over="ignore", invalid="ignore"):
         rounded, value = reference.astype(dtype), value.astype(dtype)
@@ -188,7 +187,7 @@ def _max_rel(s: Summary) -> float:
 
 
 def _error(s: Summary, number: float) -> float:
-    """Infinite when an element's error is; never 0 only because it is too small for a float."""
+    """The number; infinite if an element's error is, and not 0 by underflow."""
     if s.infinite or s.overflow:
         return math.inf
     return number if number or s.equal else math.ulp(0.0)
@@ -227,7 +226,19 @@ def tolerance_metric(
     def share(reference: Array, value: Array) -> float:
         out = 0
         for r, v in parts(reference, value):
-            out += int(np.count_nonzero(~_close(r, v, rtol, atol, equal_nan)))
+            wide_r, wide_v = r.astype(np.float64), v.astype(np.float64)
+            both_finite = np.isfinite(wide_r) & np.isfinite(wide_v)
+            with np.errstate(invalid="ignore", over="ignore"):
+                if is_integer(r.dtype) and is_integer(v.dtype):
+                    error = integer_distance(r, v)
+                    same = error == 0
+                else:
+                    error = np.abs(wide_r - wide_v)
+                    same = wide_r == wide_v
+                close = same | (both_finite & (error <= atol + rtol * np.abs(wide_r)))
+            if equal_nan:
+                close |= np.isnan(wide_r) & np.isnan(wide_v)
+            out += int(np.count_nonzero(~close))
         return out / reference.size if reference.size else math.nan
 
     return Metric(
@@ -240,24 +251,6 @@ def tolerance_metric(
         "Share of elements out of tolerance: those that are not within "
         f"``{atol:g} + {rtol:g} * |ref|`` of the reference, NaN among them.",
     )
-
-
-def _close(r: Array, v: Array, rtol: float, atol: float, equal_nan: bool) -> npt.NDArray[np.bool_]:
-    wide_r, wide_v = r.astype(np.float64), v.astype(np.float64)
-    both_finite = np.isfinite(wide_r) & np.isfinite(wide_v)
-    with np.errstate(invalid="ignore", over="ignore"):
-        if is_integer(r.dtype) and is_integer(v.dtype):
-            error = integer_distance(r, v)
-            same = error == 0
-        else:
-            error = np.abs(wide_r - wide_v)
-            same = wide_r == wide_v
-        close: npt.NDArray[np.bool_] = same | (
-            both_finite & (error <= atol + rtol * np.abs(wide_r))
-        )
-    if equal_nan:
-        close |= np.isnan(wide_r) & np.isnan(wide_v)
-    return close
 
 
 def _of_summary(

@@ -1,9 +1,9 @@
-"""Which operator's numbers go wrong on a device, and which line of Python that is.
+"""Find the operators whose numbers go wrong on a device, and their lines of Python.
 
-Each value that the device logged is held against three others: the reference's, which tells its
-total error; what PyTorch makes of the device's own values that went in, which tells the operator's
-own, local error; and the difference of these two is the error that it inherited. An operator is
-wrong when its local error is more than is allowed: see `analysis.numerics_limits`.
+Each value that the device logged is compared with two others. The reference's value gives the total
+error. The value that PyTorch computes from the device's own inputs of the operator gives the local
+error, which is the operator's own. The difference between these two is the inherited error. An
+operator is wrong when its local error exceeds the limit: see `analysis.numerics.limits`.
 """
 
 from __future__ import annotations
@@ -15,123 +15,47 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from etscope.analysis.matching.graph import Paths
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Coverage, Matching, Pair, Unpaired
 from etscope.analysis.metrics import Metric, find_metric
-from etscope.analysis.numerics.gap import MethodRun, check_values, chosen_run, coverage_without
+from etscope.analysis.numerics.gap import coverage_without
 from etscope.analysis.numerics.limits import difference, exceeds, judge, new_nan
-from etscope.analysis.numerics.reference_graph import KnownGraph
-from etscope.analysis.numerics.rows import FINE, INHERITED, WRONG, Numerics, NumericsRow, OddNumbers
-from etscope.analysis.numerics.subgraphs import Region, Regions
+from etscope.analysis.numerics.rows import (
+    FINE,
+    INHERITED,
+    WRONG,
+    NonFinite,
+    Numerics,
+    NumericsRow,
+)
+from etscope.analysis.numerics.runs import MethodRun, check_values, chosen_run, match_run
 from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import unfolded as unfolded_indices
 from etscope.errors import NumericGapError
-from etscope.model.graph import Graph
+from etscope.model.graph import Graph, Node
 
 __all__ = [
     "DEFAULT_METRIC",
     "DeviceValues",
     "Recomputation",
     "Recomputed",
+    "RunMatcher",
     "device_values",
     "diagnose",
     "diagnose_run",
 ]
 
 
-# Whether the reference had the inputs that ran on the device, as far as the dump tells.
-
-
-_EVERYWHERE = 0.9  # share of elements
-_ADVICE = "give those that ran with inputs= (--inputs)"
-
-
-def doubts_of_inputs(
-    trace: Trace, logged: LoggedRun, inputs: Sequence[Any], rows: Sequence[NumericsRow]
-) -> Iterator[str]:
-    """What speaks against the inputs, in words.
-
-    A delegate logs what goes into it, inputs of the program as well: these are compared. Without
-    such, inputs are in doubt when all that is computed from them directly is wrong everywhere, and
-    nothing else is.
-    """
-    compared = dict(_logged_inputs(trace, logged))
-    different = [
-        index
-        for index, value in compared.items()
-        if index < len(inputs) and not _are_same(value, inputs[index])
-    ]
-    if different:
-        listed = ", ".join(map(str, different))
-        yield (
-            f"these are not the inputs that ran: a delegate logged others for input {listed}; "
-            + _ADVICE
-        )
-    elif not compared:
-        yield from _by_the_rows(rows)
-
-
-def _by_the_rows(rows: Sequence[NumericsRow]) -> Iterator[str]:
-    first = [row for row in rows if row.inputs and row.loop_pass == 0]
-    wrong = [row for row in rows if row.verdict == WRONG]
-    if not wrong or any(row not in first for row in wrong):
-        return
-    if any(row.verdict != WRONG or row.share < _EVERYWHERE for row in first):
-        return
-    if len(first) > 1:
-        yield (
-            f"these may not be the inputs that ran: all {len(first)} values that are computed from "
-            f"them are wrong in nearly all elements, and no other is; {_ADVICE}"
-        )
-    else:
-        yield (
-            "the wrong value is the only one that is computed from the inputs, and wrong in nearly "
-            f"all elements: if these are not the inputs that ran, that is why; {_ADVICE}"
-        )
-
-
-def _logged_inputs(trace: Trace, logged: LoggedRun) -> Iterator[tuple[int, Any]]:
-    """The program's inputs that delegates logged, by their position."""
-    program = trace.recorded_program
-    if program is None:
-        return
-    method = program.method(logged.method)
-    positions = {value: position for position, value in enumerate(method.inputs)}
-    records = {r.instruction_id: r for r in trace.instructions(logged.method)}
-    for (number, inner), passes in logged.passes.items():
-        record = records.get(number)
-        if record is None or record.kind != "delegate" or inner is not None:
-            continue
-        arguments = unfolded_indices(method.values, record.inputs)
-        values = unfolded(trace.values(logged.block, logged.run, passes[0]))
-        if len(values) != len(arguments) + len(unfolded_indices(method.values, record.outputs)):
-            continue
-        for value, argument in zip(values, arguments, strict=False):
-            if argument in positions:
-                yield positions[argument], value
-
-
-def _are_same(one: Any, other: Any) -> bool:
-    first, second = np.asarray(one), np.asarray(other)
-    if first.size != second.size:
-        return False
-    floats = first.dtype.kind not in "biu" and second.dtype.kind not in "biu"
-    return np.array_equal(
-        first.reshape(-1).astype(np.float64) if floats else first.reshape(-1),
-        second.reshape(-1).astype(np.float64) if floats else second.reshape(-1),
-        equal_nan=floats,
-    )
-
-
 DEFAULT_METRIC = "sqnr"
+_NEARLY_ALL = 0.9  # share of elements
+_ADVICE = "give those that ran with inputs= (--inputs)"
 
 DeviceValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
 
 
 class Recomputed(Protocol):
-    """A node's value in the three runs: see `bridge.local.Recomputed`."""
+    """A node's value in the three runs: see `bridge.reference.local_reference.Recomputed`."""
 
     @property
     def name(self) -> str: ...
@@ -147,15 +71,91 @@ class Recomputed(Protocol):
 
 @dataclass(frozen=True)
 class Recomputation:
-    """A graph, the inputs, and what computes it next to the device's values.
+    """A graph, its flat inputs, and the function that computes it beside the device's values.
 
-    `run` takes what tells a node's values on the device, and the names of the nodes to give. The
-    inputs are flat, of the graph's.
+    run: takes a function that returns a node's values on the device, and the names of the nodes to
+    yield.
     """
 
     graph: Graph
     inputs: Sequence[Any]
     run: Callable[[DeviceValues, Collection[str]], Iterable[Recomputed]]
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """The nodes that compute a value from recorded values and inputs.
+
+    nodes: their paths, in order, the value's own node last. reads: paths of the nodes whose
+    recorded values are read. inputs: names of the graph's inputs that are read, without weights.
+    """
+
+    nodes: tuple[str, ...]
+    reads: tuple[str, ...]
+    inputs: tuple[str, ...]
+
+
+class Subgraphs:
+    """The sub-graphs between the nodes of a graph whose values were recorded."""
+
+    def __init__(self, graph: Graph, recorded: Collection[str]) -> None:
+        self._graph, self._recorded = graph, recorded
+        self._position = {path: index for index, path in enumerate(graph.calls)}
+
+    def of(self, path: str) -> Subgraph:
+        """The sub-graph that computes the value of the node at `path`."""
+        nodes, reads, inputs = {path}, set[str](), dict[str, None]()
+        waiting = [self._graph.calls[path]]
+        while waiting:
+            for source in self._sources(waiting.pop()):
+                if source.kind == "placeholder":
+                    own = self._graph.graph_of(source) is self._graph
+                    if own and source.name not in self._graph.parameters:
+                        inputs[source.name] = None
+                    continue
+                found = self._graph.path_of.get(id(source), "")
+                if found in self._recorded and found != path:
+                    reads.add(found)
+                elif found in self._position and found not in nodes:
+                    nodes.add(found)
+                    waiting.append(source)
+        listed = [name for name in self._in_order(nodes) if name in self._graph.operators]
+        return Subgraph(tuple(listed), tuple(self._in_order(reads)), tuple(inputs))
+
+    def _sources(self, node: Node) -> list[Node]:
+        """The nodes whose values a node reads, with the output nodes of its branches."""
+        graph = self._graph.graph_of(node)
+        found = [graph.by_name[name] for name in node.inputs if name in graph.by_name]
+        for below in node.subgraphs:
+            found += [below.by_name[name] for name in below.outputs if name in below.by_name]
+        return found
+
+    def _in_order(self, paths: Collection[str]) -> list[str]:
+        return sorted(paths, key=lambda path: self._position.get(path, -1))
+
+
+class RunMatcher:
+    """Match runs of one program with a graph of its method.
+
+    Runs that logged tensors of the same types and shapes share one matching.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._found: dict[Any, tuple[Matching, Subgraphs]] = {}
+
+    def matched(self, trace: Trace, logged: LoggedRun) -> tuple[Matching, Subgraphs]:
+        """Match the values of the run with those of the graph, and split the graph at them."""
+        key = (
+            tuple((record.instruction_id, record.operator) for record in logged.instructions),
+            logged.outputs,
+            tuple((number, tuple(specs)) for number, specs in logged.specs.items()),
+            tuple((place, tuple(specs)) for place, specs in logged.delegated_specs.items()),
+        )
+        if key not in self._found:
+            matching = match_run(trace, logged, self.graph)
+            self._found[key] = matching, Subgraphs(self.graph, matching.by_node)
+        return self._found[key]
 
 
 def diagnose(
@@ -170,15 +170,16 @@ def diagnose(
     """Find the operators of a run whose numbers go wrong.
 
     metric: of the errors. tolerance: the worst local error that is fine, in that metric; by default
-    what is usual for the type. run: which of the method's, by default the first with values.
+    the usual error of the dtype. run: number among the method's runs; by default the first with
+    values.
 
-    Raises `NumericGapError` when there are no values, or none has a partner in the graph.
+    Raises `NumericGapError` when there are no values, or none matches a value of the graph.
     """
     found = metric if isinstance(metric, Metric) else find_metric(metric)
     chosen = chosen_run(trace, method, run)
     check_values(trace)
-    known = KnownGraph(recomputation.graph)
-    return diagnose_run(trace, method, chosen, recomputation, known, found, tolerance)
+    matcher = RunMatcher(recomputation.graph)
+    return diagnose_run(trace, method, chosen, recomputation, matcher, found, tolerance)
 
 
 def diagnose_run(
@@ -186,15 +187,29 @@ def diagnose_run(
     method: str,
     chosen: MethodRun,
     recomputation: Recomputation,
-    known: KnownGraph,
+    matcher: RunMatcher,
     found: Metric,
     tolerance: float | None,
 ) -> Numerics:
-    """`diagnose` of a run that has values, with what is known of the graph from other runs."""
+    """`diagnose` a run that has values, with a matcher that other runs share."""
     logged = logged_run(trace, chosen.block, chosen.position, method)
-    matching, regions = known.matched(trace, logged)
-    diagnosis = _Diagnosis(logged, matching, regions, known.paths, recomputation, found, tolerance)
-    rows = _with_inherited(diagnosis.rows(), found)
+    matching, subgraphs = matcher.matched(trace, logged)
+    diagnosis = _Diagnosis(logged, matching, subgraphs, recomputation, found, tolerance)
+    rows: list[NumericsRow] = []
+    wrong_before: set[str] = set()  # nodes that are wrong, or compute with the values of such
+    for row in diagnosis.rows():
+        inherits = any(name in wrong_before for name in row.reads)
+        if row.verdict == FINE and inherits:
+            counts = row.non_finite
+            if counts is not None and counts.nan == math.prod(row.shape):
+                shows = counts.new_nan > 0  # NaN that the reference has, too, are not an error
+            else:
+                shows = exceeds(found, row.inherited, row.limit)
+            if shows:
+                row = replace(row, verdict=INHERITED)
+        if inherits or row.verdict == WRONG:
+            wrong_before.add(row.pair.node)
+        rows.append(row)
     coverage = diagnosis.coverage()
     if not rows:
         raise NumericGapError(
@@ -215,14 +230,13 @@ def diagnose_run(
 
 
 class _Diagnosis:
-    """Goes along with the three runs, and holds each value against them."""
+    """Compares each logged value with those of the recomputation."""
 
     def __init__(
         self,
         logged: LoggedRun,
         matching: Matching,
-        regions: Regions,
-        paths: Paths,
+        subgraphs: Subgraphs,
         recomputation: Recomputation,
         metric: Metric,
         tolerance: float | None,
@@ -231,7 +245,7 @@ class _Diagnosis:
         self._device_values = device_values(logged, matching)
         self._metric, self._tolerance = metric, tolerance
         self._records = {record.instruction_id: record for record in logged.instructions}
-        self._paths, self._regions = paths, regions
+        self._graph, self._subgraphs = recomputation.graph, subgraphs
         self._seen: set[Pair] = set()
         self._failed: dict[Pair, Unpaired] = {}
 
@@ -244,7 +258,7 @@ class _Diagnosis:
                     yield row
 
     def coverage(self) -> Coverage:
-        """Of what was really compared, when `rows` is through."""
+        """The coverage of the comparison, after `rows` has ended."""
         for pair in self._matching.pairs:
             if pair not in self._seen:
                 self._fail(pair, f"the reference did not run {pair.node}: it took another branch")
@@ -255,10 +269,11 @@ class _Diagnosis:
         if item.loop_pass >= len(passes):
             self._fail(pair, f"the loop ran {len(passes)} times, and more often in the reference")
             return None
-        value = passes[item.loop_pass]
         local, reference, wide = (
-            _element(values, pair) for values in (item.local, item.reference, item.wide)
+            value if value is None or pair.element is None else value[pair.element]
+            for value in (item.local, item.reference, item.wide)
         )
+        value = passes[item.loop_pass]
         shape = np.shape(local)
         if np.shape(value) != shape:
             if not pair.is_view or np.size(value) != np.size(local):
@@ -269,12 +284,14 @@ class _Diagnosis:
         if np.size(local) == 0:
             self._fail(pair, "it has no elements", "empty")
             return None
-        region = self._regions.of(pair.node)
-        quantized = any("quantize" in self._paths.nodes[path].op for path in region.nodes)
+        subgraph = self._subgraphs.of(pair.node)
+        quantized = any("quantize" in self._graph.calls[path].op for path in subgraph.nodes)
         judged = judge(
             self._metric, local, value, wide, tolerance=self._tolerance, quantized=quantized
         )
-        row = self._row(pair, region, item.loop_pass, value)
+        row = self._row(pair, subgraph, item.loop_pass, value)
+        expected = local if reference is None else reference
+        counts = _non_finite(value)
         return replace(
             row,
             total=difference(self._metric, reference, value),
@@ -285,13 +302,15 @@ class _Diagnosis:
             excess=judged.excess,
             share=judged.share,
             verdict=WRONG if judged.is_wrong else FINE,
-            odd=_odd_numbers(value, local if reference is None else reference),
+            non_finite=NonFinite(*counts, *_non_finite(expected), new_nan(expected, value))
+            if any(counts)
+            else None,
         )
 
-    def _row(self, pair: Pair, region: Region, loop_pass: int, value: Any) -> NumericsRow:
+    def _row(self, pair: Pair, subgraph: Subgraph, loop_pass: int, value: Any) -> NumericsRow:
         record = self._records[pair.instruction]
-        node = self._paths.nodes[pair.node]
-        inside = [self._paths.nodes[path] for path in region.nodes]
+        node = self._graph.calls[pair.node]
+        inside = [self._graph.calls[path] for path in subgraph.nodes]
         own = [] if record.kind == "delegate" else [node]
         return NumericsRow(
             pair=pair,
@@ -300,9 +319,9 @@ class _Diagnosis:
             label=record.label,
             is_delegate=record.kind == "delegate",
             op=node.op,
-            nodes=region.nodes,
-            reads=region.reads,
-            inputs=region.inputs,
+            nodes=subgraph.nodes,
+            reads=subgraph.reads,
+            inputs=subgraph.inputs,
             lines=lines_of([*own, *inside]),
             module=module_path(node),
             shape=tuple(np.shape(value)),
@@ -317,8 +336,10 @@ class _Diagnosis:
 
 
 def device_values(logged: LoggedRun, matching: Matching) -> DeviceValues:
-    """What tells a node's values on the device. What was logged inside of a delegate comes first:
-    its outputs are what others read."""
+    """Return the function that looks up a node's values on the device, as (element, value).
+
+    Values that were logged inside of a delegate come first: later nodes read its outputs.
+    """
 
     def values(name: str, loop_pass: int) -> list[tuple[int | None, Any]]:
         pairs = sorted(matching.by_node.get(name, ()), key=lambda p: p.delegate_id is None)
@@ -332,19 +353,8 @@ def device_values(logged: LoggedRun, matching: Matching) -> DeviceValues:
     return values
 
 
-def _element(value: Any, pair: Pair) -> Any:
-    return value if value is None or pair.element is None else value[pair.element]
-
-
-def _odd_numbers(value: Any, reference: Any) -> OddNumbers | None:
-    found = _counted(value)
-    if not any(found):
-        return None
-    return OddNumbers(*found, *_counted(reference), new_nan(reference, value))
-
-
-def _counted(value: Any) -> tuple[int, int]:
-    """How many NaN and how many infinities there are."""
+def _non_finite(value: Any) -> tuple[int, int]:
+    """The numbers of NaN and of infinities."""
     array = np.asarray(value)
     if value is None or array.dtype.kind in "biuO":
         return 0, 0
@@ -352,23 +362,72 @@ def _counted(value: Any) -> tuple[int, int]:
     return nan, array.size - nan - int(np.count_nonzero(np.isfinite(array)))
 
 
-def _with_inherited(rows: Iterable[NumericsRow], metric: Metric) -> list[NumericsRow]:
-    """The rows, in order of computation, with a verdict on those that got wrong numbers and did
-    nothing wrong themselves."""
-    tainted: set[str] = set()
-    found = []
-    for row in rows:
-        after = any(name in tainted for name in row.reads)
-        if row.verdict == FINE and after and _shows(row, metric):
-            row = replace(row, verdict=INHERITED)
-        if after or row.verdict == WRONG:
-            tainted.add(row.pair.node)
-        found.append(row)
-    return found
+# -- did the reference have the inputs that ran on the device?
 
 
-def _shows(row: NumericsRow, metric: Metric) -> bool:
-    """Whether the inherited error does: NaN of the reference itself are none."""
-    if row.odd is not None and row.odd.nan == math.prod(row.shape):
-        return row.odd.new_nan > 0
-    return exceeds(metric, row.inherited, row.limit)
+def doubts_of_inputs(
+    trace: Trace, logged: LoggedRun, inputs: Sequence[Any], rows: Sequence[NumericsRow]
+) -> Iterator[str]:
+    """Describe evidence that the device ran with other inputs.
+
+    A delegate logs its inputs, inputs of the program among them: these are compared. If there are
+    none, the inputs are in doubt when all values that are computed from them directly are wrong in
+    nearly all elements, and no other value is wrong.
+    """
+    compared = dict(_logged_inputs(trace, logged))
+    different = []
+    for index, value in compared.items():
+        if index < len(inputs):
+            one, other = np.asarray(value).reshape(-1), np.asarray(inputs[index]).reshape(-1)
+            floats = one.dtype.kind not in "biu" and other.dtype.kind not in "biu"
+            if floats and one.size == other.size:
+                one, other = one.astype(np.float64), other.astype(np.float64)
+            if not np.array_equal(one, other, equal_nan=floats):
+                different.append(index)
+    if different:
+        listed = ", ".join(map(str, different))
+        yield (
+            f"these are not the inputs that ran: a delegate logged others for input {listed}; "
+            + _ADVICE
+        )
+    if compared:
+        return
+    direct = [row for row in rows if row.inputs and row.loop_pass == 0]
+    wrong = [row for row in rows if row.verdict == WRONG]
+    if (
+        not wrong
+        or any(row not in direct for row in wrong)
+        or any(row.verdict != WRONG or row.share < _NEARLY_ALL for row in direct)
+    ):
+        return
+    if len(direct) > 1:
+        yield (
+            f"these may not be the inputs that ran: all {len(direct)} values that are computed "
+            f"from them are wrong in nearly all elements, and no other is; {_ADVICE}"
+        )
+    else:
+        yield (
+            "the wrong value is the only one that is computed from the inputs, and wrong in nearly "
+            f"all elements: if these are not the inputs that ran, that is why; {_ADVICE}"
+        )
+
+
+def _logged_inputs(trace: Trace, logged: LoggedRun) -> Iterator[tuple[int, Any]]:
+    """Yield (position, value) of the program's inputs that delegates logged."""
+    program = trace.recorded_program
+    if program is None:
+        return
+    method = program.method(logged.method)
+    positions = {value: position for position, value in enumerate(method.inputs)}
+    records = {r.instruction_id: r for r in trace.instructions(logged.method)}
+    for (number, inner), passes in logged.passes.items():
+        record = records.get(number)
+        if record is None or record.kind != "delegate" or inner is not None:
+            continue
+        arguments = unfolded_indices(method.values, record.inputs)
+        values = unfolded(trace.values(logged.block, logged.run, passes[0]))
+        if len(values) != len(arguments) + len(unfolded_indices(method.values, record.outputs)):
+            continue
+        for value, argument in zip(values, arguments, strict=False):
+            if argument in positions:
+                yield positions[argument], value

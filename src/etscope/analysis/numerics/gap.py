@@ -8,35 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from etscope.analysis.matching.graph import Paths
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run
-from etscope.analysis.matching.matching import Coverage, Matching, Pair, Unpaired, match
+from etscope.analysis.matching.matching import Coverage, Matching, Pair, Unpaired
 from etscope.analysis.metrics import Metric, find_metric, measure_all
-from etscope.analysis.profile.correlate import (
-    EDGE_GRAPH,
-    MethodSymbols,
-    handle_list,
-    method_symbols,
+from etscope.analysis.numerics.runs import (
+    check_values,
+    chosen_run,
+    edge_symbols,
+    match_run,
 )
-from etscope.analysis.profile.profile import executes
+from etscope.analysis.profile.correlate import handle_list
 from etscope.analysis.profile.source_location import module_path, user_line
 from etscope.analysis.profile.trace import Trace
-from etscope.errors import NumericGapError, UsageError
-from etscope.formats.etrecord.reader import EDGE
-from etscope.model.event_table import Block
+from etscope.errors import NumericGapError
 from etscope.model.graph import Graph, SourceLine
 from etscope.model.table import Column, Kind, Table
-
-RECORD_HINT = (
-    "run the program with debug_level='intermediate_outputs' (--debug-level), and give the debug "
-    "buffer that it writes"
-)
-
-NO_RECORD_HINT = "pass etrecord=: the ETRecord of the program's export"
 
 # What is done with a value and its reference when they are compared: row, reference, value.
 Keep = Callable[["GapRow", Any, Any], None]
@@ -84,7 +74,7 @@ class GapRow:
 class Gap:
     """The compared values in the order in which the reference computes them.
 
-    `graph` is the reference's, `run` the dump's run that they were logged in. `coverage` says what
+    `graph` is the reference's, `run` the number of the run in the dump. `coverage` says what
     could not be compared.
     """
 
@@ -127,7 +117,10 @@ class Gap:
                 "instruction": [row.pair.instruction for row in rows],
                 "output": [row.pair.output for row in rows],
                 "event": [row.event for row in rows],
-                "node": [_place_name(row) for row in rows],
+                "node": [
+                    row.node if row.pair.element is None else f"{row.node}[{row.pair.element}]"
+                    for row in rows
+                ],
                 "op": [row.op for row in rows],
                 **metrics,
                 "dtype": [row.dtype for row in rows],
@@ -138,80 +131,6 @@ class Gap:
             },
             title=f"Numeric gap of {self.method} to {self.reference}",
         )
-
-
-def _place_name(row: GapRow) -> str:
-    return row.node if row.pair.element is None else f"{row.node}[{row.pair.element}]"
-
-
-class MethodRun(NamedTuple):
-    """A run of a method: its block, its place among the block's runs, its number in the dump."""
-
-    block: Block
-    position: int
-    number: int
-
-
-def runs_of(trace: Trace, method: str) -> list[MethodRun]:
-    """The runs of a method, in the order of the dump.
-
-    Runs that logged the same events for several methods are of the one whose values they have.
-    """
-    found = [
-        MethodRun(block, position, int(number))
-        for block in trace.blocks
-        if executes(block) and method_by_values(trace, block) == method
-        for position, number in enumerate(block.runs)
-    ]
-    return sorted(found, key=lambda run: run.number)
-
-
-def method_by_values(trace: Trace, block: Block) -> str | None:
-    """The method whose runs a block holds: of several that log the same events, the one that the
-    values are of."""
-    method, others = trace.method_of(block), trace.also_fitting(block)
-    if method is None or not others or trace.record is None:
-        return method
-    pairs = {
-        name: len(match_run(trace, logged_run(trace, block, 0, name)).pairs)
-        for name in (method, *others)
-    }
-    return max(pairs, key=lambda name: pairs[name])
-
-
-def chosen_run(trace: Trace, method: str, run: int | MethodRun | None) -> MethodRun:
-    """The run of a method that logged values; `run` is one of the dump's, or counts the method's
-    runs from 0; by default it is the first with values.
-
-    Raises `NumericGapError` for a method that did not run or logged nothing, `UsageError` for a
-    run that is not there.
-    """
-    runs = [run] if isinstance(run, MethodRun) else runs_of(trace, method)
-    if not runs:
-        ran = {trace.method_of(block) for block in trace.blocks if executes(block)}
-        names = ", ".join(sorted(str(name) for name in ran if name is not None)) or "none"
-        raise NumericGapError(
-            f"the ETDump has no run of the method {method!r}", hint=f"methods that ran: {names}"
-        )
-    if isinstance(run, int) and not 0 <= run < len(runs):
-        times = f"{len(runs)} time" + ("" if len(runs) == 1 else "s")
-        raise UsageError(f"the method {method!r} ran {times}, and run {run} is asked for")
-    wanted = [runs[run]] if isinstance(run, int) else runs
-    for candidate in wanted:
-        if any(key.debug for key in candidate.block.keys):
-            return candidate
-    raise NumericGapError("the ETDump has no values of operators", hint=RECORD_HINT)
-
-
-def check_values(trace: Trace) -> None:
-    """Raise `NumericGapError` when the values of the dump's tensors cannot be read, `FormatError`
-    when the debug buffer is too short for them."""
-    if trace.debug_buffer is None:
-        raise NumericGapError(
-            "the values that were logged are in the debug buffer, and none was given",
-            hint="pass debug_buffer_path; " + RECORD_HINT,
-        )
-    trace.check_debug_buffer()
 
 
 def numeric_gap(
@@ -239,9 +158,10 @@ def numeric_gap(
     rows = tuple(comparison.rows())
     coverage = comparison.coverage()
     if not rows:
+        reasons = [unpaired.reason for unpaired in coverage.outputs] or ["nothing was logged"]
         raise NumericGapError(
             f"none of the {len(coverage.outputs)} values that were logged could be compared with "
-            f"{reference.name}: " + _commonest(coverage),
+            f"{reference.name}: {max(set(reasons), key=reasons.count)}",
             hint="the ETDump, the ETRecord and the program must be of one export",
         )
     return Gap(
@@ -254,43 +174,6 @@ def numeric_gap(
         coverage,
         matching,
     )
-
-
-def match_run(trace: Trace, logged: LoggedRun, graph: Graph | None = None) -> Matching:
-    """The matching of a run with a graph of the trace's record, by default the edge program's."""
-    symbols = edge_symbols(trace, logged.method)
-    if symbols.graph is None:
-        raise NumericGapError(
-            "the record has no graphs: nothing tells which value is which", hint=NO_RECORD_HINT
-        )
-    own = symbols.graph if graph is None or graph.name == symbols.graph.name else graph
-    return match(
-        own,
-        symbols,
-        logged.instructions,
-        logged.specs,
-        delegated=logged.delegated_specs,
-        outputs=logged.outputs,
-    )
-
-
-def edge_symbols(trace: Trace, method: str) -> MethodSymbols:
-    """The symbols of a method with its edge graph, whatever graph the trace shows.
-
-    Raises `NumericGapError` without a record.
-    """
-    if trace.record is None:
-        raise NumericGapError(
-            "without an ETRecord nothing tells which value is which", hint=NO_RECORD_HINT
-        )
-    if trace.reference_graph in (EDGE_GRAPH, EDGE):
-        return trace.symbols(method)
-    return method_symbols(trace.record, method)
-
-
-def _commonest(coverage: Coverage) -> str:
-    reasons = [unpaired.reason for unpaired in coverage.outputs]
-    return max(set(reasons), key=reasons.count) if reasons else "nothing was logged"
 
 
 class _Comparison:
@@ -309,7 +192,7 @@ class _Comparison:
         self._reference, self._metrics, self._keep = reference, metrics, keep
         self._handles = edge_symbols(trace, logged.method).handles
         self._records = {record.instruction_id: record for record in logged.instructions}
-        self._nodes = Paths(reference.graph).nodes
+        self._nodes = reference.graph.calls
         self._seen: dict[Pair, int] = {}
         self._failed: dict[Pair, Unpaired] = {}
 
@@ -371,7 +254,7 @@ class _Comparison:
         )
 
     def coverage(self) -> Coverage:
-        """Of what was really compared, when `rows` is through."""
+        """The coverage of the comparison, after `rows` has ended."""
         for pair in self._matching.pairs:
             if pair not in self._seen:
                 self._fail(pair, f"the reference did not run {pair.node}: it took another branch")

@@ -1,20 +1,20 @@
-"""How much an operator's result may differ from what PyTorch makes of the same inputs.
+"""Limits on the difference between an operator's result and PyTorch's from the same inputs.
 
-Two things are allowed, and the larger of them counts:
+The limit is the larger of two:
 
-- the tolerance: what the metric says of a result ``L`` whose elements are too large and too small
-  by turns, by a share ``r`` that goes with the type (`TOLERANCES`); or a number that is given;
-- `ROUNDING_FACTOR` times the noise floor: ``N`` is the result in float64, ``L - N`` the error that
-  rounding makes in PyTorch, and the limit what the metric says of ``L + k (L - N)``. A kernel that
-  adds up in another order has rounding errors of its own, and larger ones. Where numbers are
-  quantised, ``N`` has them moved by up to half a step, and k is `QUANTIZED_FACTOR`.
+- the tolerance: a given number, or the metric of a result ``L`` whose elements are too large and
+  too small by turns, by a share ``r`` that depends on the dtype (`TOLERANCES`);
+- a multiple of the noise floor: with ``N``, the result in float64, ``L - N`` is the rounding error
+  of PyTorch, and the limit is the metric of ``L + k (L - N)``. A kernel that adds up in another
+  order has other rounding errors, and larger ones: k is `ROUNDING_FACTOR`. Where numbers are
+  quantised, ``N`` is computed from inputs moved by up to half a step, and k is `QUANTIZED_FACTOR`.
 
-Integers and booleans have no tolerance: only the noise floor, which is 0 unless they come from
+Integers and booleans have no tolerance, only the noise floor, which is 0 unless they come from
 rounded numbers.
 
-A NaN that is expected is no error, and is left out; what is nothing but NaN on both sides has the
-error NaN, which nobody can call equal, and is not wrong. A NaN in place of a number is wrong in any
-metric and with any tolerance.
+An expected NaN is not an error and is left out. If both results are nothing but NaN, the error is
+NaN, and the result is not wrong. A NaN in place of a number is wrong in any metric and with any
+tolerance.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _Float64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The error of a result, in a metric, and what is allowed.
+    """The error of a result, and its limit.
 
-    error, noise, limit: of the metric; `noise` is None without a result in float64. excess: the
-    error over what is allowed, both as root mean squares. share: of the elements that are off by
-    more than a hundredth of the result's root mean square. is_wrong: whether the error is more than
-    is allowed, or there are NaN in place of numbers.
+    error, noise, limit: in the metric; `noise` is None without a result in float64. excess: the
+    error over the limit, both as root mean squares. share: of the elements that are off by more
+    than a hundredth of the result's root mean square. is_wrong: the error exceeds the limit, or
+    there are NaN in place of numbers.
     """
 
     error: float | None
@@ -56,7 +56,7 @@ class Judged:
 
 
 def exceeds(metric: Metric, error: float | None, limit: float | None) -> bool:
-    """Whether an error is more than is allowed. NaN always is, and a limit of NaN allows none."""
+    """True if the error is larger than the limit, or NaN; a limit of NaN allows no error."""
     if error is None or limit is None:
         return False
     allowed = metric.perfect if math.isnan(limit) else limit
@@ -72,9 +72,9 @@ def judge(
     tolerance: float | None = None,
     quantized: bool = False,
 ) -> Judged:
-    """Hold a device's value against `local`, what it should be, and `wide`, that in float64.
+    """Compare a device's value with `local`, PyTorch's result, and `wide`, the same in float64.
 
-    tolerance: the metric's, in place of that of the type.
+    tolerance: in the metric; by default that of the dtype.
     """
     expected, found = agreeing(local, value)
     error = measure(metric, expected, found) if expected.size else None
@@ -91,10 +91,16 @@ def judge(
         limit = metric.perfect if allowed is None else measure(metric, expected, allowed)
     noise, rounded = None, None
     if wide is not None and np.shape(wide) == expected.shape:
-        exact = _with(expected, wide, where=_both_nan(local, value) | nan_of(wide))
+        exact = np.asarray(wide)
+        unusable = _both_nan(local, value) | nan_of(wide)
+        if unusable.any():
+            exact = np.where(unusable, numbers, _numbers(exact))
         noise = measure(metric, exact, expected)
         factor = QUANTIZED_FACTOR if quantized else ROUNDING_FACTOR
-        rounded = _with_noise(numbers, _numbers(exact), factor)
+        with np.errstate(invalid="ignore", over="ignore"):
+            in_float64 = _numbers(exact)
+            rounding = np.where(numbers == in_float64, 0.0, numbers - in_float64)
+            rounded = numbers + factor * rounding
         limit = _worse(metric, limit, measure(metric, expected, _as(rounded, expected.dtype)))
     excess, share = _excess(numbers, _numbers(found), (allowed, rounded))
     wrong = bool(new_nan(local, value)) or exceeds(metric, error, limit)
@@ -102,7 +108,7 @@ def judge(
 
 
 def agreeing(one: Any, other: Any) -> tuple[_Array, _Array]:
-    """Both as arrays, with 0 where both are NaN: that a NaN was kept is no error."""
+    """Both as arrays, with 0 where both are NaN: a kept NaN is not an error."""
     first, second = np.asarray(one), np.asarray(other)
     if first.shape != second.shape:
         return first, second
@@ -113,7 +119,7 @@ def agreeing(one: Any, other: Any) -> tuple[_Array, _Array]:
 
 
 def nan_of(value: Any) -> npt.NDArray[np.bool_]:
-    """Where the NaN are; nowhere in what cannot have any."""
+    """A mask of the NaN."""
     array = np.asarray(value)
     if array.dtype.kind in "biuO":
         return np.zeros(array.shape, np.bool_)
@@ -122,7 +128,7 @@ def nan_of(value: Any) -> npt.NDArray[np.bool_]:
 
 
 def new_nan(expected: Any, value: Any) -> int:
-    """How many elements are NaN where another number is expected."""
+    """The number of elements that are NaN where a number is expected."""
     found = nan_of(value)
     if not found.any():
         return 0
@@ -133,9 +139,9 @@ def new_nan(expected: Any, value: Any) -> int:
 
 
 def only_nan(value: Any) -> bool:
-    """Whether there are elements, and all of them are NaN."""
+    """True if there are elements, and all of them are NaN."""
     array = np.asarray(value)
-    if not array.size or not nan_of(array.flat[0]).all():  # the first tells most
+    if not array.size or not nan_of(array.flat[0]).all():  # the first element decides in most cases
         return False
     return bool(nan_of(array).all())
 
@@ -146,8 +152,8 @@ def _both_nan(one: Any, other: Any) -> npt.NDArray[np.bool_]:
 
 
 def difference(metric: Metric, reference: Any, value: Any) -> float | None:
-    """The metric of two values, NaN in both being no error; None with nothing to compare. What is
-    nothing but NaN has the error NaN."""
+    """The metric of two values; None with nothing to compare, NaN if `value` is nothing but NaN.
+    NaN in both is not an error."""
     if reference is None or np.shape(reference) != np.shape(value) or not np.size(value):
         return None
     if only_nan(value):
@@ -155,18 +161,12 @@ def difference(metric: Metric, reference: Any, value: Any) -> float | None:
     return measure(metric, *agreeing(reference, value))
 
 
-def _with(expected: _Array, wide: Any, where: npt.NDArray[np.bool_]) -> _Array:
-    """What float64 gives, with what is expected in some places."""
-    exact = np.asarray(wide)
-    return np.where(where, _numbers(expected), _numbers(exact)) if where.any() else exact
-
-
 def _numbers(array: _Array) -> _Float64:
     return array.astype(np.float64)
 
 
 def _tolerated(expected: _Array, numbers: _Float64) -> _Array | None:
-    """The result with the type's relative error, up and down by turns; None if it is exact."""
+    """The result with the dtype's relative error, up and down by turns; None for exact dtypes."""
     if expected.dtype.kind in "biu":
         return None
     share = TOLERANCES.get(expected.dtype.name, _OTHER_TOLERANCE)
@@ -176,14 +176,8 @@ def _tolerated(expected: _Array, numbers: _Float64) -> _Array | None:
         return _as(numbers * (1.0 + share * signs.reshape(expected.shape)), expected.dtype)
 
 
-def _with_noise(numbers: _Float64, exact: _Float64, factor: float) -> _Float64:
-    with np.errstate(invalid="ignore", over="ignore"):
-        noise = np.where(numbers == exact, 0.0, numbers - exact)  # of infinities, too
-        return numbers + factor * noise
-
-
 def _as(numbers: _Float64, dtype: np.dtype[Any]) -> _Array:
-    if dtype.kind in "biu":  # of integers, the noise may be a part of one
+    if dtype.kind in "biu":  # the noise of integers may be a fraction
         return numbers
     with np.errstate(over="ignore", invalid="ignore"):
         return numbers.astype(dtype)

@@ -1,4 +1,4 @@
-"""What `analysis.numerics` finds: a row for each value, and a verdict on all of them."""
+"""The result of a diagnosis: a row for each value, and a verdict on all of them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ FINE, WRONG, INHERITED = "fine", "wrong", "inherited"
 SORTS = ("run", "error")
 
 
-# What a narrow terminal leaves out of the measures, the highest first.
+# Narrow terminals leave out the highest first.
 _PRIORITIES = {"noise": 2, "limit": 2, "inherited": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class OddNumbers:
-    """How many NaN and infinities a device's value has, and how many the reference's.
+class NonFinite:
+    """The numbers of NaN and infinities in a device's value, and in the reference's.
 
-    new_nan: NaN at places where the reference has numbers.
+    new_nan: NaN in elements where the reference has numbers.
     """
 
     nan: int
@@ -37,8 +37,8 @@ class OddNumbers:
 
     @property
     def is_unexpected(self) -> bool:
-        """Whether there are NaN where the reference has none, or more infinities: a mask may be
-        infinite."""
+        """True for NaN where the reference has none, and for more infinities than it has: a mask
+        may be infinite."""
         return self.new_nan > 0 or self.infinite > self.expected_infinite
 
     def __str__(self) -> str:
@@ -50,18 +50,20 @@ class OddNumbers:
 class NumericsRow:
     """A value of the device, and where its error comes from.
 
-    event, label: of the instruction. op: of the node. nodes: what computes the value since the
-    last recorded ones, the node last; a delegate's call as a whole. reads: the nodes that those are
-    of. inputs: the graph's inputs that go in directly. lines: of Python, the node's own first.
+    event, label: of the instruction. op: of the node. nodes: those that compute the value from the
+    last recorded ones, the value's own node last; a delegate's call as a whole. reads: the nodes of
+    these recorded values. inputs: the graph's inputs that are read directly. lines: of Python, the
+    node's own first.
 
-    total, local, inherited: the error to the reference; to what PyTorch makes of the device's own
-    values; and of that to the reference. noise: of rounding in PyTorch. limit: what is allowed. All
-    in the metric; None where there is nothing to compare with. excess: the local error over what is
-    allowed, in root mean squares. share: of the elements that are clearly off.
+    total: error of the device's value to the reference. local: error to the value that PyTorch
+    computes from the device's own inputs. inherited: error of that value to the reference. noise:
+    rounding error in PyTorch. limit: allowed local error. All in the metric; None where there is
+    nothing to compare with. excess: the local error over the limit, in root mean squares. share: of
+    the elements that are clearly off.
 
-    verdict: "wrong", when the local error is more than is allowed; "inherited", when it is not, but
-    an operator before is wrong, and that shows; or "fine". odd: None for a value without NaN and
-    infinities.
+    verdict: "wrong", when the local error exceeds the limit; "inherited", when it does not, but an
+    operator before is wrong, and that shows; or "fine". non_finite: None for a value without NaN
+    and infinities.
     """
 
     pair: Pair
@@ -85,7 +87,7 @@ class NumericsRow:
     excess: float = 0.0
     share: float = 0.0
     verdict: str = FINE
-    odd: OddNumbers | None = None
+    non_finite: NonFinite | None = None
 
     @property
     def order(self) -> tuple[int, int, bool, int]:
@@ -118,49 +120,52 @@ class Numerics:
 
     @cached_property
     def wrong(self) -> tuple[NumericsRow, ...]:
-        """The operators whose own error is more than is allowed, in order of execution."""
+        """The operators whose local error exceeds the limit, in order of execution."""
         return tuple(row for row in self.rows if row.verdict == WRONG)
 
     @property
     def first(self) -> NumericsRow | None:
-        """Where the run leaves the right path: the first of `wrong`."""
+        """The first operator of `wrong`."""
         return self.wrong[0] if self.wrong else None
 
     @cached_property
     def suspects(self) -> tuple[NumericsRow, ...]:
-        """All of `wrong`, those first that exceed most what is allowed."""
+        """All of `wrong`, largest excess first."""
         return tuple(sorted(self.wrong, key=lambda row: row.excess, reverse=True))
 
     @cached_property
-    def odd_origin(self) -> NumericsRow | None:
-        """The first value with NaN or infinities that was made of values without: with more of
-        them than the reference has, or else with NaN that the reference has, too."""
-        odd = [row for row in self.rows if row.odd is not None]
-        unexpected = [row for row in odd if row.odd is not None and row.odd.is_unexpected]
-        nan = [row for row in odd if row.odd is not None and row.odd.nan]
+    def non_finite_origin(self) -> NumericsRow | None:
+        """The first value with NaN or infinities that was computed from values without. One with
+        more of them than the reference comes before one whose NaN the reference has, too."""
+        found = [(row, row.non_finite) for row in self.rows if row.non_finite is not None]
+        unexpected = [row for row, counts in found if counts.is_unexpected]
+        nan = [row for row, counts in found if counts.nan]
         return _first_of_flow(unexpected) or _first_of_flow(nan)
 
     @cached_property
     def stray_nan(self) -> NumericsRow | None:
-        """The first value with NaN that neither the reference has nor the values that it was made
-        of: a finding even where PyTorch makes NaN of the device's numbers, too."""
-        return _first_of_flow([row for row in self.rows if row.odd and row.odd.new_nan])
+        """The first value with NaN that are neither in the reference nor in the values it was
+        computed from: a finding even where PyTorch computes NaN from the device's numbers, too."""
+        return _first_of_flow(
+            [row for row in self.rows if row.non_finite and row.non_finite.new_nan]
+        )
 
     @property
     def is_fine(self) -> bool:
-        """Whether no operator is wrong, and no NaN is there that the reference has not."""
+        """True if no operator is wrong, and there are no NaN but those of the reference."""
         return not self.wrong and self.stray_nan is None
 
     # -- for people
 
     @property
     def verdict(self) -> str:
-        """In words: which operator goes wrong first, and where that is in Python."""
+        """A sentence that names the first wrong operator and its line of Python."""
         first, stray = self.first, self.stray_nan
-        if first is None and stray is not None and stray.odd is not None:
+        if first is None and stray is not None and stray.non_finite is not None:
             return (
-                f"{described(stray)} has {stray.odd.new_nan} NaN where the reference has numbers, "
-                "and PyTorch makes NaN of the device's own numbers, too: these were off before"
+                f"{described(stray)} has {stray.non_finite.new_nan} NaN where the reference has "
+                "numbers, and PyTorch makes NaN of the device's own numbers, too: these were off "
+                "before"
             )
         if first is None:
             return (
@@ -175,7 +180,7 @@ class Numerics:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The verdict, and what else there is to say."""
+        """The verdict, and further findings."""
         notes = [self.verdict]
         others = [row for row in self.suspects if row is not self.first]
         if others:
@@ -185,10 +190,10 @@ class Numerics:
         inherited = sum(row.verdict == INHERITED for row in self.rows)
         if inherited:
             notes.append(f"{inherited} values are wrong only because of what went in")
-        origin = self.odd_origin
-        if origin is not None and origin.odd is not None:
-            expected = "" if origin.odd.is_unexpected else ", as in the reference"
-            notes.append(f"{origin.odd} come from {described(origin)}{expected}")
+        origin = self.non_finite_origin
+        if origin is not None and origin.non_finite is not None:
+            expected = "" if origin.non_finite.is_unexpected else ", as in the reference"
+            notes.append(f"{origin.non_finite} come from {described(origin)}{expected}")
         notes += self.doubts
         notes.append(str(self.coverage))
         return tuple(notes)
@@ -219,7 +224,7 @@ class Numerics:
             "limit": [row.limit for row in rows],
             "excess": [row.excess for row in rows],
             "verdict": [row.verdict for row in rows],
-            "odd": [None if row.odd is None else str(row.odd) for row in rows],
+            "non_finite": [None if row.non_finite is None else str(row.non_finite) for row in rows],
             "dtype": [row.dtype for row in rows],
             "shape": [list(row.shape) for row in rows],
             "nodes": [list(row.nodes) for row in rows],
@@ -237,7 +242,7 @@ class Numerics:
             *(column(name) for name in ("total", "local", "inherited", "noise", "limit")),
             Column("excess", Kind.FLOAT, priority=5),
             Column("verdict"),
-            Column("odd", priority=3),
+            Column("non_finite", title="non-finite", priority=3),
             Column("dtype", priority=5),
             Column("shape", Kind.LIST, priority=5),
             Column("nodes", Kind.LIST, priority=5),
@@ -287,4 +292,4 @@ def described(row: NumericsRow) -> str:
     return f"instruction {row.pair.instruction}, {what} ({', '.join(places)})"
 
 
-__all__ = ["FINE", "INHERITED", "SORTS", "WRONG", "Numerics", "NumericsRow", "OddNumbers"]
+__all__ = ["FINE", "INHERITED", "SORTS", "WRONG", "NonFinite", "Numerics", "NumericsRow"]

@@ -1,14 +1,131 @@
-"""What ran before a run: a model that keeps state goes on from there."""
+"""The runs of a method in a dump: which of them logged values, which ran before, and what values
+of a run are which of a graph."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from etscope.analysis.numerics.gap import MethodRun, runs_of
+from etscope.analysis.matching.logged_run import LoggedRun, logged_run
+from etscope.analysis.matching.matching import Matching, match
+from etscope.analysis.profile.correlate import EDGE_GRAPH, MethodSymbols, method_symbols
 from etscope.analysis.profile.profile import executes
 from etscope.analysis.profile.trace import Trace
+from etscope.errors import NumericGapError, UsageError
+from etscope.formats.etrecord.reader import EDGE
+from etscope.model.event_table import Block
+from etscope.model.graph import Graph
+
+RECORD_HINT = (
+    "run the program with debug_level='intermediate_outputs' (--debug-level), and give the debug "
+    "buffer that it writes"
+)
+
+NO_RECORD_HINT = "pass etrecord=: the ETRecord of the program's export"
 
 _LOADS = "Program::load_method"
+
+
+class MethodRun(NamedTuple):
+    """A run of a method: its block, its place among the block's runs, its number in the dump."""
+
+    block: Block
+    position: int
+    number: int
+
+
+def runs_of(trace: Trace, method: str) -> list[MethodRun]:
+    """The runs of a method, in the order of the dump.
+
+    Runs that logged the same events for several methods are of the one whose values they have.
+    """
+    found = [
+        MethodRun(block, position, int(number))
+        for block in trace.blocks
+        if executes(block) and method_by_values(trace, block) == method
+        for position, number in enumerate(block.runs)
+    ]
+    return sorted(found, key=lambda run: run.number)
+
+
+def method_by_values(trace: Trace, block: Block) -> str | None:
+    """The method whose runs a block holds: of several that log the same events, the one that the
+    values are of."""
+    method, others = trace.method_of(block), trace.also_fitting(block)
+    if method is None or not others or trace.record is None:
+        return method
+    pairs = {
+        name: len(match_run(trace, logged_run(trace, block, 0, name)).pairs)
+        for name in (method, *others)
+    }
+    return max(pairs, key=lambda name: pairs[name])
+
+
+def chosen_run(trace: Trace, method: str, run: int | MethodRun | None) -> MethodRun:
+    """The run of a method that logged values; `run` is one of the dump's, or counts the method's
+    runs from 0; by default it is the first with values.
+
+    Raises `NumericGapError` for a method that did not run or logged nothing, `UsageError` for a
+    run that is not there.
+    """
+    runs = [run] if isinstance(run, MethodRun) else runs_of(trace, method)
+    if not runs:
+        ran = {trace.method_of(block) for block in trace.blocks if executes(block)}
+        names = ", ".join(sorted(str(name) for name in ran if name is not None)) or "none"
+        raise NumericGapError(
+            f"the ETDump has no run of the method {method!r}", hint=f"methods that ran: {names}"
+        )
+    if isinstance(run, int) and not 0 <= run < len(runs):
+        times = f"{len(runs)} time" + ("" if len(runs) == 1 else "s")
+        raise UsageError(f"the method {method!r} ran {times}, and run {run} is asked for")
+    wanted = [runs[run]] if isinstance(run, int) else runs
+    for candidate in wanted:
+        if any(key.debug for key in candidate.block.keys):
+            return candidate
+    raise NumericGapError("the ETDump has no values of operators", hint=RECORD_HINT)
+
+
+def check_values(trace: Trace) -> None:
+    """Raise `NumericGapError` when the values of the dump's tensors cannot be read, `FormatError`
+    when the debug buffer is too short for them."""
+    if trace.debug_buffer is None:
+        raise NumericGapError(
+            "the values that were logged are in the debug buffer, and none was given",
+            hint="pass debug_buffer_path; " + RECORD_HINT,
+        )
+    trace.check_debug_buffer()
+
+
+def match_run(trace: Trace, logged: LoggedRun, graph: Graph | None = None) -> Matching:
+    """The matching of a run with a graph of the trace's record, by default the edge program's."""
+    symbols = edge_symbols(trace, logged.method)
+    if symbols.graph is None:
+        raise NumericGapError(
+            "the record has no graphs: nothing tells which value is which", hint=NO_RECORD_HINT
+        )
+    own = symbols.graph if graph is None or graph.name == symbols.graph.name else graph
+    return match(
+        own,
+        symbols,
+        logged.instructions,
+        logged.specs,
+        delegated=logged.delegated_specs,
+        outputs=logged.outputs,
+    )
+
+
+def edge_symbols(trace: Trace, method: str) -> MethodSymbols:
+    """The symbols of a method with its edge graph, whatever graph the trace shows.
+
+    Raises `NumericGapError` without a record.
+    """
+    if trace.record is None:
+        raise NumericGapError(
+            "without an ETRecord nothing tells which value is which", hint=NO_RECORD_HINT
+        )
+    if trace.reference_graph in (EDGE_GRAPH, EDGE):
+        return trace.symbols(method)
+    return method_symbols(trace.record, method)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +180,3 @@ def sequences(trace: Trace, method: str) -> Sequences:
         found[-1].append(run)
         last = run.number
     return Sequences(tuple(map(tuple, found)))
-
-
-__all__ = ["Sequences", "sequences"]

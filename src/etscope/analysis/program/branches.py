@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from etscope.analysis.profile.correlate import MethodSymbols, is_operator
-from etscope.analysis.program.compatibility import stem
-from etscope.model.graph import Node
+from etscope.model.graph import Node, stem
 
 
 def branch_nodes(labels: Sequence[str], symbols: MethodSymbols) -> Mapping[int, Node]:

@@ -15,6 +15,7 @@ from etscope.analysis.profile.profile import KERNEL_PREFIX
 from etscope.analysis.program.program import InstructionRecord
 from etscope.formats.program import pte_schema as pte
 from etscope.model.event_table import Block
+from etscope.model.graph import stem
 
 # What the runtime logs around an instruction of each kind, but kernels.
 _CALL_EVENTS = {"delegate": "DELEGATE_CALL", "move": "MOVE_CALL", "jump_false": "JF_CALL",
@@ -227,10 +228,3 @@ def _kernel_differs(observed: Observed, symbols: MethodSymbols, instruction: int
 def _ran(names: frozenset[str]) -> str:
     kernels = sorted(name[len(KERNEL_PREFIX) :] for name in names if name.startswith(KERNEL_PREFIX))
     return ", ".join(kernels) or ", ".join(sorted(name for name in names if name)) or "a delegate"
-
-
-def stem(op: str) -> str:
-    """An operator's name without namespace, overload and the marks of its variants."""
-    parts = op.rpartition("::")[2].split(".")
-    name = parts[1] if len(parts) > 2 else parts[0]
-    return name.strip("_").removesuffix("_copy")

@@ -1,5 +1,5 @@
-"""A reference run under a person's hands: it stops after any node, a value can be exchanged, and
-what was computed stays at hand.
+"""A reference run for the debugger: it stops after any node, values can be replaced, and computed
+values are kept.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from torch.export import ExportedProgram
 from torch.fx.node import Node, map_arg
 from torch.utils import _pytree as pytree
 
-from etscope.bridge.reference.reference import run_reference, writes_in_place
-from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
+from etscope.bridge.reference.reference import arrays_of, run_reference, writes_in_place
+from etscope.bridge.tensors import tensor_from_numpy
 from etscope.errors import EtscopeError, MissingDataError, RuntimeFailure, UsageError
 
 _MOST_BYTES = 4 << 30  # of values that are kept
 
 
 class LiveRun:
-    """One run of a program, node by node; `names` are what its nodes are called by others.
+    """One run of a program, node by node. names: the reference graph's names of its nodes.
 
-    Values that were computed are kept, so going back is looking at them again. A patch forgets what
-    came after it: that is computed anew from the patched value.
+    Computed values are kept, so going back reads them again. A patch drops the values after it:
+    they are computed again from the patched value.
     """
 
     def __init__(self, program: ExportedProgram, inputs: Any, names: Mapping[str, str]) -> None:
         self._program, self._inputs, self._names = program, inputs, names
-        # Then what was handed out may be written to by a later node.
+        # A later node may then write to a value that was returned.
         self._copies = writes_in_place(program.graph_module)
         self._values: list[tuple[str, Any]] = []
         self._patches: dict[int, Any] = {}
         self._bytes = 0
         self._ended = self._broken = False
         self._run = self._started()
-        self._next: Any = None  # what takes the place of the last value
+        self._next: Any = None  # replaces the last value
 
     @property
     def computed(self) -> int:
-        """How many nodes have run."""
+        """The number of nodes that have run."""
         return len(self._values)
 
     @property
     def ended(self) -> bool:
-        """Whether all nodes have run."""
+        """True when all nodes have run."""
         return self._ended
 
     def advance(self) -> str | None:
-        """Run the next node; its name, None at the end.
+        """Run the next node and return its name, None at the end.
 
         Raises `RuntimeFailure` when the operator fails, and `MissingDataError` when the values no
         longer fit in memory.
@@ -77,25 +77,25 @@ class LiveRun:
 
     def value(self, position: int) -> Any:
         """The value of the node that ran as number `position`: arrays, numbers, or a list."""
-        return _arrays(self._values[position][1])
+        return arrays_of(self._values[position][1])
 
     def input(self, name: str) -> Any:
-        """What goes into the graph under a placeholder's name: a user's input, a weight or other
-        state as it is at the start. None for a name that is no placeholder."""
+        """The value of a placeholder: a user's input, or a weight or other state as it is at the
+        start. None for a name that is not a placeholder's."""
         signature = self._program.graph_signature
         given = dict(zip(signature.user_inputs, pytree.tree_leaves(self._inputs), strict=False))
         if name in given:
-            return _arrays(given[name])
+            return arrays_of(given[name])
         for spec in signature.input_specs:
             if getattr(spec.arg, "name", None) == name and spec.target is not None:
                 for held in (self._program.state_dict, self._program.constants):
                     if spec.target in held:
-                        return _arrays(held[spec.target])
+                        return arrays_of(held[spec.target])
         return None
 
     def call(self, name: str, value: Callable[[str], Any]) -> Any:
-        """What a node's operator makes of its arguments, each of which `value` gives by the name of
-        its node, or of the `getitem` that takes it from a node of several.
+        """Call a node's operator. `value` returns an argument by the name of its node, or of the
+        `getitem` that reads it from a node with several values.
 
         Raises `UsageError` for a node that runs a graph, or that is not in the program's own graph.
         """
@@ -105,7 +105,7 @@ class LiveRun:
         )
         if node is None or node.op != "call_function":
             raise UsageError(
-                f"{name} is no operator of the graph itself: it cannot be called",
+                f"{name} is not an operator of the graph itself: it cannot be called",
                 hint="gap has the local error of operators in branches and loops",
             )
         if any(used.op == "get_attr" for used in node.all_input_nodes):
@@ -117,7 +117,7 @@ class LiveRun:
 
         try:
             with torch.no_grad():
-                return _arrays(
+                return arrays_of(
                     node.target(*map_arg(node.args, given), **map_arg(node.kwargs, given))
                 )
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
@@ -125,10 +125,10 @@ class LiveRun:
             raise RuntimeFailure(f"{name} failed: {reason}") from error
 
     def patch(self, position: int, value: Any) -> None:
-        """Put `value`, an array or a number, in the place of a tensor; later nodes are forgotten.
-        Of a node with several values, a list of them, or the one that is not empty.
+        """Replace a tensor by `value`, an array or a number, and drop the values of later nodes.
+        For a node with several values: a list of them, or the only one that is not empty.
 
-        Raises `UsageError` when the node's value is no tensor or `value` does not fit its shape.
+        Raises `UsageError` if the node's value is not a tensor or `value` does not fit its shape.
         """
         name, old = self._values[position]
         new = _fitted(name, old, value)
@@ -138,11 +138,11 @@ class LiveRun:
             self._values[position] = (name, new)
             self._next = new
             return
-        # Later nodes have seen the old value, so the run starts again: with the patches so far.
+        # Later nodes have read the old value, so the run starts again, with the patches so far.
         self._again(position + 1)
 
     def _again(self, count: int) -> None:
-        """Run anew, with the patches so far, until `count` nodes have run."""
+        """Start again, with the patches so far, and run `count` nodes."""
         self._values.clear()
         self._bytes, self._ended, self._broken = 0, False, False
         self._run, self._next = self._started(), None
@@ -161,7 +161,7 @@ class LiveRun:
         except (EtscopeError, StopIteration):
             raise
         except KeyboardInterrupt:
-            self._broken = True  # what was interrupted cannot go on
+            self._broken = True  # an interrupted run cannot go on
             raise
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
             self._ended = True
@@ -175,7 +175,7 @@ class LiveRun:
 
 
 def _fitted(name: str, old: Any, value: Any) -> Any:
-    """The value in the shape and type of the one that it takes the place of."""
+    """The value in the shape and type of the one that it replaces."""
     if isinstance(old, (list, tuple)):
         full = [at for at, one in enumerate(old) if isinstance(one, torch.Tensor) and one.numel()]
         if isinstance(value, (list, tuple)) and len(value) == len(old):
@@ -188,7 +188,7 @@ def _fitted(name: str, old: Any, value: Any) -> Any:
             _fitted(name, one, given[at]) if at in given else one for at, one in enumerate(old)
         )
     if not isinstance(old, torch.Tensor):
-        raise UsageError(f"{name} is no tensor: it cannot be set")
+        raise UsageError(f"{name} is not a tensor: it cannot be set")
     array = np.asarray(value)
     try:
         fitting = np.broadcast_to(array, tuple(old.shape))
@@ -197,10 +197,6 @@ def _fitted(name: str, old: Any, value: Any) -> Any:
             f"{name} has the shape {list(old.shape)}, and the value {list(array.shape)}"
         ) from None
     return tensor_from_numpy(np.ascontiguousarray(fitting)).to(old.dtype)
-
-
-def _arrays(value: Any) -> Any:
-    return pytree.tree_map_only(torch.Tensor, numpy_from_tensor, value)
 
 
 __all__ = ["LiveRun"]

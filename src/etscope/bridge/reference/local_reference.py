@@ -1,8 +1,8 @@
-"""A reference run with the device's own values: what each operator should have made of its inputs.
+"""Recompute each operator from the device's own values.
 
-Three runs of one graph go side by side: the plain reference; the same graph, in which each value
-that the device logged takes the place of the one computed here; and that once more in float64,
-which tells how much of a difference is rounding.
+Three runs of one graph go side by side: the plain reference; the same graph, in which the values
+that the device logged replace the computed ones; and the second again in float64, which shows how
+much of a difference is rounding.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from torch.export import ExportedProgram
 from torch.fx.node import Node
 from torch.utils import _pytree as pytree
 
-from etscope.bridge.reference.reference import run_reference, writes_in_place
+from etscope.bridge.reference.reference import arrays_of, run_reference, writes_in_place
 from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
 
 _JITTER_SEED = 0
 
-# The device's value of a node at a pass of its loop, as (element or None, array): none, or all
-# that were logged.
+# The logged values of a node at a pass of its loop, as (element or None, array).
 DeviceValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recomputed:
-    """A node's value, three times; look at it before the next one.
+    """A node's value in the three runs; use it before the next one.
 
-    `local` is computed from the device's values, `wide` from the same in float64, `reference` from
-    none of them. Arrays, numbers, or tuples or lists of them. `reference` and `wide` are None where
-    those runs took another branch.
+    local: computed from the device's values. wide: the same in float64. reference: computed without
+    them. Arrays, numbers, or tuples or lists of them. `reference` and `wide` are None where those
+    runs took another branch.
     """
 
     name: str
@@ -45,10 +44,10 @@ class Recomputed:
 
 @dataclass(slots=True)
 class Memory:
-    """What runs leave for those after them: the model's state in each of the three, buffers by
-    name; and the outputs of the last reference run, flat, as arrays and numbers.
+    """The model's state between runs, buffers by name for each of the three runs; and the outputs
+    of the last reference run, flat, as arrays and numbers.
 
-    The state of `local` is the device's, as far as the values were logged that it is made of.
+    The state of `local` is the device's, as far as the values that it is made of were logged.
     """
 
     reference: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -65,21 +64,23 @@ def recompute(
     names: Mapping[str, str],
     memory: Memory | None = None,
 ) -> Iterator[Recomputed]:
-    """Run a program next to what the device made of it, and yield the `wanted` nodes in order.
+    """Run a program beside the device's values, and yield the `wanted` nodes in order.
 
-    inputs: of the program, as for `run_reference`. names: what its nodes are called by others,
-    where that is not as in the program; `device` and `wanted` go by those. memory: of the runs
-    before, and, when all is yielded, of this one, too; by default the first state.
+    inputs: of the program, as for `run_reference`. names: the reference graph's names of the
+    program's nodes, where they differ; `device` and `wanted` use these. memory: state from the runs
+    before; updated when all is yielded. By default the initial state.
 
-    In float64, operators that take only other types run as they are; numbers are quantised after
-    they were moved by up to half a step, since that much is rounding too.
+    In float64, operators that take only other types run in these. Numbers are moved by up to half a
+    step before they are quantised, since this is rounding, too.
     """
     jitter = torch.Generator().manual_seed(_JITTER_SEED)
 
     def widely(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return _wide_call(node, args, kwargs, jitter)
 
-    kept = _parameters(program) if writes_in_place(program.graph_module) else None
+    kept = None  # where the program's own weights are in memory
+    if writes_in_place(program.graph_module):
+        kept = {tensor.untyped_storage().data_ptr() for tensor in program.state_dict.values()}
     memory = Memory() if memory is None else memory
     local = _Run(run_reference(program, inputs, memory.local), names)
     plain = _Run(run_reference(program, inputs, memory.reference), names)
@@ -88,7 +89,7 @@ def recompute(
         name, loop_pass, value = local.current
         reference, exact = (run.reach(name, loop_pass) for run in (plain, wide))
         if name in wanted:
-            yield Recomputed(name, loop_pass, *map(_arrays, (reference, value, exact)))
+            yield Recomputed(name, loop_pass, *map(arrays_of, (reference, value, exact)))
         given = device(name, loop_pass)
         if reference is not None:
             plain.go_on(None)
@@ -97,16 +98,20 @@ def recompute(
         local.go_on(_replaced(value, given, kept) if given else None)
     for run in (plain, wide):
         run.finish()
-    memory.outputs = [_own(value) for value in plain.outputs]
+    # Copies, since an output may be a buffer that the next run writes to.
+    memory.outputs = [
+        np.array(numpy_from_tensor(value)) if isinstance(value, torch.Tensor) else value
+        for value in plain.outputs
+    ]
 
 
 def flat_inputs(inputs: Any) -> list[Any]:
     """The inputs one by one, as arrays and numbers."""
-    return [_arrays(value) for value in pytree.tree_leaves(inputs)]
+    return [arrays_of(value) for value in pytree.tree_leaves(inputs)]
 
 
 class _Run:
-    """A run that stands at the value that it computed last."""
+    """A run, paused at the value that it computed last."""
 
     def __init__(self, run: Generator[tuple[str, Any], Any, Any], names: Mapping[str, str]) -> None:
         self._run, self._names = run, names
@@ -116,20 +121,20 @@ class _Run:
         self.go_on(None)
 
     def reach(self, name: str, loop_pass: int) -> Any:
-        """Go to a value; None where this run has none, since it took another branch."""
+        """Advance to a value; None if this run took another branch."""
         while self.current is not None and self.current[:2] != (name, loop_pass):
             if "/" in name and "/" not in self.current[0]:
-                return None  # through with the branch or loop
+                return None  # past the end of the branch or loop
             self.go_on(None)
         return None if self.current is None else self.current[2]
 
     def finish(self) -> None:
-        """Go to the end."""
+        """Advance to the end."""
         while self.current is not None:
             self.go_on(None)
 
     def go_on(self, instead: Any) -> None:
-        """To the next value, with another in place of the current one."""
+        """Advance to the next value; `instead` replaces the current one unless it is None."""
         try:
             name, value = self._run.send(instead)
         except StopIteration as end:
@@ -141,27 +146,13 @@ class _Run:
         self.current = name, loop_pass, value
 
 
-def _own(value: Any) -> Any:
-    """An array of its own memory: an output may be a buffer that the next run writes to."""
-    return np.array(numpy_from_tensor(value)) if isinstance(value, torch.Tensor) else value
-
-
-def _arrays(value: Any) -> Any:
-    return pytree.tree_map_only(torch.Tensor, numpy_from_tensor, value)
-
-
-def _parameters(program: ExportedProgram) -> set[int]:
-    """Where the program's own weights are in memory."""
-    return {tensor.untyped_storage().data_ptr() for tensor in program.state_dict.values()}
-
-
 def _replaced(
     value: Any, given: Collection[tuple[int | None, Any]], kept: Collection[int] | None
 ) -> Any:
-    """The value with the device's in its place.
+    """The value, replaced by the device's.
 
-    kept: None for a graph that does not write to values. In one that does, the same memory may be
-    the value of several nodes, so the device's goes there; but not where `kept` says.
+    kept: None for a graph that does not write to values. In one that does, several nodes may share
+    memory, so the device's value is written there, except for the addresses in `kept`.
     """
     elements = list(value) if isinstance(value, (tuple, list)) else value
     for element, array in given:
@@ -183,7 +174,7 @@ def _like(value: Any, array: Any, kept: Collection[int] | None) -> Any:
     if kept is not None and value.untyped_storage().data_ptr() not in kept:
         try:
             return value.copy_(given)
-        except RuntimeError:  # several elements at one place of memory
+        except RuntimeError:  # elements that share memory
             return given
     dtype = given.dtype if value.dtype == torch.float64 else value.dtype
     return torch.empty_like(value, dtype=dtype).copy_(given)
@@ -195,42 +186,34 @@ def _like(value: Any, array: Any, kept: Collection[int] | None) -> Any:
 def _wide_call(
     node: Node, args: tuple[Any, ...], kwargs: dict[str, Any], jitter: torch.Generator
 ) -> Any:
+    """Compute a node in float64 where its operator allows it."""
     if getattr(getattr(node.target, "_schema", None), "is_mutable", False):
         return node.target(*args, **kwargs)
     if "quantize_per_tensor" in str(node.target) and "dequantize" not in str(node.target):
-        args = (_moved(args[0], args[1], jitter), *args[1:])
+        tensor, step = args[0], args[1]
+        moves = torch.rand(tensor.shape, generator=jitter, dtype=torch.float64) - 0.5
+        args = ((tensor + moves * step).to(tensor.dtype), *args[1:])
+
+    def widened(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.double() if tensor.is_floating_point() else tensor
+
     try:
-        wide = pytree.tree_map_only(torch.Tensor, _widened, (args, kwargs))
+        wide = pytree.tree_map_only(torch.Tensor, widened, (args, kwargs))
         return node.target(*wide[0], **wide[1])
     except (RuntimeError, TypeError, ValueError, AssertionError, NotImplementedError):
-        narrow = _narrowing(node)
+        # The operator takes no float64: back to the type that it was exported with.
+        types = [
+            value.dtype
+            for used in node.all_input_nodes
+            if isinstance(value := used.meta.get("val"), torch.Tensor) and value.is_floating_point()
+        ]
+        dtype = types[0] if types else torch.float32
+
+        def narrow(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.to(dtype) if tensor.dtype == torch.float64 else tensor
+
         narrowed = pytree.tree_map_only(torch.Tensor, narrow, (args, kwargs))
         return node.target(*narrowed[0], **narrowed[1])
-
-
-def _widened(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.double() if tensor.is_floating_point() else tensor
-
-
-def _narrowing(node: Node) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What brings float64 back to the type that an operator computes in."""
-    types = [
-        value.dtype
-        for used in node.all_input_nodes
-        if isinstance(value := used.meta.get("val"), torch.Tensor) and value.is_floating_point()
-    ]
-    dtype = types[0] if types else torch.float32
-
-    def narrow(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(dtype) if tensor.dtype == torch.float64 else tensor
-
-    return narrow
-
-
-def _moved(tensor: Any, step: Any, jitter: torch.Generator) -> Any:
-    """The numbers, each moved by up to half a step."""
-    moves = torch.rand(tensor.shape, generator=jitter, dtype=torch.float64) - 0.5
-    return (tensor + moves * step).to(tensor.dtype)
 
 
 __all__ = ["DeviceValues", "Memory", "Recomputed", "flat_inputs", "recompute"]

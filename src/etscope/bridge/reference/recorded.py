@@ -1,12 +1,12 @@
-"""A graph of a record, computed as it stands in the record's JSON.
+"""Compute a graph of a record from the record's JSON.
 
 torch's deserializer makes an `ExportedProgram`: fx nodes, fake tensors for the types of all values,
-a module with source code. The values of a plain graph need none of that, which takes longer than
-the run itself. What is not plain (control flow, delegates, sizes that are not fixed, state,
-operators that write) is left to `bridge.reference`.
+a module with source code. This takes longer than the run itself, and a plain graph does not need
+it. Graphs that are not plain (control flow, delegates, dynamic sizes, state, operators that write)
+are left to `bridge.reference.reference`.
 
 Names in the JSON are looked up as torch does, but only as operators of a library: see
-`formats.program_safety` for what else is refused, before anything is made of it.
+`formats.exported_program.program_safety` for what else is refused before.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _NUMBERS: Mapping[str, tuple[type, ...]] = {
 
 
 class _NotPlain(Exception):
-    """Something that only torch's deserializer knows."""
+    """The graph needs torch's deserializer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,10 @@ class _Use:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A node: what computes it, what its results are called, and what no later one uses.
+    """A node's operator with its arguments.
 
-    results: the name of the value, or of each of its elements.
+    results: the name of the value, or of each of its elements. done: values that no later node
+    uses.
     """
 
     function: Callable[..., Any]
@@ -81,18 +82,18 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedGraph:
-    """A graph that can be run. inputs: name -> description (on torch's meta device). weights: what
-    else goes into the graph, by the name there."""
+class RecordedGraphInterpreter:
+    """Runs a graph. inputs: name -> type (a tensor on torch's meta device). weights: all other
+    inputs of the graph, by their names there."""
 
     steps: tuple[_Step, ...]
     inputs: Mapping[str, torch.Tensor]
     weights: Mapping[str, torch.Tensor | StoredWeight]
 
     def arrays(self, inputs: Any) -> Iterator[Any]:
-        """The value of each node in the order of the JSON, as `reference_arrays` gives them.
+        """Yield the value of each node in the order of the JSON, as `reference_arrays` does.
 
-        Raises `NumericGapError` for inputs that are absent or not what the graph takes.
+        Raises `NumericGapError` for inputs that are absent or do not fit the graph.
         """
         given = given_values(inputs)
         check_number_of_inputs(given, len(self.inputs))
@@ -127,8 +128,8 @@ def _read(argument: Any, values: Mapping[str, Any]) -> Any:
 
 def recorded_graph(
     program: Json, weights: Mapping[str, Any], constants: Mapping[str, Any]
-) -> RecordedGraph | None:
-    """The graph of a program's JSON that was found safe; None if it is not plain.
+) -> RecordedGraphInterpreter | None:
+    """An interpreter for a program's JSON that was found safe; None if it is not plain.
 
     weights, constants: numpy arrays by qualified name.
     """
@@ -139,9 +140,9 @@ def recorded_graph(
         if any(union(s)[0] not in _OUTPUTS for s in sequence(signature["output_specs"], "outputs")):
             return None
         inputs, stored = _inputs(graph, signature, weights, constants)
-        return RecordedGraph(_steps(graph, {*inputs, *stored}), inputs, stored)
+        return RecordedGraphInterpreter(_steps(graph, {*inputs, *stored}), inputs, stored)
     except (_NotPlain, FormatError, LookupError, TypeError, ValueError):
-        return None  # torch's deserializer says what is wrong, if anything is
+        return None  # torch's deserializer reports what is wrong, if anything is
 
 
 def _inputs(
@@ -153,14 +154,19 @@ def _inputs(
     specs = sequence(signature["input_specs"], "input_specs")
     for value, spec in zip(sequence(graph["inputs"], "inputs"), specs, strict=True):
         tag, content = union(value)
-        kind, told = union(spec)
+        kind, target_spec = union(spec)
         if tag != "as_tensor":
             raise _NotPlain
         name = text(content["name"], "an input's name")
         if kind == "user_input":
-            inputs[name] = _described(graph["tensor_values"][name])
+            meta = graph["tensor_values"][name]
+            sizes = [union(size) for size in sequence(meta["sizes"], "sizes")]
+            if any(kind != "as_int" for kind, _ in sizes):
+                raise _NotPlain
+            shape = [size for _, size in sizes]
+            inputs[name] = torch.empty(shape, dtype=_dtype(meta["dtype"]), device="meta")
             continue
-        target = told[_WEIGHTS[kind]]
+        target = target_spec[_WEIGHTS[kind]]
         held = weights.get(target, constants.get(target))
         if not hasattr(held, "dtype"):  # there is none, or a tensor without data
             raise _NotPlain
@@ -172,21 +178,11 @@ def _inputs(
     return inputs, stored
 
 
-def _described(meta: Any) -> torch.Tensor:
-    sizes = []
-    for size in sequence(meta["sizes"], "sizes"):
-        tag, content = union(size)
-        if tag != "as_int":
-            raise _NotPlain
-        sizes.append(content)
-    return torch.empty(sizes, dtype=_dtype(meta["dtype"]), device="meta")
-
-
 # -- nodes
 
 
 def _steps(graph: Json, known: set[str]) -> tuple[_Step, ...]:
-    """All nodes; `known` are the names that there are before them."""
+    """Compile all nodes; `known` are the names of the graph's inputs."""
     nodes = sequence(graph["nodes"], "nodes")
     compiled = []
     for node in nodes:
@@ -200,7 +196,15 @@ def _steps(graph: Json, known: set[str]) -> tuple[_Step, ...]:
             raise _NotPlain
         results = _results(node)
         known.update((results,) if isinstance(results, str) else results)
-        compiled.append((function, *_called(function, given), results, used))
+        # Arguments by position and by name, as torch's deserializer distributes them.
+        arguments: list[Any] = []
+        keywords: dict[str, Any] = {}
+        for argument in function._schema.arguments:
+            if not argument.kwarg_only and not argument.has_default_value():
+                arguments.append(given[argument.name])
+            elif argument.name in given:
+                keywords[argument.name] = given[argument.name]
+        compiled.append((function, arguments, keywords, results, used))
     steps: list[_Step] = []
     needed: set[str] = set()
     for function, arguments, keywords, results, used in reversed(compiled):
@@ -211,7 +215,7 @@ def _steps(graph: Json, known: set[str]) -> tuple[_Step, ...]:
     return tuple(reversed(steps))
 
 
-def _operator(target: str) -> Callable[..., Any]:
+def _operator(target: str) -> Any:
     match = _OPERATOR.fullmatch(target)
     operator: Any = torch.ops if match else None
     for name in match.groups() if match else ():
@@ -222,24 +226,11 @@ def _operator(target: str) -> Callable[..., Any]:
         or not torch._C._dispatch_has_kernel(operator.name())
     ):
         raise _NotPlain
-    found: Callable[..., Any] = operator
-    return found
-
-
-def _called(operator: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments by position and by name, as torch's deserializer distributes them."""
-    arguments: list[Any] = []
-    keywords: dict[str, Any] = {}
-    for argument in operator._schema.arguments:
-        if not argument.kwarg_only and not argument.has_default_value():
-            arguments.append(given[argument.name])
-        elif argument.name in given:
-            keywords[argument.name] = given[argument.name]
-    return arguments, keywords
+    return operator
 
 
 def _results(node: Json) -> str | tuple[str, ...]:
-    """What the node's value is called, or its elements."""
+    """The name of the node's value, or the names of its elements."""
     outputs = [union(output) for output in sequence(node["outputs"], "a node's outputs")]
     if len(outputs) == 1 and outputs[0][0] == "as_tensor":
         return text(outputs[0][1]["name"], "an output's name")
@@ -266,23 +257,15 @@ def _argument(tag: str, content: Any, used: list[str]) -> Any:
         return content
     if tag in ("as_sym_int", "as_sym_bool"):
         inner, number = union(content)
-        return _argument(_fixed(inner), number, used)
+        if inner not in ("as_int", "as_bool"):
+            raise _NotPlain
+        return _argument(inner, number, used)
     if tag in ("as_ints", "as_floats", "as_bools", "as_strings", "as_tensors"):
         return [_argument(tag[:-1], item, used) for item in sequence(content, "a list")]
     if tag in ("as_sym_ints", "as_sym_bools"):
         return [_argument(tag[:-1], item, used) for item in sequence(content, "a list")]
     if tag == "as_optional_tensors":
         return [_argument(*union(item), used) for item in sequence(content, "a list")]
-    return _setting(tag, content)
-
-
-def _fixed(tag: str) -> str:
-    if tag not in ("as_int", "as_bool"):
-        raise _NotPlain
-    return tag
-
-
-def _setting(tag: str, content: Any) -> Any:
     if tag == "as_scalar_type":
         return _dtype(content)
     if tag == "as_memory_format":

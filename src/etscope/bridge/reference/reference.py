@@ -1,7 +1,7 @@
-"""A reference run: an exported program computed by PyTorch, one node after the other.
+"""A reference run: an exported program computed by PyTorch, node by node.
 
-Each value is handed out as soon as it is there and kept only as long as a later node needs it, so
-a run takes the memory of the values that are alive at one time.
+Each value is yielded as soon as it is computed and kept only while a later node needs it, so a run
+takes the memory of the values that are alive at one time.
 """
 
 from __future__ import annotations
@@ -26,16 +26,12 @@ INPUTS_HINT = (
     "record.update_representative_inputs([...]) before it is saved, as `etscope export` does"
 )
 
-# What runs a graph: hands out (name, value) of its nodes, takes a value in its place or None, and
-# returns what the graph returns.
+# Runs a graph: yields (name, value) of its nodes, is sent a replacement of the value or None, and
+# returns the outputs of the graph.
 _Values = Generator[tuple[str, Any], Any, Any]
 
-# What computes a node: given the node and its arguments.
+# Computes a node from its arguments.
 Call = Callable[[Node, tuple[Any, ...], dict[str, Any]], Any]
-
-
-def _call(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return node.target(*args, **kwargs)
 
 
 def run_reference(
@@ -43,36 +39,47 @@ def run_reference(
     inputs: Any,
     state: dict[str, torch.Tensor] | None = None,
     *,
-    call: Call = _call,
+    call: Call | None = None,
 ) -> Generator[tuple[str, Any], Any, Any]:
     """Run a program of any dialect, and yield the name and the value of each node that computes
     something, in order of execution.
 
     inputs: the user's inputs, flat or nested as the model takes them, of torch or numpy.
-    state: buffers by name that take the place of the program's own, and that have the values after
-        the run when it ends: of a model with state, give the same dict to each run.
-    call: computes a node that runs no graph, in place of its operator.
+    state: buffers by name that replace the program's own; updated when the run ends. For a model
+        with state, pass the same dict to each run.
+    call: computes a node that runs no graph; by default its operator.
 
-    What is sent to the generator takes the place of the value that it yielded last, for all nodes
-    that follow.
+    A value sent to the generator replaces the one yielded last, for all later nodes.
 
     Values are torch's: a tensor, a number, or a tuple or list of them; elements (`getitem`) are
     not yielded again. A node of a branch, a loop's body or a delegate is called
-    "<name of the sub-graph>/<name>"; those of a loop come once for each pass. What is yielded may
-    be written to by later nodes: look at it before the next one.
+    "<name of the sub-graph>/<name>"; those of a loop come once for each pass. Later nodes may write
+    to a yielded value: use it before the next one.
 
-    The generator returns the program's outputs, flat. Of what is given only `state` is changed.
+    The generator returns the program's outputs, flat. Only `state` of the arguments is changed.
 
-    Raises `NumericGapError` for inputs that are absent or not what the program takes, `FormatError`
+    Raises `NumericGapError` for inputs that are absent or do not fit the program, `FormatError`
     for a program without its weights.
     """
-    return _run_program(program, given_values(inputs), state, call)
+    values = given_values(inputs)
+    state = {} if state is None else state
+    results = []
+    with torch.no_grad():
+        bound = _bound(program, values, state)
+        compute = call or (lambda node, args, kwargs: node.target(*args, **kwargs))
+        outputs = yield from _run(program.graph_module, bound, "", compute)
+        for spec, value in zip(program.graph_signature.output_specs, outputs, strict=True):
+            if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None:
+                state[spec.target] = value
+            elif spec.kind is OutputKind.USER_OUTPUT:
+                results.append(value)
+    return results
 
 
 def reference_arrays(
     program: ExportedProgram, inputs: Any, state: dict[str, torch.Tensor] | None = None
 ) -> Iterator[tuple[str, Any]]:
-    """As `run_reference`, with numpy arrays that share the tensors' memory."""
+    """Run as `run_reference`, and yield numpy arrays that share the tensors' memory."""
     for name, value in run_reference(program, inputs, state):
         yield name, arrays_of(value)
 
@@ -95,7 +102,7 @@ def given_values(inputs: Any) -> list[Any] | None:
 
 
 def keeps_state(program: ExportedProgram) -> bool:
-    """Whether a run changes what the next one starts from."""
+    """True if a run changes the state that the next run starts from."""
     kinds = {spec.kind for spec in program.graph_signature.output_specs}
     if OutputKind.BUFFER_MUTATION in kinds:
         return True
@@ -108,25 +115,6 @@ def call_names(program: ExportedProgram) -> list[str]:
     return [node.name for node in program.graph.nodes if _computes(node)]
 
 
-def _run_program(
-    program: ExportedProgram,
-    values: list[Any] | None,
-    state: dict[str, torch.Tensor] | None,
-    call: Call,
-) -> Generator[tuple[str, Any], Any, Any]:
-    state = {} if state is None else state
-    results = []
-    with torch.no_grad():
-        bound = _bound(program, values, state)
-        outputs = yield from _run(program.graph_module, bound, "", call)
-        for spec, value in zip(program.graph_signature.output_specs, outputs, strict=True):
-            if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None:
-                state[spec.target] = value
-            elif spec.kind is OutputKind.USER_OUTPUT:
-                results.append(value)
-    return results
-
-
 def _bound(
     program: ExportedProgram,
     values: list[Any] | None,
@@ -134,7 +122,7 @@ def _bound(
     *,
     check: bool = True,
 ) -> list[Any]:
-    """What goes into the placeholders of the program's graph, in order."""
+    """The values of the placeholders of the program's graph, in order."""
     specs = program.graph_signature.input_specs
     users = [spec for spec in specs if spec.kind is InputKind.USER_INPUT]
     values = check_number_of_inputs(values, len(users))
@@ -187,8 +175,8 @@ def check_number_of_inputs(values: list[Any] | None, wanted: int) -> list[Any]:
 
 
 def check_input(name: str, expected: Any, value: Any) -> None:
-    """Raise `NumericGapError` unless a value is what an input of the graph is exported for: a
-    tensor (of no data) of the same type and sizes, those that are symbols aside."""
+    """Raise `NumericGapError` unless a value has the type that the input was exported with: dtype
+    and sizes of the (fake) tensor `expected`, without symbolic sizes."""
     if not isinstance(expected, torch.Tensor):
         if isinstance(value, torch.Tensor):
             raise _wrong_input(name, "a number", value)
@@ -221,7 +209,7 @@ def _described(value: Any) -> str:
 
 
 def writes_in_place(module: torch.fx.GraphModule) -> bool:
-    """Whether a node of the graph, or of one below it, writes to its arguments."""
+    """True if a node of the graph, or of a sub-graph, writes to its arguments."""
     for part in module.modules():
         for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
             schema = getattr(node.target, "_schema", None)
@@ -243,7 +231,13 @@ def _run(
         value = values[node]
         return value.read() if isinstance(value, StoredWeight) else value
 
-    done_after = _last_uses(module)
+    done_after: dict[Node, list[Node]] = {}  # the nodes that no node after this one uses
+    seen: set[Node] = set()
+    for node in reversed(module.graph.nodes):
+        for used in (*node.all_input_nodes, node):
+            if used not in seen:
+                seen.add(used)
+                done_after.setdefault(node, []).append(used)
     for node in module.graph.nodes:
         if node.op == "placeholder":
             values[node] = next(given)
@@ -257,7 +251,11 @@ def _run(
             if control is None:
                 value = call(node, args, kwargs)
             else:
-                names = [str(a.target) for a in node.args if _is_module(a)]
+                names = [
+                    str(argument.target)
+                    for argument in node.args
+                    if isinstance(argument, Node) and argument.op == "get_attr"
+                ]
                 value = yield from control(args, [f"{prefix}{name}/" for name in names], call)
             if _computes(node):
                 instead = yield prefix + node.name, value
@@ -271,22 +269,6 @@ def _run(
 
 def _computes(node: Node) -> bool:
     return bool(node.op == "call_function" and node.target is not operator.getitem)
-
-
-def _is_module(argument: Any) -> bool:
-    return isinstance(argument, Node) and argument.op == "get_attr"
-
-
-def _last_uses(module: torch.fx.GraphModule) -> dict[Node, list[Node]]:
-    """For each node, the nodes that no later one uses."""
-    seen: set[Node] = set()
-    last: dict[Node, list[Node]] = {}
-    for node in reversed(module.graph.nodes):
-        for used in (*node.all_input_nodes, node):
-            if used not in seen:
-                seen.add(used)
-                last.setdefault(node, []).append(used)
-    return last
 
 
 # -- operators that run graphs

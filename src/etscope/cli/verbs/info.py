@@ -71,7 +71,7 @@ def _report(file: str, memory: bool) -> Report | EtscopeError:
 
 
 def _memory(file: str) -> Report:
-    from etscope.analysis.memory.memory_report import memory_report
+    from etscope.analysis.memory import memory_report
     from etscope.errors import UsageError
     from etscope.formats.identify import BPTE, PTE, identify
     from etscope.formats.program.bpte import read_program_file

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     "instruction", "op", "node", "total", "local", "inherited", "noise", "limit", "verdict",
-    "odd", "module", "source",
+    "non_finite", "module", "source",
 )  # fmt: skip
 
 
@@ -173,9 +173,9 @@ def _evaluated(
 
 
 def _shown(table: Table) -> list[str]:
-    """The columns for people: `odd` only where a value has NaN or infinities."""
-    has_odd = any(cell is not None for cell in table.values["odd"])
-    return [name for name in _COLUMNS if name != "odd" or has_odd]
+    """The columns for people: `non_finite` only where a value has NaN or infinities."""
+    has_non_finite = any(cell is not None for cell in table.values["non_finite"])
+    return [name for name in _COLUMNS if name != "non_finite" or has_non_finite]
 
 
 def _plot(found: Numerics, path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from etscope.analysis.graphs.graph_names import graph_list
 from etscope.analysis.graphs.module_tree import module_tree
 from etscope.analysis.graphs.node_table import default_columns, node_table
-from etscope.analysis.memory.memory import memory_plan
+from etscope.analysis.memory import memory_plan
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.commands.registry import COMMANDS, Command, command, find_command
 from etscope.etdb.commands.source import known_lines

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from etscope.analysis.numerics.gap import RECORD_HINT
+from etscope.analysis.numerics.runs import RECORD_HINT
 from etscope.analysis.profile.trace import UNAVAILABLE
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN, Breakpoint, fields_of_stop

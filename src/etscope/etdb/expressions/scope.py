@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.matching.graph import VIEWS
 from etscope.analysis.matching.matching import Pair
 from etscope.analysis.metrics import Metric, find_metric, measure
-from etscope.analysis.program.compatibility import stem
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.debugger import Debugger, Gap
 from etscope.etdb.expressions.expression import CURRENT, HANDLE, INSTRUCTION, Expression, evaluate
 from etscope.etdb.output import counted, value_lines
 from etscope.etdb.targets.recorded import NO_DUMP, NO_DUMP_HINT
 from etscope.etdb.targets.target import Stop, Target
+from etscope.model.graph import VIEWS, stem
 
 
 class DebuggerScope:

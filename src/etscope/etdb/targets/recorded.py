@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
-from etscope.analysis.matching.graph import Paths
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
-from etscope.analysis.numerics.gap import RECORD_HINT, MethodRun, match_run, method_by_values
+from etscope.analysis.numerics.runs import RECORD_HINT, MethodRun, match_run, method_by_values
 from etscope.analysis.profile.profile import EXECUTE, KERNEL_PREFIX, executes
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
@@ -249,7 +248,7 @@ class RecordedRuns(Kept):
         block, position = self._chosen.block, self._chosen.position
         attribution = self._trace.attribution(block, self.method or None)
         linked = None if self._linked is None else self._linked(self.method)
-        paths = {} if linked is None else Paths(linked.graph).path_of
+        paths = {} if linked is None else linked.graph.path_of
         counted: dict[_Identity, int] = {}
         known: dict[_Identity, Stop] = {}
         for place, events in enumerate(_line_of(block)):

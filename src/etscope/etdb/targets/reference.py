@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
-from etscope.analysis.matching.graph import Paths
 from etscope.analysis.matching.matching import Pair
 from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.errors import MissingDataError, UsageError
@@ -173,7 +172,7 @@ class ReferenceTarget(Kept):
     @cached_property
     def _operators(self) -> Mapping[str, Node]:
         """The operators by the names that a run gives them: "add", "true_graph_0/add"."""
-        return Paths(self._linked.graph).operators
+        return self._linked.graph.operators
 
     def _stop(self, name: str, position: int, loop_pass: int) -> Stop:
         node = self._operators[name]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy.typing as npt
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
-from etscope.analysis.matching.graph import Paths
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.matching.program import COMPUTING, one_by_one, with_flow
 from etscope.analysis.profile.correlate import MethodSymbols, method_symbols
@@ -249,7 +248,7 @@ def _stops(
     linked: LinkedGraph | None,
 ) -> list[Stop]:
     attribution = attribution_of(symbols, records, instruction_labels(method))
-    paths = {} if linked is None else Paths(linked.graph).path_of
+    paths = {} if linked is None else linked.graph.path_of
     keys = [
         (record.kind, EventKey(record.event, record.instruction_id, 0, None, None, (), 0))
         for record in records

@@ -18,7 +18,7 @@ from etscope.analysis.graphs.views import EXECUTED, GraphView, ViewNode, graph_v
 from etscope.analysis.info.etdump_info import etdump_sections
 from etscope.analysis.info.etrecord_info import etrecord_sections
 from etscope.analysis.info.program_info import program_sections
-from etscope.analysis.memory.memory import MemoryPlan, memory_plan
+from etscope.analysis.memory import MemoryPlan, memory_plan
 from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.analysis.profile.profile import LOAD_METHOD, MethodProfile, executes
 from etscope.analysis.profile.profile_table import grouped_table

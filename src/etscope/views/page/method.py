@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.memory.memory import MemoryPlan
+from etscope.analysis.memory import MemoryPlan
 from etscope.analysis.profile.module_times import ModuleTime, module_times, row_modules
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.profile_table import closing_rows, profile_table

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from etscope import Inspector
-from etscope.analysis.memory.memory import memory_plan
+from etscope.analysis.memory import memory_plan
 from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.cli.options.files import open_trace

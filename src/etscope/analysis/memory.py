@@ -1,8 +1,7 @@
-"""The memory that a method plans and how much of it is alive when; weights and delegates' data
-beside it.
+"""The planned memory of a method: its buffers, when each value is alive, and the peak.
 
-The bytes are the plan's: for dynamic shapes the upper bounds. Values that share place and time, as
-views do, count once.
+The bytes are the plan's: upper bounds for dynamic shapes. Values that share place and time, as
+views do, count once. Weights and the data of delegates are counted beside the plan.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from etscope.analysis.program.program import MethodInstructions, instructions, is_prim, unfolded
+from etscope.errors import MissingDataError
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import (
@@ -24,18 +24,16 @@ from etscope.formats.program.pte_schema import (
     Method,
     TensorValue,
 )
+from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
 
-# When the tensors in planned memory are alive, found from the instructions that use them.
+# The .pte stores the place of a tensor, but not when it is alive. The instructions tell:
 #
-# Where a tensor goes is in the .pte; when it is alive is not. In the order of the instructions:
-#
-# - A value lives from the instruction that writes it to the last one that reads it; inputs of the
-#   method from its start, outputs to its end, state that outlives a run all the time.
-# - A view that costs no instruction has the place of what it is a view of, and lives from the
-#   write of that.
-# - In a loop (a jump back) what comes in from before, and what is used after it, lives all through
-#   the loop.
+# - A value is alive from the instruction that writes it to the last one that reads it; inputs of
+#   the method from its start, outputs to its end, state that outlives a run all the time.
+# - A view that costs no instruction has the place of its base, and is alive from the base's write.
+# - In a loop (a jump back), values from before and values used after it are alive all through the
+#   loop.
 
 
 _BEFORE = -1  # the caller writes the inputs before instruction 0
@@ -45,9 +43,8 @@ _BEFORE = -1  # the caller writes the inputs before instruction 0
 class PlannedValue:
     """A tensor in planned memory, alive at the instructions `first` to `last`, both included.
 
-    `role` is "input", "output", "state" (keeps its content between runs), "activation" or "unused"
-    (of no instruction; `last` is -1); `op` the instruction that first writes it, by its name for
-    people.
+    role: "input", "output", "state" (keeps its content between runs), "activation" or "unused" (by
+    any instruction; `last` is -1). op: label of the instruction that first writes it.
     """
 
     value: int
@@ -93,7 +90,7 @@ class _Life:
 
 
 class _Uses:
-    """Which instructions read and write which values and places."""
+    """The instructions that read and write each value and place."""
 
     def __init__(self, method: Method, listing: MethodInstructions) -> None:
         self._method = method
@@ -113,7 +110,7 @@ class _Uses:
                 self._writes_at.setdefault(self._place(index), []).append(record.instruction_id)
 
     def life(self, index: int) -> _Life:
-        """The life of a planned value in straight order."""
+        """The life of a planned value, without loops."""
         reads, writes = self._reads.get(index, []), self._writes.get(index, [])
         last = self._end if index in self._outputs else max(reads[-1:] + writes[-1:], default=-1)
         if index in self._inputs:
@@ -130,7 +127,7 @@ class _Uses:
         return _Life(max(source, 0), last, role, op)
 
     def _source(self, index: int, before: int) -> int | None:
-        """The write of what an unwritten value is a view of: the last one to its place."""
+        """The write of an unwritten view's base: the last one to its place."""
         writes = self._writes_at.get(self._place(index), [])
         position = bisect_right(writes, before)
         return writes[position - 1] if position else None
@@ -141,10 +138,20 @@ class _Uses:
 
 
 def _through_loops(lives: list[_Life], instructions: Sequence[Instruction]) -> list[_Life]:
-    """The lives as they are when loops run more than once. Nested loops count as the outer one."""
-    loops = _loops(instructions)
-    if not loops:
+    """Extend lives over loops. Nested or overlapping loops count as one."""
+    jumps_back = sorted(
+        (instruction.destination, index)
+        for index, instruction in enumerate(instructions)
+        if isinstance(instruction, JumpFalseCall) and instruction.destination <= index
+    )
+    if not jumps_back:
         return lives
+    loops: list[tuple[int, int]] = []
+    for start, end in jumps_back:
+        if loops and start <= loops[-1][1]:
+            loops[-1] = loops[-1][0], max(loops[-1][1], end)
+        else:
+            loops.append((start, end))
     starts = [start for start, _ in loops]
 
     def around(instruction: int) -> tuple[int, int]:
@@ -159,22 +166,6 @@ def _through_loops(lives: list[_Life], instructions: Sequence[Instruction]) -> l
             life = replace(life, first=before[0], last=after[1])
         extended.append(life)
     return extended
-
-
-def _loops(instructions: Sequence[Instruction]) -> list[tuple[int, int]]:
-    """First and last instruction of each loop; of nested or overlapping ones their union."""
-    jumps = sorted(
-        (instruction.destination, index)
-        for index, instruction in enumerate(instructions)
-        if isinstance(instruction, JumpFalseCall) and instruction.destination <= index
-    )
-    loops: list[tuple[int, int]] = []
-    for start, end in jumps:
-        if loops and start <= loops[-1][1]:
-            loops[-1] = loops[-1][0], max(loops[-1][1], end)
-        else:
-            loops.append((start, end))
-    return loops
 
 
 _DEBUG_ALIGNMENT = 64  # of each tensor in a debug buffer
@@ -194,11 +185,11 @@ class Arena:
 class MemoryPlan:
     """The memory of a method.
 
-    `live_bytes[i]` are the planned bytes that are alive at instruction i (a method without
-    instructions has one entry), `labels[i]` its name for people. `constant_bytes` are
-    the weights of the method in this file and `external_bytes` those beside it, `state_bytes` the
-    initial content of state, `delegate_bytes` the data of its delegates, each piece counted once;
-    `named_bytes` what backends can ask for by name, of the whole program.
+    live_bytes: planned bytes alive at each instruction; a method without instructions has one
+    entry. labels: of the instructions. constant_bytes: the method's weights in this file.
+    external_bytes: those in a .ptd file. state_bytes: initial content of state. delegate_bytes:
+    data of its delegates, each piece counted once. named_bytes: data that backends ask for by name,
+    of the whole program.
     """
 
     method: str
@@ -214,7 +205,7 @@ class MemoryPlan:
 
     @property
     def planned_bytes(self) -> int:
-        """What the runtime allocates for the method's tensors."""
+        """Bytes that the runtime allocates for the method's tensors."""
         return sum(arena.size for arena in self.arenas)
 
     @property
@@ -235,7 +226,7 @@ class MemoryPlan:
         return tuple(sorted(alive, key=lambda value: -value.nbytes))
 
     def table(self) -> Table:
-        """One row a planned value, in order of first use."""
+        """A table with one row for each planned value, in order of first use."""
         peak = self.peak_instructions[:1]
         values = sorted(self.values, key=lambda value: (value.first, value.value))
         return Table(
@@ -270,8 +261,8 @@ class MemoryPlan:
         )
 
     def summary(self) -> Table:
-        """One row for each kind of memory that the method takes."""
-        rows = [
+        """A table with one row for each kind of memory that the method takes."""
+        kinds = [
             (f"planned memory {arena.memory_id} ({arena.device})", arena.size, arena.peak_bytes)
             for arena in self.arenas
         ] + [
@@ -292,22 +283,28 @@ class MemoryPlan:
                 Column("peak", Kind.BYTES, title="alive at peak"),
             ),
             values={
-                "memory": [name for name, _, _ in rows],
-                "size": [size for _, size, _ in rows],
-                "peak": [peak for _, _, peak in rows],
+                "memory": [name for name, _, _ in kinds],
+                "size": [size for _, size, _ in kinds],
+                "peak": [peak for _, _, peak in kinds],
             },
             title=f"Memory of {self.method}",
         )
 
 
 def memory_plan(program: Program, method: str) -> MemoryPlan:
-    """Where the tensors of a method are planned to be, when they are alive, and what else the
-    method needs. Raises `MissingDataError` if there is no such method."""
+    """Compute the plan of a method: places and lives of its tensors, and its other memory.
+
+    Raises `MissingDataError` if there is no such method.
+    """
     found = program.method(method)
     listing = instructions(program, method)
     values = planned_values(found, listing)
-    changes: dict[int, dict[int, int]] = {}
-    for tenants in _by_place(values):
+    by_place: dict[Allocation, list[PlannedValue]] = {}
+    for value in sorted(values, key=lambda value: value.first):
+        if value.last >= value.first:
+            by_place.setdefault(value.place, []).append(value)
+    changes: dict[int, dict[int, int]] = {}  # memory id -> instruction -> bytes
+    for tenants in by_place.values():
         arena = changes.setdefault(tenants[0].place.memory_id, {})
         for instruction, size in _changes(tenants):
             arena[instruction] = arena.get(instruction, 0) + size
@@ -324,7 +321,10 @@ def memory_plan(program: Program, method: str) -> MemoryPlan:
                 memory_id=number,
                 device=devices.get(number, "cpu"),
                 size=size,
-                peak_bytes=_peak(changes.get(number, {})),
+                peak_bytes=max(
+                    accumulate(change for _, change in sorted(changes.get(number, {}).items())),
+                    default=0,
+                ),
             )
             for number, size in enumerate(found.buffer_sizes)
             if number or number in changes  # memory 0 is not a buffer
@@ -341,7 +341,7 @@ def memory_plan(program: Program, method: str) -> MemoryPlan:
 
 
 def debug_buffer_bytes(program: Program, method: str) -> int:
-    """How large a debug buffer one run needs when all intermediate outputs are recorded.
+    """Bytes of the debug buffer that one run needs when all intermediate outputs are recorded.
 
     The runtime then stores the results of each kernel, all arguments of each delegate call and
     the method's outputs, each tensor aligned to 64 bytes; the first may need 63 bytes more. An
@@ -358,38 +358,27 @@ def debug_buffer_bytes(program: Program, method: str) -> int:
 
 
 def recorded_by_a_run(program: Program, method: str) -> Iterator[tuple[str, int]]:
-    """(by what, index of the value) of all that one run logs when all intermediate outputs are
-    recorded; the first is an instruction ("3 aten::add.out") or "the method's outputs"."""
+    """Yield (source, index of the value) of all that one run logs when all intermediate outputs are
+    recorded. The source is an instruction ("3 aten::add.out") or "the method's outputs"."""
     found = program.method(method)
     records = instructions(program, method).records
     for number, (instruction, record) in enumerate(zip(found.instructions, records, strict=True)):
-        for index in _logged(found, instruction, record.outputs):
+        match instruction:
+            case KernelCall(operator) if not is_prim(found.operators[operator]):
+                logged = unfolded(found.values, record.outputs)
+            case DelegateCall(_, args):
+                logged = args
+            case _:
+                logged = ()
+        for index in logged:
             yield f"{number} {record.label}", index
     for index in found.outputs:
         yield "the method's outputs", index
 
 
-def _logged(method: Method, instruction: Instruction, outputs: tuple[int, ...]) -> Iterable[int]:
-    match instruction:
-        case KernelCall(operator) if not is_prim(method.operators[operator]):
-            return unfolded(method.values, outputs)
-        case DelegateCall(_, args):
-            return args
-    return ()
-
-
-def _by_place(values: Iterable[PlannedValue]) -> Iterable[list[PlannedValue]]:
-    """The values that are ever alive, those of one place together, by their first use."""
-    by_place: dict[Allocation, list[PlannedValue]] = {}
-    for value in sorted(values, key=lambda value: value.first):
-        if value.last >= value.first:
-            by_place.setdefault(value.place, []).append(value)
-    return by_place.values()
-
-
 def _changes(tenants: Sequence[PlannedValue]) -> Iterable[tuple[int, int]]:
-    """(instruction, bytes that begin or cease to be alive there) of the values of one place. What
-    is there at one time counts once."""
+    """Yield (instruction, change of the bytes alive there) for the values of one place. Values that
+    are alive at the same time count once."""
     first, last, size = tenants[0].first, tenants[0].last, tenants[0].nbytes
     for value in tenants[1:]:
         if value.first > last:
@@ -402,12 +391,8 @@ def _changes(tenants: Sequence[PlannedValue]) -> Iterable[tuple[int, int]]:
     yield last + 1, -size
 
 
-def _peak(changes: Mapping[int, int]) -> int:
-    return max(accumulate(size for _, size in sorted(changes.items())), default=0)
-
-
 def _data_bytes(tensors: Iterable[TensorValue]) -> int:
-    """Bytes of the tensors in the file; those that share their data count once."""
+    """Bytes of the tensors in the file; shared data count once."""
     sizes: dict[tuple[int, int], int] = {}
     for tensor in tensors:
         key = tensor.mutable_segment, tensor.data_index
@@ -417,3 +402,127 @@ def _data_bytes(tensors: Iterable[TensorValue]) -> int:
 
 def _span_bytes(spans: Iterable[Span]) -> int:
     return sum(span.size for span in set(spans))
+
+
+# -- the plans of all methods as a report
+
+
+def memory_report(program: Program, about: Mapping[str, str]) -> Report:
+    """Build a report of all methods with the sections "memory" (buffers, weights, delegates' data),
+    "memory_peak" (the values alive at the peak), "memory_live" (bytes alive at each instruction)
+    and "memory_values" (place and life of each planned value).
+
+    Raises `MissingDataError` for a program that plans no memory.
+    """
+    plans = {method.name: memory_plan(program, method.name) for method in program.methods}
+    if not any(plan.values for plan in plans.values()):
+        raise MissingDataError(
+            "this program plans no memory: it has no tensors whose place is known before it runs",
+            hint="export with memory planning, which is ExecuTorch's default",
+        )
+    tables = [(name, plan.table()) for name, plan in plans.items()]
+    values = rows(
+        "memory_values",
+        "Values in planned memory",
+        (Column("method"), *tables[0][1].columns),
+        [(name, *row) for name, table in tables for row in table.rows()],
+    )
+    sections = [summary_section(plans), peak_section(plans), _live(plans), values]
+    return Report(about, tuple(section for section in sections if len(section.table)))
+
+
+def summary_section(plans: Mapping[str, MemoryPlan]) -> Section:
+    """A section with one row for each kind of memory that a method takes."""
+    return rows(
+        "memory",
+        "Memory",
+        (
+            Column("method"),
+            Column("memory"),
+            Column("size", Kind.BYTES),
+            Column("peak", Kind.BYTES, title="alive at peak"),
+        ),
+        [(name, *row) for name, plan in plans.items() for row in plan.summary().rows()],
+    )
+
+
+def peak_section(plans: Mapping[str, MemoryPlan]) -> Section:
+    """A section with one row for each value alive at the peak of a method (at the first such
+    instruction), the largest first. `share` is of the peak; values that share place and time, as
+    views do, each have their whole size."""
+    content, notes = [], []
+    for name, plan in plans.items():
+        for instruction in plan.peak_instructions[:1]:
+            peak = plan.peak_bytes
+            if not peak:
+                continue
+            others = len(plan.peak_instructions) - 1
+            also = f", and at {others:,} more" if others else ""
+            notes.append(
+                f"{name}: {peak:,} bytes are alive at instruction {instruction} "
+                f"({plan.labels[instruction]}){also}."
+                if instruction < len(plan.labels)
+                else f"{name}: {peak:,} bytes are alive."
+            )
+            content += [
+                (
+                    name,
+                    value.value,
+                    str(value.tensor),
+                    value.nbytes,
+                    value.nbytes / peak,
+                    value.role,
+                    value.op,
+                    value.first if value.op is not None else None,
+                    value.last,
+                )
+                for value in plan.live_at(instruction)
+                if value.nbytes
+            ]
+    return rows(
+        "memory_peak",
+        "Alive at the peak of planned memory",
+        (
+            Column("method"),
+            Column("value", Kind.INT, priority=4),
+            Column("tensor"),
+            Column("size", Kind.BYTES),
+            Column("share", Kind.SHARE),
+            Column("role", priority=1),
+            Column("made_by", title="made by"),
+            Column("instruction", Kind.INT, title="#"),
+            Column("last", Kind.INT, title="alive until #", priority=2),
+        ),
+        content,
+        tuple(notes),
+    )
+
+
+def _live(plans: Mapping[str, MemoryPlan]) -> Section:
+    """A section with one row for each instruction: bytes alive, and values that begin and end."""
+    content = []
+    for name, plan in plans.items():
+        born: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for value in plan.values:
+            if value.last >= value.first:
+                born[value.first] = born.get(value.first, 0) + 1
+                last[value.last] = last.get(value.last, 0) + 1
+        for number, (size, label) in enumerate(zip(plan.live_bytes, plan.labels, strict=False)):
+            share = size / plan.peak_bytes if plan.peak_bytes else None
+            begin, end = born.get(number, 0), last.get(number, 0)
+            content.append((name, number, label, size, share, begin, end))
+    return rows(
+        "memory_live",
+        "Planned memory alive at each instruction",
+        (
+            Column("method"),
+            Column("instruction", Kind.INT, title="#"),
+            Column("op"),
+            Column("alive", Kind.BYTES),
+            Column("of_peak", Kind.SHARE, title="of the peak"),
+            Column("begin", Kind.COUNT, title="values that begin", priority=2),
+            Column("end", Kind.COUNT, title="values that end", priority=2),
+        ),
+        content,
+    )

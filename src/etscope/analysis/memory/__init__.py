@@ -1,1 +1,0 @@
-"""The memory that a program plans and uses."""
