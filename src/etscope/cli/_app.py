@@ -1,36 +1,93 @@
-"""The command group, and the one place where errors become stderr text and exit codes.
+"""The `etscope` command group; the one place that turns errors into stderr text and exit codes.
 
 Exit codes: 0 fine; 1 a finding (regressed, out of tolerance); 2 wrong usage; 3 bad or mismatched
 input; 4 nothing could be measured; 5 the environment (a package, the runtime, a device);
-70 a bug of etscope; 130 interrupted; 141 the reader of our output went away.
+70 a bug in etscope; 130 interrupted; 141 the reader of standard output closed it.
 
-A verb is a module with a click command named `command`. Its function writes its result and returns
-its exit code, or None for 0.
+To add a verb: write a module in `etscope.cli.verbs` with a click command named `command`, and add
+a line to `COMMANDS`. The command writes its result and returns its exit code, or None for 0.
 """
 
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from etscope._version import __version__
-from etscope.cli._lazy_group import CommandSpec, LazyGroup
 from etscope.errors import EtscopeError, EtscopeWarning
 
-__all__ = ["COMMANDS", "COMPLETE_VARIABLE", "CommandSpec", "cli", "main"]
+__all__ = ["COMMANDS", "COMPLETE_VARIABLE", "CommandSpec", "LazyGroup", "cli", "main"]
 
 COMPLETE_VARIABLE = "_ETSCOPE_COMPLETE"  # click's convention for a program named etscope
 
 _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
+
+
+class CommandSpec(NamedTuple):
+    """Location of a command and the line that its group's `--help` shows.
+
+    module: "package.module" for its attribute `command`, or "package.module:attribute".
+    """
+
+    module: str
+    help: str
+
+
+class LazyGroup(click.Group):
+    """A click group that imports a command only to run it, complete it or show its help."""
+
+    def __init__(self, *arguments: Any, specs: Mapping[str, CommandSpec], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._specs = specs
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._specs)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        spec = self._specs.get(cmd_name)
+        if spec is None:
+            return None
+        module, _, attribute = spec.module.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute or "command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self._specs and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, self._specs)
+            advice = (
+                f"Did you mean {close[0]!r}?" if close else f"Commands: {', '.join(self._specs)}."
+            )
+            raise click.UsageError(f"No such command {name!r}. {advice}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, spec.help) for name, spec in self._specs.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        commands = [
+            CompletionItem(name, help=spec.help)
+            for name, spec in self._specs.items()
+            if name.startswith(incomplete)
+        ]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
+
 
 COMMANDS: dict[str, CommandSpec] = {
     "export": CommandSpec(
@@ -43,7 +100,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "etscope.cli.verbs.run", "Run a program on the runtime: times, outputs, values."
     ),
     "inspect": CommandSpec("etscope.cli.verbs.inspect", "Show what ran and how long it took."),
-    "diff": CommandSpec("etscope.cli.verbs.diff", "Tell what got slower between two dumps."),
+    "diff": CommandSpec("etscope.cli.verbs.diff", "Show what got slower between two dumps."),
     "numerics": CommandSpec(
         "etscope.cli.verbs.numerics", "Find the operator whose numbers go wrong, and its line."
     ),
@@ -53,7 +110,7 @@ COMMANDS: dict[str, CommandSpec] = {
     ),
     "convert": CommandSpec(
         "etscope.cli.verbs.convert",
-        "Export the events: Perfetto, Chrome, speedscope, Parquet, CSV…",
+        "Convert the events: Perfetto, Chrome, speedscope, Parquet, CSV…",
     ),
     "bisect": CommandSpec(
         "etscope.cli.verbs.bisect", "Find the smallest piece of a model that fails."
@@ -62,9 +119,9 @@ COMMANDS: dict[str, CommandSpec] = {
         "etscope.cli.verbs.sensitivity", "Find what to keep in float in a quantised model."
     ),
     "info": CommandSpec(
-        "etscope.cli.verbs.info", "Tell what an ETDump, ETRecord, .pte or .bpte holds."
+        "etscope.cli.verbs.info", "Show what an ETDump, ETRecord, .pte or .bpte holds."
     ),
-    "graph": CommandSpec("etscope.cli.verbs.graph", "Look into the graphs of an ETRecord."),
+    "graph": CommandSpec("etscope.cli.verbs.graph", "Show the graphs of an ETRecord."),
     "tensorboard": CommandSpec(
         "etscope.cli.verbs.tensorboard",
         "Show the graphs with times, memory and errors in TensorBoard.",
@@ -79,9 +136,9 @@ COMMANDS: dict[str, CommandSpec] = {
         "etscope.cli.lab.group", "Benchmark models on devices; keep and show results."
     ),
     "collect": CommandSpec(
-        "etscope.cli.verbs.collect", "Take many dumps into a dataset for etscope sql."
+        "etscope.cli.verbs.collect", "Collect many dumps into a dataset for etscope sql."
     ),
-    "sql": CommandSpec("etscope.cli.verbs.sql", "Ask a dataset of dumps in SQL."),
+    "sql": CommandSpec("etscope.cli.verbs.sql", "Query a dataset of dumps in SQL."),
     "slim": CommandSpec("etscope.cli.verbs.slim", "Shrink an ETRecord to what attribution needs."),
     "completion": CommandSpec("etscope.cli.verbs.completion", "Print the shell completion script."),
 }
@@ -89,7 +146,7 @@ COMMANDS: dict[str, CommandSpec] = {
 
 @dataclass
 class _Session:
-    """What the options before the verb say."""
+    """Options given before the verb."""
 
     debug: bool = False
 
@@ -113,15 +170,15 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command line `args` (default: the process's own) and return its exit code."""
     if COMPLETE_VARIABLE in os.environ:
         cli.main(prog_name="etscope", complete_var=COMPLETE_VARIABLE)
-    _let_terminate_clean_up()
+    _exit_on_sigterm()
     session = _Session(debug=os.environ.get("ETSCOPE_DEBUG", "") not in ("", "0"))
-    with _warnings_for_people():
+    with _one_line_warnings():
         try:
             code = _run(list(sys.argv[1:] if args is None else args), session)
             if sys.stdout is not None:
                 sys.stdout.flush()
         except BrokenPipeError:
-            _drop_unwritten()
+            _discard_unwritten_output()
             return _BROKEN_PIPE
         except (KeyboardInterrupt, click.Abort):
             return _INTERRUPTED
@@ -132,50 +189,24 @@ def main(args: Sequence[str] | None = None) -> int:
             if session.debug:
                 traceback.print_exc()
             print(f"error: {error}\n  see: docs/errors.md#{error.slug}", file=sys.stderr)
-            _drop_unwritten()
+            _discard_unwritten_output()
             return error.exit_code
         except Exception as error:
-            if _is_full(error) and not session.debug:
+            # Errors of files carry a file name; one of standard output does not.
+            if (
+                isinstance(error, OSError)
+                and error.errno in (errno.ENOSPC, errno.EDQUOT)
+                and error.filename is None
+                and not session.debug
+            ):
                 print(f"error: cannot write standard output: {error.strerror}", file=sys.stderr)
-                _drop_unwritten()
+                _discard_unwritten_output()
                 return _USAGE
             traceback.print_exc()
             print("error: this is a bug in etscope; please report it", file=sys.stderr)
-            _drop_unwritten()
+            _discard_unwritten_output()
             return _BUG
     return code
-
-
-def _is_full(error: Exception) -> TypeGuard[OSError]:
-    """Whether it is of standard output: errors of files have their names."""
-    return (
-        isinstance(error, OSError)
-        and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        and error.filename is None
-    )
-
-
-def _drop_unwritten() -> None:
-    """Drop what standard output did not take: the interpreter would write it when it exits, fail,
-    and give an exit code of its own."""
-    if sys.stdout is None:
-        return
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _let_terminate_clean_up() -> None:
-    """Make SIGTERM an exception, so that children are ended and temporary files removed."""
-    import signal
-    import threading
-
-    def stop(number: int, _: object) -> None:
-        sys.exit(128 + number)
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, stop)
 
 
 def _run(args: list[str], session: _Session) -> int:
@@ -187,17 +218,42 @@ def _run(args: list[str], session: _Session) -> int:
     return 0 if result is None else int(result)
 
 
+def _discard_unwritten_output() -> None:
+    """Discard what standard output did not accept.
+
+    The interpreter would write it again at exit, fail, and replace our exit code.
+    """
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _exit_on_sigterm() -> None:
+    """Make SIGTERM an exception, so that child processes are ended and temporary files removed."""
+    import signal
+    import threading
+
+    def stop(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, stop)
+
+
 @contextmanager
-def _warnings_for_people() -> Iterator[None]:
-    """Show our own warnings as one line, without the place in our code that raised them."""
+def _one_line_warnings() -> Iterator[None]:
+    """Show etscope's own warnings as one line, without the line of code that raised them."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def say(message: Warning | str, category: type[Warning], *where: Any) -> None:
+        def show_warning(message: Warning | str, category: type[Warning], *where: Any) -> None:
             if issubclass(category, EtscopeWarning):
                 print(f"warning: {message}", file=sys.stderr)
             else:
                 show(message, category, *where)
 
-        warnings.showwarning = say  # type: ignore[assignment]
+        warnings.showwarning = show_warning  # type: ignore[assignment]
         yield

@@ -17,7 +17,7 @@ from etscope.analysis.graphs.views import GraphView, graph_views
 from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
-from etscope.cli.options.files import open_trace
+from etscope.cli.options.common import open_trace
 from etscope.reporting.tensorboard import write_tensorboard
 from etscope.units import TimeScale
 from etscope.views.tensorboard.event_files import write_runs

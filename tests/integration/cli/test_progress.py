@@ -12,9 +12,9 @@ from pathlib import Path
 SCRIPT = """
 import sys
 import time
-from etscope.cli import _progress
-_progress._PATIENCE = {patience}
-with _progress.progress("writing run.csv"):
+from etscope.cli.output import progress
+progress._PATIENCE = {patience}
+with progress.progress("writing run.csv"):
     {work}
 print("done")
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from etscope.cli import main
-from etscope.cli.lab.options import span_of
+from etscope.cli.lab.options import parse_span
 from etscope.lab.jobs.spec import spec_of
 from etscope.lab.lab import Lab
 
@@ -34,7 +34,7 @@ def test_what_no_job_has_goes_when_it_is_old(
     ("text", "hours"), [("12h", 12), (" 7d", 7 * 24), ("2w", 2 * 7 * 24), ("5m", None), ("d", None)]
 )
 def test_spans_of_time(text: str, hours: int | None) -> None:
-    assert span_of(text) == (None if hours is None else timedelta(hours=hours))
+    assert parse_span(text) == (None if hours is None else timedelta(hours=hours))
 
 
 def test_an_age_that_is_none(tmp_path: Path) -> None:

@@ -1,81 +1,148 @@
-"""`etscope lab devices`: what there is to run on."""
+"""`etscope lab devices, worker`: list the lab's devices, and offer some to it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from etscope.cli.lab.options import lab_options, open_lab
+from etscope.cli.lab.options import LabOptions, lab_options
 from etscope.cli.options.common import output_options
+from etscope.cli.output.tables import OutputOptions
+from etscope.errors import LabError, UsageError
 
 if TYPE_CHECKING:
-    from etscope.lab.jobs.records import Device, DeviceConfig
+    from etscope.lab.jobs.records import Device
     from etscope.lab.lab import Lab
 
 
-@click.command(short_help="List the devices and what they are.")
-@click.option("--check", is_flag=True, help="Ask each device now. Exit code 5 when one is away.")
+@click.command()
+@click.option(
+    "--check", is_flag=True, help="Check each device now. Exit code 5 if one cannot be reached."
+)
 @lab_options
 @output_options
-def command(
-    check: bool,
-    server: str | None,
-    token: str | None,
-    home: Path | None,
-    format: str | None,
-    output: Path | None,
-    color: str,
-) -> int:
-    """List the lab's devices: their state, their attributes (what selectors ask for), and the
-    conditions they were last seen in.
+def devices(check: bool, where: LabOptions, output: OutputOptions) -> int:
+    """List the lab's devices: their state, their attributes (which selectors match), and the
+    conditions last seen on them.
 
-    Devices are described in lab.yaml in the lab's folder. --check asks those of this machine's lab
-    from here, one at work too.
+    Devices are described in lab.yaml in the lab's folder. --check contacts the devices of this
+    machine's lab from here, busy ones too.
     """
-    from etscope.cli.output.output import write_reports
-    from etscope.errors import UsageError
-    from etscope.lab.jobs.job_tables import DEVICES_SCHEMA, devices_report
-    from etscope.lab.lab import Lab
+    with where.open(direct=check) as lab:
+        from etscope.lab.jobs.job_tables import DEVICES_SCHEMA, devices_report
+        from etscope.lab.lab import Lab
 
-    with open_lab(server, token, home, direct=check) as lab:
-        devices = list(lab.devices())
+        found = list(lab.devices())
         if check:
             if not isinstance(lab, Lab):
-                raise UsageError("--check asks devices from this machine, not those of a server")
-            devices = _asked(lab, devices)
-    write_reports([devices_report(devices)], DEVICES_SCHEMA, format, output, color)
-    return 5 if check and any(device.state == "offline" for device in devices) else 0
+                raise UsageError("--check contacts devices from this machine, not a server's")
+            found = _check_devices(lab, found)
+    output.write_reports([devices_report(found)], DEVICES_SCHEMA)
+    return 5 if check and any(device.state == "offline" for device in found) else 0
 
 
-def _asked(lab: Lab, devices: Sequence[Device]) -> list[Device]:
-    """The devices as they answer now, all asked at once; the database is told, too."""
+def _check_devices(lab: Lab, devices: Sequence[Device]) -> list[Device]:
+    """Contact all devices at the same time; return and store what they report."""
     from concurrent.futures import ThreadPoolExecutor
     from dataclasses import replace
     from datetime import datetime, timezone
 
     from etscope.cli.output.progress import progress
-    from etscope.lab.worker.worker import DeviceCheck, check
+    from etscope.lab.worker.worker import check
 
-    def seen(device: Device, found: DeviceCheck) -> Device:
-        state = device.state if device.state == "busy" else "available"
-        if found.error:
-            return replace(device, state="offline", message=found.error)
-        return replace(
-            device,
-            attributes={**found.attributes, **device.config.attributes},
-            conditions=found.conditions,
-            state=state,
-            seen_at=datetime.now(timezone.utc),
-            message="",
+    with progress("checking devices"), ThreadPoolExecutor(8) as threads:
+        reports = list(threads.map(check, [device.config for device in devices]))
+    checked = []
+    for device, report in zip(devices, reports, strict=True):
+        if report.error:
+            now = replace(device, state="offline", message=report.error)
+        else:
+            now = replace(
+                device,
+                attributes={**report.attributes, **device.config.attributes},
+                conditions=report.conditions,
+                state=device.state if device.state == "busy" else "available",
+                seen_at=datetime.now(timezone.utc),
+                message="",
+            )
+        lab.database.set_device(now)
+        checked.append(now)
+    return checked
+
+
+@click.command()
+@click.option(
+    "--scheduler",
+    required=True,
+    metavar="ADDRESS",
+    help="Address of the cluster's scheduler: tcp://lab:8786.",
+)
+@click.option(
+    "--device", "-d", "devices", multiple=True, required=True, metavar="NAME",
+    help="A device of the lab's lab.yaml that this machine can reach. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    help="Address to listen on. Default: that of the route to the scheduler.",
+)
+def worker(scheduler: str, devices: tuple[str, ...], host: str | None) -> int:
+    """Offer devices to the lab whose Dask scheduler is at ADDRESS, until SIGINT or SIGTERM.
+
+    Each device gets a worker process of its own, which is restarted when it dies. The lab.yaml of
+    the lab describes the device, its driver and its address; this machine needs the driver's tools,
+    a connection to the device, and access to the lab's store.
+
+    Dask workers run whatever their scheduler sends: keep them in a network of your own, or give
+    Dask certificates (distributed.comm.tls in its configuration, and a tls:// address).
+    """
+    import asyncio
+    import logging
+
+    from etscope.optional import require
+
+    require("distributed", wanted_by="etscope lab worker")
+    logging.basicConfig(level=logging.WARNING)
+    return asyncio.run(_offer(scheduler, devices, host))
+
+
+async def _offer(scheduler: str, devices: tuple[str, ...], host: str | None) -> int:
+    import asyncio
+    import signal
+    import socket
+
+    from distributed import Nanny
+
+    from etscope.lab.cluster import resources_of
+
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    nannies = [
+        Nanny(
+            scheduler,
+            name=f"{socket.gethostname()}-{device}",
+            host=host,
+            nthreads=1,
+            memory_limit=None,
+            resources=resources_of([device]),
+            dashboard=False,
+            dashboard_address="127.0.0.1:0",
+            death_timeout="60 s",
         )
-
-    configs: list[DeviceConfig] = [device.config for device in devices]
-    with progress("asking devices"), ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(check, configs))
-    asked = [seen(device, one) for device, one in zip(devices, found, strict=True)]
-    for device in asked:
-        lab.database.set_device(device)
-    return asked
+        for device in devices
+    ]
+    try:
+        await asyncio.wait_for(asyncio.gather(*nannies), 60)
+    except (OSError, asyncio.TimeoutError, RuntimeError, ValueError) as error:
+        raise LabError(f"no Dask scheduler at {scheduler}: {error}") from error
+    else:
+        click.echo(f"offering {', '.join(devices)} to {scheduler}", err=True)
+        ends = [asyncio.ensure_future(nanny.finished()) for nanny in nannies]
+        wait = asyncio.ensure_future(stop.wait())
+        await asyncio.wait([*ends, wait], return_when=asyncio.FIRST_COMPLETED)
+        return 0 if stop.is_set() else 5
+    finally:
+        await asyncio.gather(*(nanny.close(timeout=5) for nanny in nannies), return_exceptions=True)

@@ -1,26 +1,33 @@
-"""Options that the lab's commands share, and the lab that they mean."""
+"""Options that the lab's commands share, and a job's result as they print it."""
 
 from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from etscope.cli.options.common import as_one_parameter, open_trace
+from etscope.cli.output.tables import OutputOptions, ViewOptions, select_columns
+from etscope.errors import EtscopeError
+
 if TYPE_CHECKING:
     from etscope.lab.client import Client
-    from etscope.lab.config import Home
+    from etscope.lab.jobs.records import Job
+    from etscope.lab.jobs.spec import JobSpec
     from etscope.lab.lab import Lab
+    from etscope.model.report import Report
 
 SERVER_VARIABLE = "ETSCOPE_LAB_SERVER"
 TOKEN_VARIABLE = "ETSCOPE_LAB_TOKEN"
-_WANTED_BY = "etscope lab"
-_SPAN = re.compile(r"(\d{1,5})([hdw])")
+_OPERATORS = 5
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -32,27 +39,89 @@ home_option = click.option(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class LabOptions:
+    """Values of `lab_options`: which lab a command works with."""
+
+    server: str | None
+    token: str | None
+    home: Path | None
+
+    @property
+    def url(self) -> str | None:
+        """The server that `--server` or $ETSCOPE_LAB_SERVER names; `--home` goes before the
+        variable."""
+        if self.server is None and self.home is None:
+            return os.environ.get(SERVER_VARIABLE)
+        return self.server
+
+    @contextmanager
+    def open(
+        self,
+        *,
+        direct: bool = False,
+        progress: Callable[[str, int, int], None] = lambda what, done, size: None,
+    ) -> Iterator[Lab | Client]:
+        """Open the lab: that of a server, named or serving the lab's folder; else the folder
+        itself, in this process.
+
+        direct: open the folder unless `--server` is given. progress: see `Client`.
+        """
+        need_lab_packages()
+        url, token = self.server if direct else self.url, self.token
+        if url is None:
+            from etscope.lab.config import Home
+
+            home = Home.open(self.home)
+            url = None if direct else home.server_url
+            if url is None:
+                from etscope.lab.lab import Lab
+
+                with Lab.open(home) as lab:
+                    yield lab
+                return
+            if not token and not (token := os.environ.get(TOKEN_VARIABLE)):
+                # Users who can read and write the folder need no token for the server of it.
+                from etscope.lab.server.settings import key_of, local_secret
+
+                token = local_secret(key_of(home.folder))
+        from etscope.lab.client import Client
+
+        with Client(url, token, progress=progress) as client:
+            yield client
+
+
 def lab_options(function: _Function) -> _Function:
-    """Add `--server --token --home`: which lab. Parameters `server`, `token`, `home`."""
-    for decorator in (
-        home_option,
-        click.option(
-            "--token", metavar="SECRET", help="For the server. Default: $ETSCOPE_LAB_TOKEN."
-        ),
+    """Add `--server --token --home`: the parameter `where`, a `LabOptions`."""
+    options = (
         click.option(
             "--server",
             metavar="URL",
             help=f"A lab's server. Default: ${SERVER_VARIABLE}, else the lab of this machine.",
         ),
-    ):
-        function = decorator(function)
-    return function
+        click.option(
+            "--token",
+            metavar="SECRET",
+            help=f"Access token for the server. Default: ${TOKEN_VARIABLE}.",
+        ),
+        home_option,
+    )
+    return as_one_parameter(function, "where", LabOptions, options)
+
+
+def need_lab_packages() -> None:
+    """Raise `MissingDependencyError`, with the command that installs them, if the lab's packages
+    are missing."""
+    from etscope.optional import require
+
+    for module in ("pydantic", "sqlalchemy", "fsspec", "yaml"):
+        require(module, wanted_by="etscope lab")
 
 
 def key_values(
     context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, str]:
-    """The callback of a repeatable option KEY=VALUE."""
+    """Parse the values of a repeatable option KEY=VALUE. A click callback."""
     found = {}
     for text in given:
         key, sign, value = text.partition("=")
@@ -62,56 +131,82 @@ def key_values(
     return found
 
 
-def span_of(text: str) -> timedelta | None:
-    """What "12h", "90d" or "2w" says; None for anything else."""
-    found = _SPAN.fullmatch(text.strip())
+def parse_span(text: str) -> timedelta | None:
+    """Parse "12h", "90d" or "2w"; None for anything else."""
+    found = re.fullmatch(r"(\d{1,5})([hdw])", text.strip())
     return None if found is None else timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
-def need_lab_packages() -> None:
-    """Raise `MissingDependencyError`, with the line that installs them, when they are missing."""
-    from etscope.optional import require
+def exit_code(job: Job) -> int:
+    """Return the exit code of a command that waited for the job."""
+    from etscope.lab.jobs.job_tables import findings_of
 
-    for module in ("pydantic", "sqlalchemy", "fsspec", "yaml"):
-        require(module, wanted_by=_WANTED_BY)
-
-
-@contextmanager
-def open_lab(
-    server: str | None,
-    token: str | None,
-    home: Path | None,
-    *,
-    direct: bool = False,
-    progress: Callable[[str, int, int], None] = lambda what, done, size: None,
-) -> Iterator[Lab | Client]:
-    """The lab that the options mean: a server's, by `--server`, $ETSCOPE_LAB_SERVER or because one
-    runs for this home; else the home itself, in this process. direct: the home in any case, unless
-    there is a `server`. progress: see `Client`."""
-    need_lab_packages()
-    url = server
-    if url is None and home is None and not direct:
-        url = os.environ.get(SERVER_VARIABLE)
-    if url is None:
-        from etscope.lab.config import Home
-
-        here = Home.open(home)
-        url = None if direct else here.server_url
-        if url is None:
-            from etscope.lab.lab import Lab
-
-            with Lab.open(here) as lab:
-                yield lab
-            return
-        token = token or os.environ.get(TOKEN_VARIABLE) or _local_secret(here)
-    from etscope.lab.client import Client
-
-    with Client(url, token, progress=progress) as client:
-        yield client
+    if job.state == "done":
+        return 1 if findings_of(job) else 0
+    # 3 is bad input, 4 "nothing measured", 5 the environment
+    return {"user_error": 3, "invalid": 4, "cancelled": 4}.get(job.state.value, 5)
 
 
-def _local_secret(home: Home) -> str:
-    """Whoever may read and write the folder needs no token for the server that runs on it."""
-    from etscope.lab.server.settings import key_of, local_secret
+def write_job(
+    lab: Lab | Client, job: Job, spec: JobSpec | None = None, format: str = "table"
+) -> None:
+    """Write a job to standard output: "json" as the API returns it, "table" with its measurements
+    and slowest operators.
 
-    return local_secret(key_of(home.folder))
+    spec: as it was submitted here, with the paths of its files, which give operators their modules
+    and lines.
+    """
+    if format == "json":
+        from pydantic import TypeAdapter
+
+        from etscope.lab.jobs.records import Job
+
+        click.echo(TypeAdapter(Job).dump_json(job, indent=2))
+        return
+    from etscope.lab.jobs.job_tables import SCHEMA, environment_line, findings_of, job_report
+
+    link = job_page(lab, job)
+    report = job_report(job, link)
+    if "run.etdp" in job.artifacts:
+        try:
+            report = _with_operators(report, lab, job, spec or job.spec)
+        except EtscopeError as error:  # the job's result is shown all the same
+            click.echo(f"warning: no table of operators: {error.message}", err=True)
+    OutputOptions(format="table").write_reports([report], SCHEMA)
+    line = environment_line(job)
+    if line:
+        click.echo(f"\nmeasured on {line}")
+    for finding in findings_of(job):
+        click.echo(f"finding: {finding}", err=True)
+    if link is None:
+        click.echo(f"its page is /jobs/{job.id} of etscope lab serve", err=True)
+
+
+def job_page(lab: Lab | Client, job: Job) -> str | None:
+    """Return the URL of the job's page; None for a lab without a server."""
+    from etscope.lab.lab import Lab
+
+    url = lab.home.server_url if isinstance(lab, Lab) else lab.url
+    return None if url is None else f"{url.rstrip('/')}/jobs/{job.id}"
+
+
+def _with_operators(report: Report, lab: Lab | Client, job: Job, spec: JobSpec) -> Report:
+    """Add the slowest operators of the job's dump after the section "summary"."""
+    from etscope.formats.identify import identify
+    from etscope.model.report import Section
+
+    view = ViewOptions(limit=_OPERATORS)
+    with tempfile.TemporaryDirectory() as name:
+        [dump] = lab.fetch(job.id, Path(name), ["run.etdp"])
+        model = spec.model.path
+        record = None if spec.etrecord is None else spec.etrecord.path
+        if record is None and model is not None and identify(model) == "etrecord":
+            model, record = None, model
+        trace = open_trace(str(dump), record, program=None if record else model)
+        tables = view.tables(trace, method=job.spec.method)
+        [table, *_] = select_columns(tables, None, view.default_columns)
+        operators = Section("operators", table)
+    sections = list(report.sections)
+    names = [section.name for section in sections]
+    sections.insert(names.index("summary") + 1 if "summary" in names else len(names), operators)
+    return replace(report, sections=tuple(sections))

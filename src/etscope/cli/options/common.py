@@ -1,39 +1,70 @@
-"""Options that several verbs share, with the same words everywhere."""
+"""Options that several verbs share, with the same words everywhere.
+
+Options that belong together reach a command as one frozen dataclass: a decorator such as
+`output_options` adds the click options and passes their values as a single parameter.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.units import TimeScale
 from etscope.views import GRAPH_VIEWS, TABLE_VIEWS
 
-__all__ = [
-    "GRAPHS",
-    "UNITS",
-    "error_options",
-    "gathered",
-    "graph_output_options",
-    "output_options",
-    "some_of",
-    "table_options",
-]
+if TYPE_CHECKING:
+    from etscope.analysis.numerics.rows import Numerics
+    from etscope.analysis.profile.trace import Trace
+    from etscope.formats.program.bpte import BundledFile
 
-# What people call the reference graphs, and the record.
+# Names of the reference graphs on the command line, and in an ETRecord.
 GRAPHS = {"edge": "edge_dialect_exported_program", "exported": "exported_program"}
+GROUPINGS = ("op", "type", "module", "source", "delegate")
+RUNNERS = ("auto", "python", "native")
 UNITS = [scale.value for scale in TimeScale]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Option = Callable[[Any], Any]
 
 
-def _names(
+def as_one_parameter(
+    function: _Function,
+    parameter: str,
+    make: Callable[..., Any],
+    options: Sequence[_Option],
+    names: Collection[str] | None = None,
+) -> _Function:
+    """Add click options to a command and pass their values as one parameter.
+
+    make: the dataclass of the values. names: of the options' values; None: all its fields.
+    """
+    fields_of_make = [field.name for field in fields(make)] if names is None else names  # type: ignore[arg-type]
+
+    @functools.wraps(function)
+    def called(**values: Any) -> Any:
+        own = {name: values.pop(name) for name in fields_of_make}
+        return function(**{parameter: make(**own)}, **values)
+
+    return add_options(called, options)  # type: ignore[return-value]
+
+
+def add_options(function: _Function, options: Sequence[_Option]) -> _Function:
+    """Add click options to a command, listed by `--help` in this order."""
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def comma_separated(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> tuple[str, ...] | None:
-    """The comma-separated names of `value`."""
+    """Split an option's value into names. A click callback."""
     if value is None:
         return None
     names = tuple(name.strip() for name in value.split(",") if name.strip())
@@ -42,14 +73,8 @@ def _names(
     return names
 
 
-def _applied(function: _Function, *decorators: Callable[[_Function], _Function]) -> _Function:
-    for decorator in reversed(decorators):
-        function = decorator(function)
-    return function
-
-
 def some_of(allowed: Sequence[str]) -> Callable[..., tuple[str, ...]]:
-    """A callback that takes some of these words, separated by commas, or none."""
+    """Return a click callback that accepts any of these words, separated by commas."""
 
     def chosen(
         context: click.Context, parameter: click.Parameter, value: str | None
@@ -62,54 +87,101 @@ def some_of(allowed: Sequence[str]) -> Callable[..., tuple[str, ...]]:
     return chosen
 
 
-def gathered(
+# A path that the shell completes. The readers report a file that is missing or unreadable.
+FILE = click.Path()
+
+columns_option = click.option(
+    "--columns", metavar="NAME,…", callback=comma_separated, help="Show these columns, in order."
+)
+data_option = click.option(
+    "--data", type=FILE, metavar="PTD", help="The program's external weights."
+)
+etrecord_option = click.option(
+    "--etrecord", "-r", type=FILE, metavar="ETRECORD", help="The ETRecord of the export."
+)
+force_option = click.option(
+    "--force", is_flag=True, help="Continue although files do not belong together."
+)
+inputs_option = click.option(
+    "--inputs", type=FILE, metavar="FILE", help="The inputs of the run: .pt, .npz, …"
+)
+library_option = click.option(
+    "--library",
+    multiple=True,
+    type=FILE,
+    metavar="SO",
+    help="Load a library of operators or backends first. Repeatable.",
+)
+limit_option = click.option(
+    "--limit", "-n", type=click.IntRange(min=0), metavar="N", help="Show at most N rows."
+)
+program_option = click.option(
+    "--program", "-p", type=FILE, metavar="PTE", help="The .pte or .bpte that ran."
+)
+runner_option = click.option(
+    "--runner",
+    type=click.Choice(RUNNERS),
+    default="auto",
+    show_default=True,
+    help="auto: python, unless only native can do it.",
+)
+select_option = click.option(
+    "--select", "-s", metavar="SELECTOR", help="Show only what matches: 'op:conv* and …'."
+)
+source_unit_option = click.option(
+    "--source-unit",
+    type=click.Choice(("ns", "us", "ms", "s", "cycles")),
+    default="ns",
+    show_default=True,
+    help="Unit of the runtime's clock.",
+)
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads of the runtime's thread pool.",
+)
+unit_option = click.option("--unit", type=click.Choice(UNITS), help="Unit of the times shown.")
+
+
+def debug_buffer_option(help: str = "The file of logged tensors.") -> _Option:
+    """Return the option `--debug-buffer`."""
+    return click.option("--debug-buffer", "-b", type=FILE, metavar="BIN", help=help)
+
+
+def path_option(name: str, metavar: str, help: str, **more: Any) -> _Option:
+    """Return an option for a file to write (metavar "FILE") or a folder ("DIR")."""
+    is_folder = metavar == "DIR"
+    kind = click.Path(file_okay=not is_folder, dir_okay=is_folder, path_type=Path)
+    return click.option(name, type=kind, metavar=metavar, help=help, **more)
+
+
+def output_options(
     function: _Function,
-    options: Sequence[Callable[[Any], Any]],
     *,
-    names: Collection[str],
-    parameter: str,
-    make: Callable[..., Any],
+    formats: Collection[str] = tuple(TABLE_VIEWS),
+    to_file: bool = True,
+    help: str = "Output format. Default: by the suffix of --output, else table.",
 ) -> _Function:
-    """Add options; the function gets what they say, by these names, as one parameter that is made
-    of them."""
+    """Add `--format`, `-o/--output` and `--color`: the parameter `output`, an `OutputOptions`.
 
-    @functools.wraps(function)
-    def called(**values: Any) -> Any:
-        mine = {name: values.pop(name) for name in names}
-        return function(**{parameter: make(**mine)}, **values)
-
-    return _applied(called, *options)  # type: ignore[return-value]
-
-
-def output_options(function: _Function) -> _Function:
-    """Add `--format`, `-o/--output` and `--color`: parameters `format`, `output`, `color`.
-
-    `output` is a path, or None for standard output; "-" is standard output too.
+    to_file: False for commands that write their tables to standard output only.
     """
-    return _output_options(function, list(TABLE_VIEWS))
-
-
-def graph_output_options(function: _Function) -> _Function:
-    """`output_options` with the formats of graphs beside those of tables."""
-    return _output_options(function, [*TABLE_VIEWS, *GRAPH_VIEWS])
-
-
-def _output_options(function: _Function, formats: list[str]) -> _Function:
-    return _applied(
-        function,
+    file = click.option(
+        "--output",
+        "-o",
+        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+        metavar="FILE",
+        help="Write to FILE; - is standard output.",
+    )
+    options = (
         click.option(
             "--format",
             "-f",
-            type=click.Choice(formats),
-            help="Form of the output. Default: by the suffix of --output, else table.",
+            type=click.Choice(list(formats)),
+            help=help if to_file else "Output format. Default: table.",
         ),
-        click.option(
-            "--output",
-            "-o",
-            type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-            metavar="FILE",
-            help="Write to FILE; - is standard output.",
-        ),
+        *((file,) if to_file else ()),
         click.option(
             "--color",
             type=click.Choice(["auto", "always", "never"]),
@@ -118,15 +190,55 @@ def _output_options(function: _Function, formats: list[str]) -> _Function:
             help="Colour the table; auto: on a terminal, unless NO_COLOR is set.",
         ),
     )
+    names = ("format", "output", "color") if to_file else ("format", "color")
+    return as_one_parameter(function, "output", OutputOptions, options, names)
+
+
+def graph_output_options(function: _Function) -> _Function:
+    """Add `output_options` with the formats of graphs as well as those of tables."""
+    return output_options(function, formats=(*TABLE_VIEWS, *GRAPH_VIEWS))
+
+
+def view_options(function: _Function) -> _Function:
+    """Add `--by --select --columns --sort --limit --unit`: the parameter `view`."""
+    by = click.option("--by", type=click.Choice(GROUPINGS), help="Group the instructions.")
+    return as_one_parameter(
+        function, "view", ViewOptions, (by, select_option, *TABLE_OPTIONS), None
+    )
+
+
+# The rows, columns and unit of a table. A leading "-" of --sort means largest first.
+TABLE_OPTIONS = (
+    columns_option,
+    click.option("--sort", metavar="NAME", help="Sort by this column; -NAME: largest first."),
+    limit_option,
+    unit_option,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorOptions:
+    """Values of `error_options`: how values are compared with a reference, and which.
+
+    metric: its name. tolerance: None for the default of the data type. graph: one of `GRAPHS`.
+    """
+
+    metric: str
+    tolerance: float | None
+    graph: str
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of `evaluate` and `numerics_of`."""
+        return {
+            "metric": self.metric,
+            "tolerance": self.tolerance,
+            "reference_graph": GRAPHS[self.graph],
+        }
 
 
 def error_options(function: _Function) -> _Function:
-    """Add `--metric --tolerance --graph`: how values are held against a reference, and which.
-
-    `metric` is a name, `tolerance` a number or None, `graph` one of `GRAPHS`.
-    """
-    return _applied(
-        function,
+    """Add `--metric --tolerance --graph`: the parameter `errors`, an `ErrorOptions`."""
+    options = (
         click.option(
             "--metric",
             default="sqnr",
@@ -138,7 +250,7 @@ def error_options(function: _Function) -> _Function:
             "--tolerance",
             type=float,
             metavar="X",
-            help="Worst error of an operator that is fine, in the metric. Default: by type.",
+            help="Worst acceptable error of an operator, in the metric. Default: by data type.",
         ),
         click.option(
             "--graph",
@@ -148,22 +260,98 @@ def error_options(function: _Function) -> _Function:
             help="The reference: the program before lowering, or as torch.export made it.",
         ),
     )
+    return as_one_parameter(function, "errors", ErrorOptions, options)
 
 
-def table_options(function: _Function) -> _Function:
-    """Add `--columns --sort --limit --unit`: what of a table is shown, and in which unit.
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """Values of `trace_options`: the files of a run."""
 
-    `columns` is a tuple of names or None, `sort` a column name or None, a leading "-" meaning
-    largest first, `limit` the number of rows or None for all, `unit` one of `UNITS` or None.
-    """
-    return _applied(
-        function,
-        click.option(
-            "--columns", metavar="NAME,…", callback=_names, help="Show these columns, in order."
-        ),
-        click.option("--sort", metavar="NAME", help="Sort by this column; -NAME: largest first."),
-        click.option(
-            "--limit", "-n", type=click.IntRange(min=0), metavar="N", help="Show N rows at most."
-        ),
-        click.option("--unit", type=click.Choice(UNITS), help="Unit of the times shown."),
+    dump: str
+    etrecord: str | None
+    debug_buffer: str | None
+    program: str | None
+    force: bool
+    source_unit: str
+
+    def open(self) -> Trace:
+        """Open the files; see `open_trace`."""
+        return open_trace(
+            self.dump, self.etrecord, self.debug_buffer, self.program, force=self.force
+        )
+
+
+def trace_options(function: _Function) -> _Function:
+    """Add the argument DUMP and `--etrecord --debug-buffer --program --force --source-unit`: the
+    parameter `files`, a `TraceOptions`."""
+    options = (
+        click.argument("dump", type=FILE),
+        etrecord_option,
+        debug_buffer_option(),
+        program_option,
+        force_option,
+        source_unit_option,
     )
+    return as_one_parameter(function, "files", TraceOptions, options)
+
+
+def open_trace(
+    dump: str,
+    etrecord: str | None = None,
+    debug_buffer: str | None = None,
+    program: str | None = None,
+    *,
+    force: bool = False,
+) -> Trace:
+    """Open the files of a run as a trace.
+
+    Raises `MismatchError` if the files do not belong together, unless `force` is given.
+    """
+    from etscope.analysis.profile.trace import Trace
+    from etscope.formats.etdump.debug_values import DebugBuffer
+    from etscope.formats.etdump.reader import read_etdump
+    from etscope.formats.etrecord.reader import read_etrecord
+    from etscope.formats.program.bpte import read_program_file
+
+    trace = Trace(
+        dump=read_etdump(dump),
+        record=None if etrecord is None else read_etrecord(etrecord),
+        debug_buffer=None if debug_buffer is None else DebugBuffer.open(debug_buffer),
+        program=None if program is None else read_program_file(program)[0],
+        forced=force,
+    )
+    trace.check_debug_buffer()
+    if not force:
+        trace.verify()
+    return trace
+
+
+def read_inputs(trace: Trace, method: str, path: str) -> list[Any]:
+    """Return the inputs of a run from a file, in the order of the method's inputs."""
+    from etscope.run.inputs import file_inputs
+
+    return file_inputs(path, trace.recorded_program, trace.record, method)
+
+
+def numerics_of_graphs(
+    trace: Trace, inputs: str | None, bundle: BundledFile | None
+) -> list[Numerics]:
+    """Return the numeric errors of each method that ran, to be drawn into its graphs.
+
+    inputs: the file of the inputs of the run. bundle: test cases that hold them otherwise.
+    """
+    from etscope.cli.output.progress import progress
+    from etscope.quiet import quiet
+    from etscope.reporting.tensorboard import numerics_if_known
+
+    given = None if inputs is None else lambda method: read_inputs(trace, method, inputs)
+    with progress("computing the reference"), quiet():
+        return numerics_if_known(trace, given, bundle)
+
+
+def check_plot(path: Path | None) -> None:
+    """Raise `UsageError` for a plot of an unknown suffix, before anything runs."""
+    if path is not None:
+        from etscope.views.plots.figures import checked_suffix
+
+        checked_suffix(path)

@@ -1,28 +1,26 @@
-"""What the verbs that go through a dataset are told about it, and what they show of it."""
+"""Options of the verbs that evaluate a dataset, and the tables they show."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from etscope.cli.options.common import gathered, some_of
-from etscope.cli.options.files import FILE
+from etscope.cli.options.common import FILE, as_one_parameter, some_of
+from etscope.cli.output.tables import OutputOptions
 
 if TYPE_CHECKING:
     from etscope.evaluation import Evaluation
     from etscope.model.table import Table
 
-__all__ = ["DatasetOptions", "dataset_options"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 SUMMARY, OPERATORS, SAMPLES, FLIPS = "summary", "operators", "samples", "flips"
 SHOWN = (SUMMARY, OPERATORS, SAMPLES, FLIPS)
-_PEOPLE = {
+_TEXT_COLUMNS = {
     OPERATORS: (
         "instruction", "op", "wrong", "share", "nan", "local_median", "local_worst",
         "total_worst", "worst_sample", "source",
@@ -31,11 +29,12 @@ _PEOPLE = {
         "sample", "verdict", "output", "flips", "op", "local", "limit", "source", "reason",
     ),
 }  # fmt: skip
+_DEFAULTS = {"scores": 0, "worst": 10}
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetOptions:
-    """The options that `dataset_options` adds, by their names."""
+    """Values of `dataset_options`, by the names of the options."""
 
     dataset: str | None
     samples: int | None
@@ -47,7 +46,7 @@ class DatasetOptions:
     worst: int
     max_flips: float | None
 
-    def check(self, people: bool) -> None:
+    def check(self, output: OutputOptions) -> None:
         """Raise `UsageError` for options that contradict each other, before anything runs."""
         from etscope.errors import UsageError
 
@@ -58,26 +57,28 @@ class DatasetOptions:
                 if getattr(self, field.name) not in (None, (), False, _DEFAULTS.get(field.name))
             ]
             if given:
-                raise UsageError(f"{given[0]} is of a dataset, and there is none", hint="--dataset")
-        if FLIPS in self.show and not self._classes:
-            raise UsageError("classes are not looked at", hint="add --top K, or --labels FILE")
-        if len(self.show) > 1 and not people:
+                raise UsageError(f"{given[0]} needs a dataset", hint="add --dataset PATH")
+        if FLIPS in self.show and not self._has_classes:
             raise UsageError(
-                "this format takes one table",
-                hint=f"--show {', or '.join(SHOWN)}; several go with table and md",
+                "--show flips needs the classes of the samples",
+                hint="add --top K, or --labels FILE",
+            )
+        if len(self.show) > 1 and not output.is_text:
+            raise UsageError(
+                "this format holds one table",
+                hint=f"--show {', or '.join(SHOWN)}; table and md hold several",
             )
 
     @property
-    def _classes(self) -> bool:
+    def _has_classes(self) -> bool:
         return not (self.top is None and self.labels is None and self.max_flips is None)
 
-    @property
-    def asked(self) -> dict[str, Any]:
-        """For `etscope.evaluation.evaluate` and `evaluate_dump`."""
+    def arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of `etscope.evaluation.evaluate` and `evaluate_dump`."""
         return {
             "samples": self.samples,
             "labels": self.labels,
-            "top": 5 if self.top is None and self._classes else self.top,
+            "top": 5 if self.top is None and self._has_classes else self.top,
             "output": self.scores,
             "keep_going": self.keep_going,
         }
@@ -85,37 +86,39 @@ class DatasetOptions:
     def write(
         self,
         found: Evaluation,
+        output: OutputOptions,
+        columns: Sequence[str] | None,
         sort: str,
         limit: int | None,
-        plot: Path | None,
-        columns: str | None,
-        format: str | None,
-        output: Path | None,
-        color: str,
     ) -> int:
-        """Write the plot and the tables; the exit code."""
-        from etscope.cli.output.output import for_people, write_tables
-
-        if plot is not None:
-            save_plot(found, plot)
-        people = for_people(format, output)
-        shown = self.show or (self._for_people(found) if people else (OPERATORS,))
-        names = None if columns is None else [name.strip() for name in columns.split(",")]
+        """Write the tables and return the exit code: 1 for findings and too many flips, 3 when
+        samples were skipped."""
+        flipped = found.task is not None and found.task.flipped
+        default = (OPERATORS, SAMPLES, FLIPS) if flipped else (OPERATORS, SAMPLES)
+        shown = self.show or (default if output.is_text else (OPERATORS,))
         tables = [self._table(found, name, sort, limit) for name in shown]
-        if people and names is None:
+        if output.is_text and columns is None:
+            empty = {
+                "nan": not any(operator.nan for operator in found.operators),
+                "flips": found.task is None,
+                "reason": not found.skipped,
+            }
             tables = [
-                table.select(_columns(name, found)) if name in _PEOPLE else table
+                table.select([column for column in _TEXT_COLUMNS[name] if not empty.get(column)])
+                if name in _TEXT_COLUMNS
+                else table
                 for name, table in zip(shown, tables, strict=True)
             ]
-            # The notes are of all of them, and come last.
-            tables = [*(replace(table, notes=()) for table in tables[:-1]), *tables[-1:]]
+            # All tables have the same notes: show them once, at the end.
+            tables = [replace(table, notes=()) for table in tables]
             tables[-1] = replace(tables[-1], notes=found.notes)
-        write_tables(tables, names, None, format, output, color)
-        return self.exit_code(found)
-
-    def _for_people(self, found: Evaluation) -> tuple[str, ...]:
-        flipped = found.task is not None and found.task.flipped
-        return (OPERATORS, SAMPLES, FLIPS) if flipped else (OPERATORS, SAMPLES)
+        output.write_tables(tables, columns)
+        share = None if found.task is None else found.task.flip_share
+        if self.max_flips is not None and (share is None or share > self.max_flips):
+            return 1
+        if found.findings:
+            return 1
+        return 3 if found.skipped else 0
 
     def _table(self, found: Evaluation, name: str, sort: str, limit: int | None) -> Table:
         if name == SAMPLES:
@@ -127,43 +130,31 @@ class DatasetOptions:
         table = found.operators_table(sort)
         return table if limit is None else table.take(range(min(limit, len(table))))
 
-    def exit_code(self, found: Evaluation) -> int:
-        """1 for findings and too many flips, 3 when samples were skipped."""
-        share = None if found.task is None else found.task.flip_share
-        if self.max_flips is not None and (share is None or share > self.max_flips):
-            return 1
-        if found.findings:
-            return 1
-        return 3 if found.skipped else 0
-
-
-def _columns(table: str, found: Evaluation) -> list[str]:
-    """The columns for people: without those that say nothing here."""
-    idle = {
-        "nan": not any(operator.nan for operator in found.operators),
-        "flips": found.task is None,
-        "reason": not found.skipped,
-    }
-    return [name for name in _PEOPLE[table] if not idle.get(name)]
-
 
 def save_plot(found: Evaluation, path: Path) -> None:
-    """Write the plot of each operator's worst own error over the samples."""
+    """Write the plot of each operator's worst local error over the samples."""
+    save_errors_plot(
+        found.operators_table(),
+        "local_worst",
+        found.metric.name,
+        path,
+        title=f"Worst local error of {found.method} in {len(found.compared)} samples",
+    )
+
+
+def save_errors_plot(table: Table, errors: str, metric: str, path: Path, **options: Any) -> None:
+    """Write the plot of a table's column of errors; `options` go to `save_error_plot`."""
     from etscope.model.table import Column, Kind
     from etscope.views.plots.metric_plots import save_error_plot
 
-    table = found.operators_table()
-    name = found.metric.name
     measured = replace(
         table,
-        columns=(*table.columns, Column(name, Kind.FLOAT)),
-        values={**table.values, name: table.values["local_worst"]},
+        columns=(*table.columns, Column(metric, Kind.FLOAT)),
+        values={**table.values, metric: table.values[errors]},
     )
-    title = f"Worst local error of {found.method} in {len(found.compared)} samples"
-    save_error_plot(measured, path, name, title=title)
+    save_error_plot(measured, path, metric, **options)
 
 
-_DEFAULTS = {"scores": 0, "worst": 10}
 _OPTIONS = (
     click.option(
         "--samples", type=click.IntRange(min=1), metavar="N", help="Take the first N samples."
@@ -172,14 +163,14 @@ _OPTIONS = (
         "--labels",
         type=FILE,
         metavar="FILE",
-        help="Right classes: integers in a .npy, .npz, .pt or .safetensors file, or lines of "
+        help="True classes: integers in a .npy, .npz, .pt or .safetensors file, or lines of "
         "[name,]label.",
     ),
     click.option(
         "--top",
         type=click.IntRange(min=1),
         metavar="K",
-        help="Look at classes, and at the best K. With --labels: 5.",
+        help="Compare classes: the best K of each sample. Default with --labels: 5.",
     ),
     click.option(
         "--scores",
@@ -187,13 +178,13 @@ _OPTIONS = (
         default=_DEFAULTS["scores"],
         show_default=True,
         metavar="N",
-        help="Which output has the scores of classes.",
+        help="Index of the output that holds the scores of the classes.",
     ),
     click.option(
         "--max-flips",
         type=click.FloatRange(0, 1),
         metavar="SHARE",
-        help="Exit with 1 if more than this share has another class than the reference.",
+        help="Exit with 1 if more than this share gets another class than in the reference.",
     ),
     click.option(
         "--keep-going",
@@ -203,9 +194,9 @@ _OPTIONS = (
     click.option(
         "--show",
         callback=some_of(SHOWN),
-        metavar="WHAT,…",
-        help="summary, operators, samples, flips. Default: the last three; in forms for programs "
-        "operators.",
+        metavar="TABLE,…",
+        help="summary, operators, samples, flips. Default: the last three; operators in formats "
+        "for programs.",
     ),
     click.option(
         "--worst",
@@ -213,14 +204,13 @@ _OPTIONS = (
         default=_DEFAULTS["worst"],
         show_default=True,
         metavar="N",
-        help="How many samples to name.",
+        help="List the N worst samples.",
     ),
 )
 
 
 def dataset_options(function: _Function, *, required: bool = True) -> _Function:
-    """Add `--dataset` and all that goes with it; the function gets them as one parameter,
-    `dataset_options`."""
+    """Add `--dataset` and its options: the parameter `dataset_options`, a `DatasetOptions`."""
     dataset = click.option(
         "--dataset",
         "-d",
@@ -230,10 +220,4 @@ def dataset_options(function: _Function, *, required: bool = True) -> _Function:
         help="Samples: a folder of files of inputs (.npz, .npy, .pt, .safetensors), or one such "
         "file whose first axis, or list, counts them.",
     )
-    return gathered(
-        function,
-        [dataset, *_OPTIONS],
-        names=[field.name for field in fields(DatasetOptions)],
-        parameter="dataset_options",
-        make=DatasetOptions,
-    )
+    return as_one_parameter(function, "dataset_options", DatasetOptions, (dataset, *_OPTIONS))

@@ -1,4 +1,4 @@
-"""What the verbs that run a program are told about it, and the run that they make."""
+"""Options of the verbs that run a program, and the tables and files of the run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from etscope.cli.options.common import gathered, some_of
-from etscope.cli.options.files import FILE
+from etscope.cli.options.common import (
+    FILE,
+    as_one_parameter,
+    library_option,
+    path_option,
+    runner_option,
+    some_of,
+    threads_option,
+)
+from etscope.cli.output.tables import OutputOptions, ViewOptions
 
 if TYPE_CHECKING:
-    from etscope.analysis.comparison.verification import Verification
-    from etscope.cli.output.profiles import EventsView
     from etscope.model.table import Table
     from etscope.run import Run
-
-__all__ = ["RunOptions", "run_options"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -29,7 +33,7 @@ DEBUG_LEVELS = ("none", "program_outputs", "intermediate_outputs")
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options that `run_options` adds, by their names."""
+    """Values of `run_options`, by the names of the options."""
 
     method: str | None
     iterations: int
@@ -58,9 +62,40 @@ class RunOptions:
     testset_index: int | None = None
     seed: int = 0
 
+    def check(self, output: OutputOptions) -> None:
+        """Raise `UsageError` for options that contradict each other, before anything runs."""
+        from etscope.errors import UsageError
+
+        if not self.needs_trace and (self.debug_level != "none" or self.allocations):
+            raise UsageError(
+                "--debug-level and --allocations record in traced runs, and there is none",
+                hint="add events to --show, or --save, or --etdump-out",
+            )
+        if self.debug_buffer_out is not None and self.debug_level == "none":
+            raise UsageError(
+                "--debug-buffer-out needs values to write",
+                hint="add --debug-level intermediate_outputs (or program_outputs)",
+            )
+        for path in (self.etdump_out, self.profile_out, self.debug_buffer_out, self.outputs_out):
+            if path is not None and not path.parent.is_dir():
+                raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
+        if self.outputs_out is not None and self.outputs_out.suffix not in (".npz", ".safetensors"):
+            raise UsageError(f"outputs are written as .npz or .safetensors, not {self.outputs_out}")
+        if len(self.show) > 1 and not output.is_text:
+            raise UsageError(
+                "this format holds one table",
+                hint="--show events, or latency, or verification; table and md hold several",
+            )
+
+    @property
+    def needs_trace(self) -> bool:
+        """Whether a table or file that was asked for comes from a traced run."""
+        files = (self.etdump_out, self.profile_out, self.debug_buffer_out, self.save)
+        return not self.show or EVENTS in self.show or any(files)
+
     def run(self, program: Any, inputs: Any = None, **more: Any) -> Run:
-        """Run the program as the options say; `inputs` are those for when the options name none.
-        `more` goes to `etscope.run.run`."""
+        """Run the program. `inputs` are used if the options name none; `more` goes to
+        `etscope.run.run`."""
         from etscope.run import run
 
         return run(
@@ -71,7 +106,7 @@ class RunOptions:
             warmup=self.warmup,
             testset_index=self.testset_index,
             seed=self.seed,
-            trace=self.traces,
+            trace=self.needs_trace,
             debug_level=self.debug_level,
             debug_buffer_size=self.debug_buffer_size,
             grow=self.grow,
@@ -87,61 +122,21 @@ class RunOptions:
             **more,
         )
 
-    @property
-    def traces(self) -> bool:
-        """Whether anything is asked for that a trace is needed for."""
-        files = (self.etdump_out, self.profile_out, self.debug_buffer_out, self.save)
-        return not self.show or EVENTS in self.show or any(files)
-
-    def check(self, people: bool) -> None:
-        """Raise `UsageError` for options that contradict each other, before anything runs."""
-        from etscope.errors import UsageError
-
-        if not self.traces and (self.debug_level != "none" or self.allocations):
-            raise UsageError(
-                "--debug-level and --allocations record in traced runs, and none is asked for",
-                hint="add events to --show, or --save, or --etdump-out",
-            )
-        if self.debug_buffer_out is not None and self.debug_level == "none":
-            raise UsageError(
-                "--debug-buffer-out needs values to write",
-                hint="add --debug-level intermediate_outputs (or program_outputs)",
-            )
-        for path in (self.etdump_out, self.profile_out, self.debug_buffer_out, self.outputs_out):
-            if path is not None and not path.parent.is_dir():
-                raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
-        if self.outputs_out is not None and self.outputs_out.suffix not in (".npz", ".safetensors"):
-            raise UsageError(f"outputs are written as .npz or .safetensors, not {self.outputs_out}")
-        if len(self.show) > 1 and not people:
-            raise UsageError(
-                "this format takes one table",
-                hint="--show events, or latency, or verification; several go with table and md",
-            )
-
-    def shown(self, run: Run, view: EventsView, people: bool) -> list[Table]:
-        """The tables to show: those that were asked for, else all to people and the events to
-        programs."""
+    def finish(self, run: Run, view: ViewOptions, output: OutputOptions) -> int:
+        """Write the files and tables of a run and return the exit code: 1 when outputs of bundled
+        test cases are not as expected."""
         from etscope.errors import MissingDataError
 
-        asked = self.show or (SHOWN if people else (EVENTS,))
-        tables: list[Table] = []
-        if LATENCY in asked:
-            tables.append(run.latency_table())
-        if EVENTS in asked:
-            tables += view.tables(run.trace, people)
-        if VERIFICATION in asked:
-            try:
-                tables.append(self.verification(run).table())
-            except MissingDataError:
-                if self.show:
-                    raise
-        return tables
+        if run.is_traced and not run.forced:
+            run.trace.verify()
+        self._write_files(run)
+        output.write_tables(self._tables(run, view, output.is_text))
+        try:
+            return 0 if run.verify(self.rtol, self.atol).passed else 1
+        except MissingDataError:
+            return 0
 
-    def verification(self, run: Run) -> Verification:
-        return run.verify(self.rtol, self.atol)
-
-    def write_files(self, run: Run) -> None:
-        """Write the files that were asked for, and name them on stderr."""
+    def _write_files(self, run: Run) -> None:
         written = list(run.save(self.save)) if self.save is not None else []
         for path, write in (
             (self.profile_out, run.save_profile),
@@ -155,17 +150,26 @@ class RunOptions:
         for path in written:
             click.echo(f"wrote {path}", err=True)
 
-    def exit_code(self, run: Run) -> int:
-        """1 when outputs of bundled test cases are not as expected."""
+    def _tables(self, run: Run, view: ViewOptions, is_text: bool) -> list[Table]:
+        """Return the tables of `--show`; by default all in a text, else the events."""
+        from etscope.cli.output.tables import select_columns
         from etscope.errors import MissingDataError
 
-        try:
-            return 0 if self.verification(run).passed else 1
-        except MissingDataError:
-            return 0
+        shown = self.show or (SHOWN if is_text else (EVENTS,))
+        tables: list[Table] = []
+        if LATENCY in shown:
+            tables.append(run.latency_table())
+        if EVENTS in shown:
+            default = view.default_columns if is_text else None
+            tables += select_columns(view.tables(run.trace), view.columns, default)
+        if VERIFICATION in shown:
+            try:
+                tables.append(run.verify(self.rtol, self.atol).table())
+            except MissingDataError:
+                if self.show:
+                    raise
+        return tables
 
-
-_PLACE = click.Path(dir_okay=False, path_type=Path)
 
 _INPUT_OPTIONS = (
     click.option(
@@ -173,13 +177,15 @@ _INPUT_OPTIONS = (
         "-i",
         type=FILE,
         metavar="FILE",
-        help="Inputs: .pt, .npz, .npy or .safetensors. Default: a bundled program's cases, else "
-        "numbers made of --seed.",
+        help="Inputs: .pt, .npz, .npy or .safetensors. Default: a bundled program's test cases, "
+        "else values generated from --seed.",
     ),
     click.option(
-        "--testset-index", type=click.IntRange(min=0), metavar="K", help="Run this test case only."
+        "--testset-index", type=click.IntRange(min=0), metavar="K", help="Run only test case K."
     ),
-    click.option("--seed", type=int, default=0, show_default=True, help="Of generated inputs."),
+    click.option(
+        "--seed", type=int, default=0, show_default=True, help="Seed of generated inputs."
+    ),
 )
 
 _OPTIONS = (
@@ -189,24 +195,22 @@ _OPTIONS = (
         type=click.IntRange(min=1),
         default=10,
         show_default=True,
-        help="Executions that count.",
+        help="Number of timed executions.",
     ),
     click.option(
         "--warmup",
         type=click.IntRange(min=0),
         default=1,
         show_default=True,
-        help="Executions before them that do not.",
+        help="Number of untimed executions before them.",
     ),
-    click.option(
-        "--threads", type=click.IntRange(min=1), metavar="N", help="Of the runtime's thread pool."
-    ),
+    threads_option,
     click.option(
         "--debug-level",
         type=click.Choice(DEBUG_LEVELS),
         default="none",
         show_default=True,
-        help="Which values to record, in a run of its own.",
+        help="Values to record, in a run of their own.",
     ),
     click.option(
         "--traced-iterations",
@@ -218,7 +222,7 @@ _OPTIONS = (
         "--debug-buffer-size",
         type=click.IntRange(min=1),
         metavar="BYTES",
-        help="Default: what the memory plan needs.",
+        help="Size of the debug buffer. Default: from the memory plan.",
     ),
     click.option(
         "--grow/--no-grow",
@@ -230,7 +234,7 @@ _OPTIONS = (
         "--separate/--no-separate",
         default=True,
         show_default=True,
-        help="Measure latency, times and values in runs of their own.",
+        help="Measure latency, times and values in separate runs.",
     ),
     click.option(
         "--profiling-level",
@@ -243,72 +247,51 @@ _OPTIONS = (
         "--delegate-filter",
         multiple=True,
         metavar="REGEX",
-        help="Of values inside delegates, record those of a matching name. Repeatable.",
+        help="Record only the delegates' values with a matching name. Repeatable.",
     ),
-    click.option("--allocations", is_flag=True, help="Record what allocators hand out."),
-    click.option(
-        "--library",
-        multiple=True,
-        type=FILE,
-        metavar="SO",
-        help="Load a library of operators or backends first. Repeatable.",
-    ),
-    click.option(
-        "--runner",
-        type=click.Choice(("auto", "python", "native")),
-        default="auto",
-        show_default=True,
-        help="auto: python, unless only native can do it.",
-    ),
+    click.option("--allocations", is_flag=True, help="Record the allocators' allocations."),
+    library_option,
+    runner_option,
     click.option(
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Of each run.",
+        help="Time limit of each run.",
     ),
     click.option(
         "--rtol",
         type=click.FloatRange(min=0),
         metavar="X",
-        help="Of expected outputs, as atol in |output - expected| <= atol + rtol * |expected|. "
+        help="Tolerance of expected outputs: |output - expected| <= atol + rtol * |expected|. "
         "Default: 1e-3; float16 1e-2, bfloat16 5e-2.",
     ),
     click.option(
-        "--atol", type=click.FloatRange(min=0), metavar="X", help="Default: 1e-5; 1e-3; 1e-2."
+        "--atol",
+        type=click.FloatRange(min=0),
+        metavar="X",
+        help="See --rtol. Default: 1e-5; float16 1e-3, bfloat16 1e-2.",
     ),
     click.option(
         "--show",
         callback=some_of(SHOWN),
-        metavar="WHAT,…",
-        help="events, latency, verification. Default: all that there is; in forms for programs "
-        "the events.",
+        metavar="TABLE,…",
+        help="events, latency, verification. Default: all that there are; events in formats for "
+        "programs.",
     ),
-    click.option("--etdump-out", type=_PLACE, metavar="FILE", help="Write the ETDump, with the "
-                 "values if a debug level is set."),
-    click.option("--profile-out", type=_PLACE, metavar="FILE", help="Write the ETDump that has "
-                 "times only."),
-    click.option(
-        "--debug-buffer-out", type=_PLACE, metavar="FILE", help="Write the debug buffer."
-    ),
-    click.option(
-        "--outputs-out", type=_PLACE, metavar="FILE", help="Write outputs: .npz, .safetensors."
-    ),
-    click.option(
-        "--save",
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="DIR",
-        help="Write all files of the run, and run.json, into DIR.",
-    ),
-)  # fmt: skip
+    path_option("--etdump-out", "FILE", "Write the ETDump, with values if a debug level is set."),
+    path_option("--profile-out", "FILE", "Write the ETDump that holds only times."),
+    path_option("--debug-buffer-out", "FILE", "Write the debug buffer."),
+    path_option("--outputs-out", "FILE", "Write outputs: .npz, .safetensors."),
+    path_option("--save", "DIR", "Write all files of the run, and run.json, into DIR."),
+)
 
 
 def run_options(*, inputs: bool = True) -> Callable[[_Function], _Function]:
-    """Add the options of a run, with those that name its inputs or without; the function gets them
-    as one parameter, `options`."""
+    """Add the options of a run: the parameter `options`, a `RunOptions`.
 
-    own = set() if inputs else {"inputs", "testset_index", "seed"}
-    names = {field.name for field in fields(RunOptions)} - own
+    inputs: whether to add those that name the inputs.
+    """
+    without = set() if inputs else {"inputs", "testset_index", "seed"}
+    names = {field.name for field in fields(RunOptions)} - without
     options = (*(_INPUT_OPTIONS if inputs else ()), *_OPTIONS)
-    return lambda function: gathered(
-        function, options, names=names, parameter="options", make=RunOptions
-    )
+    return lambda function: as_one_parameter(function, "options", RunOptions, options, names)

@@ -1,87 +1,21 @@
-"""A sign of life on stderr for work that takes over a second."""
+"""Progress bars on stderr for work that takes longer than a second."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import Lock, Timer
 from time import monotonic
 from typing import Any
-
-__all__ = ["counting"]
-
 
 _PATIENCE = 1.0  # seconds
 
 
 @contextmanager
-def counting(text: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int | None], None]]:
-    """Show `text` with a bar that counts what is done, on a terminal and after a second only.
-
-    Yields a function of the number done and the total, None while that is not known; the bar
-    appears at its first call after the second. in_bytes: both are bytes, shown as sizes and with
-    the speed.
-    """
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    terminal = os.fdopen(os.dup(sys.stderr.fileno()), "w")  # ours, whatever is done to stderr
-    begin = monotonic()
-    shown: list[Any] = []
-
-    def tell(done: int, total: int | None) -> None:
-        if not shown:
-            if monotonic() - begin < _PATIENCE:
-                return
-            shown.append(_bar(text, terminal, in_bytes))
-        bar, task = shown[0]
-        bar.update(task, completed=done, total=total)
-
-    try:
-        yield tell
-    finally:
-        for bar, _ in shown:
-            bar.stop()
-        terminal.close()
-
-
-def _bar(text: str, terminal: Any, in_bytes: bool) -> Any:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        *((DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(file=terminal),
-        transient=True,
-        # Left alone, rich would show on the terminal what others write to stderr meanwhile.
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
-    bar.start()
-    return bar, bar.add_task(text, total=None)
-
-
-@contextmanager
 def progress(text: str) -> Iterator[None]:
-    """Show `text` with the time it takes so far, on a terminal and after a second only.
-
-    rich draws it; its import is not paid for by what is done before.
-    """
+    """Show `text` and the time it takes, on a terminal and after a second only."""
     if not sys.stderr.isatty():
         yield
         return
@@ -91,18 +25,9 @@ def progress(text: str) -> Iterator[None]:
     done = False
 
     def show() -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        # Left alone, rich would show on the terminal what others write to stderr meanwhile.
-        bar = Progress(
-            *columns,
-            console=Console(file=terminal),
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+        bar = _bar(terminal, TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         bar.add_task(text, total=None)
         with lock:
             if not done:
@@ -121,3 +46,87 @@ def progress(text: str) -> Iterator[None]:
             for bar in shown:
                 bar.stop()
         terminal.close()
+
+
+@contextmanager
+def counting(text: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int | None], None]]:
+    """Show `text` with a bar that counts what is done, on a terminal and after a second only.
+
+    Yields a function of the number done and the total, None while that is not known; the bar
+    appears at its first call after the second. in_bytes: both are bytes, shown as sizes and with
+    the speed.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    terminal = os.fdopen(os.dup(sys.stderr.fileno()), "w")  # ours, whatever is done to stderr
+    begin = monotonic()
+    shown: list[Any] = []
+
+    def update(done: int, total: int | None) -> None:
+        if not shown:
+            if monotonic() - begin < _PATIENCE:
+                return
+            from rich import progress as rich
+
+            bar = _bar(
+                terminal,
+                rich.TextColumn("{task.description}"),
+                rich.BarColumn(),
+                *(
+                    (rich.DownloadColumn(), rich.TransferSpeedColumn())
+                    if in_bytes
+                    else (rich.MofNCompleteColumn(),)
+                ),
+                rich.TimeElapsedColumn(),
+                rich.TimeRemainingColumn(),
+            )
+            bar.start()
+            shown.extend((bar, bar.add_task(text, total=None)))
+        bar, task = shown
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield update
+    finally:
+        for bar in shown[:1]:
+            bar.stop()
+        terminal.close()
+
+
+@contextmanager
+def transfers() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar for the file that a lab's client sends or fetches, like `counting`.
+
+    Yields the function that a `Client` calls with what it does ("sending model.pte"), the bytes
+    done and all bytes.
+    """
+    with ExitStack() as bars:
+        update: Callable[[int, int | None], None] | None = None
+        shown = ""
+
+        def show(what: str, done: int, size: int) -> None:
+            nonlocal update, shown
+            if update is None or what != shown:
+                bars.close()
+                update, shown = bars.enter_context(counting(what, in_bytes=True)), what
+            update(done, size)
+            if done >= size:
+                bars.close()
+                update = None
+
+        yield show
+
+
+def _bar(terminal: Any, *columns: Any) -> Any:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    return Progress(
+        *columns,
+        console=Console(file=terminal),
+        transient=True,
+        # Otherwise rich shows on the terminal what others write to stderr meanwhile.
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )

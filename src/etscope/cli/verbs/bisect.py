@@ -7,114 +7,82 @@ from typing import Any
 
 import click
 
-from etscope.cli.options.files import FILE
-from etscope.cli.verbs.export import BACKENDS
-from etscope.views import TABLE_VIEWS
+from etscope.cli.options.common import FILE, output_options
+from etscope.cli.output.tables import OutputOptions
+from etscope.cli.verbs.export import backend_option, load_torch, seed_option, strict_option
 
 STRATEGIES = ("bisect", "modules", "linear")
 
 
-@click.command(short_help="Find the smallest piece of a model that fails.")
+@click.command()
 @click.argument("model", metavar="MODEL")
-@click.option(
-    "--backend",
-    "-b",
-    type=click.Choice(BACKENDS),
-    default="portable",
-    show_default=True,
-    help="What operators run on.",
-)
-@click.option("--quantize", "-q", is_flag=True, help="int8 weights and activations.")
+@backend_option()
+@click.option("--quantize", "-q", is_flag=True, help="Quantise to int8 weights and activations.")
 @click.option(
     "--inputs",
     type=FILE,
     metavar="FILE",
     multiple=True,
-    help="A sample of inputs; repeat it for more. Default: those that come with the model.",
+    help="A sample of inputs. Repeatable. Default: the model's example inputs.",
 )
 @click.option("--method", metavar="NAME", help="Default: forward, or the only one.")
 @click.option(
-    "--check", metavar="METRIC", help="How outputs are compared with PyTorch's. Default: snr."
+    "--check", metavar="METRIC", help="Metric that compares outputs with PyTorch's. Default: snr."
 )
-@click.option("--tolerance", type=float, metavar="X", help="What is good enough. Of snr: 40.")
+@click.option(
+    "--tolerance", type=float, metavar="X", help="Limit of the metric. Default for snr: 40."
+)
 @click.option(
     "--command",
     metavar="CMD",
-    help="Decides instead of a metric, with {program}, {inputs}, {expected} in it: exit status "
-    "0 good, 125 unknown, else bad.",
+    help="Decide by a command instead of a metric, with {program}, {inputs}, {expected} in it: "
+    "exit status 0 good, 125 unknown, else bad.",
 )
 @click.option(
     "--strategy",
     type=click.Choice(STRATEGIES),
     default="bisect",
     show_default=True,
-    help="By order of execution, from the outermost module inwards, or each node alone.",
+    help="Search by order of execution, from the outermost module inwards, or each node alone.",
 )
 @click.option(
-    "--output", "-o", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    "--output", "-o", "folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
     required=True, help="Folder for state.json and repro/.",
 )  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on with what is known in DIR.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="For each run of a piece.")
+@click.option("--resume", is_flag=True, help="Continue from the state in DIR.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Time limit of each run of a piece.")
 @click.option(
     "--isolate/--no-isolate",
     default=True,
     show_default=True,
-    help="Run each piece in a process of its own. Without: faster, and a crash ends it all.",
+    help="Run each piece in a process of its own. Without: faster, but a crash ends the search.",
 )
-@click.option(
-    "--strict/--no-strict",
-    default=None,
-    help="How torch.export traces. Default: strictly, else not strictly with a warning.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of torch's random numbers, set before the model is made.",
-)
-@click.option(
-    "--format",
-    "-f",
-    type=click.Choice(list(TABLE_VIEWS)),
-    help="Form of the report. Default: table.",
-)
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="Colour the table; auto: on a terminal, unless NO_COLOR is set.",
-)
+@strict_option
+@seed_option
+@lambda function: output_options(function, to_file=False)
 def command(
     model: str,
-    output: Path,
+    folder: Path,
     inputs: tuple[str, ...],
-    format: str | None,
-    color: str,
+    output: OutputOptions,
     **options: Any,
 ) -> int:
-    """Find the smallest piece of MODEL that fails on the runtime, and write it to DIR/repro as a
-    program, its values, and a script that fails by itself.
+    """Find the smallest piece of MODEL that fails on the runtime, and write it to DIR/repro: the
+    program, its values, and a script that reproduces the failure.
 
     MODEL is a .pt2 file, an ETRecord with its exported program, package.module:attribute or
     path/to/file.py:attribute. Python code that MODEL names is run.
 
-    Pieces of its graph are cut out, fed with the values that PyTorch has there, lowered, run and
-    compared. Answers are kept in DIR/state.json as they come. Exit code: 1 a failing piece was
-    found, 0 the whole model is good, 4 nothing can be said of it.
+    Pieces of its graph are cut out, given the values that PyTorch computes there, lowered, run and
+    compared. Results are kept in DIR/state.json as they come. Exit code: 1 a failing piece was
+    found, 0 the whole model is good, 4 the model could not be judged.
     """
     from etscope.bisect import bisect
-    from etscope.cli.output.output import write_tables
     from etscope.cli.output.progress import progress
-    from etscope.optional import require
     from etscope.quiet import quiet
 
-    with progress("loading PyTorch and ExecuTorch"), quiet():
-        require("torch", wanted_by="bisect")
-        require("executorch.exir", wanted_by="bisect")
+    load_torch("bisect")
     with progress(f"bisecting {model}"), quiet():
-        found = bisect(model, output, inputs=inputs, **options)
-    write_tables([found.table()], None, None, format, None, color)
+        found = bisect(model, folder, inputs=inputs, **options)
+    output.write_tables([found.table()])
     return 1 if found.found else 0

@@ -1,4 +1,4 @@
-"""`etscope completion`: the script that makes a shell complete verbs, options and file names."""
+"""`etscope completion`: print the script that makes a shell complete verbs, options and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`etscope convert`: a dump's events as a trace or a data file for other tools."""
+"""`etscope convert`: write a dump's events as a trace or a data file for other tools."""
 
 from __future__ import annotations
 
@@ -6,30 +6,21 @@ from pathlib import Path
 
 import click
 
-from etscope.cli.options.files import open_trace, trace_options
+from etscope.cli.options.common import TraceOptions, trace_options
 
-# As the registries of `etscope.views` have them; named here so that --help imports no view.
+# Names from the registries of `etscope.views`, repeated so that --help imports no view.
 TRACES = ("perfetto", "chrome", "speedscope")
 TABLES = ("csv", "tsv", "jsonl", "json", "parquet")
 
 
-@click.command(short_help="Export the events: Perfetto, Chrome, speedscope, Parquet, CSV…")
+@click.command()
 @trace_options
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", required=True,
               help="Write to FILE; - is standard output.")  # fmt: skip
 @click.option("--format", "-f", type=click.Choice((*TRACES, *TABLES)),
-              help="Form of the output. Default: by the suffix of FILE.")  # fmt: skip
-def command(
-    dump: str,
-    etrecord: str | None,
-    debug_buffer: str | None,
-    program: str | None,
-    force: bool,
-    source_unit: str,
-    output: Path,
-    format: str | None,
-) -> None:
-    """Write every event of DUMP to a file that other tools open.
+              help="Output format. Default: by the suffix of FILE.")  # fmt: skip
+def command(files: TraceOptions, output: Path, format: str | None) -> None:
+    """Write every event of DUMP to a file for other tools.
 
     \b
     .pftrace           Perfetto trace (ui.perfetto.dev)
@@ -44,8 +35,8 @@ def command(
     views = {name: TIMELINE_VIEWS[name] for name in TRACES}
     views |= {name: TABLE_VIEWS[name] for name in TABLES if name != "json"}
     chosen = format or format_of(output, views, default="jsonl")
-    trace = open_trace(dump, etrecord, debug_buffer, program, force=force)
-    unit = TimeScale(source_unit)
+    trace = files.open()
+    unit = TimeScale(files.source_unit)
     with progress(f"writing {output}"):
         if chosen in TRACES:
             from etscope.analysis.profile.timeline import timeline

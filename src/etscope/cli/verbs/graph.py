@@ -1,34 +1,40 @@
-"""`etscope graph`: the graphs of an ETRecord, their modules and nodes, and how long they took."""
+"""`etscope graph`: show the graphs of an ETRecord, their modules, nodes and times."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.common import graph_output_options, table_options
-from etscope.cli.options.files import FILE, force_option, open_trace, source_unit_option
+from etscope.cli.options.common import (
+    FILE,
+    TABLE_OPTIONS,
+    add_options,
+    debug_buffer_option,
+    force_option,
+    graph_output_options,
+    inputs_option,
+    numerics_of_graphs,
+    open_trace,
+    program_option,
+    select_option,
+    source_unit_option,
+)
+from etscope.cli.output.tables import OutputOptions, time_scale
+from etscope.errors import MissingDataError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from etscope.analysis.graphs.linked_graph import LinkedGraph
     from etscope.analysis.graphs.node_times import NodeTimes
     from etscope.analysis.graphs.views import GraphView
     from etscope.analysis.profile.scale import Scale
-    from etscope.analysis.profile.trace import Trace
-    from etscope.model.selector import Fields
     from etscope.model.table import Table
 
 
-# `etscope graph --format dot | graph-json | model-explorer | node-data`.
-
-
 @dataclass(frozen=True, slots=True)
-class GraphFiles:
-    """The files of a graph and of its run, by the options of the verb."""
+class _GraphFiles:
+    """The files of a graph and of its run."""
 
     record: str
     dump: str | None
@@ -38,107 +44,16 @@ class GraphFiles:
     force: bool
 
 
-def is_graph_format(format: str | None, output: Path | None) -> bool:
-    """Whether a graph is to be written, and not a table."""
-    from etscope.views import GRAPH_VIEWS
-
-    if format is not None:
-        return format in GRAPH_VIEWS
-    name = "" if output is None else str(output).lower()
-    return any(name.endswith(spec.suffix) for spec in GRAPH_VIEWS.values())
-
-
-def write_graph_files(
-    files: GraphFiles,
-    name: str | None,
-    scale: Scale,
-    overlay: str | None,
-    into_delegates: bool,
-    format: str | None,
-    output: Path | None,
-) -> None:
-    """Write the graph called `name`, or all, in a format of `GRAPH_VIEWS`."""
-    from etscope.analysis.graphs.flow import without_delegates
-    from etscope.views import GRAPH_VIEWS, format_of, save_graphs
-
-    path = "-" if output is None else str(output)
-    chosen = format or format_of(path, GRAPH_VIEWS, default="graph-json")
-    if overlay is not None and chosen != "node-data":
-        raise click.UsageError("--columns tells what --format node-data holds.")
-    views = _views(files, name)
-    if not into_delegates:
-        views = [without_delegates(view) for view in views]
-    options: dict[str, Any] = {} if chosen != "node-data" else {"overlay": overlay or "avg"}
-    save_graphs(views, path, chosen, scale=scale, **options)
-
-
-def _views(files: GraphFiles, name: str | None) -> list[GraphView]:
-    from etscope.analysis.graphs.errors import with_errors
-    from etscope.analysis.graphs.views import graph_views, view_keys
-    from etscope.formats.etrecord.reader import read_etrecord
-    from etscope.formats.identify import PTE, identify
-    from etscope.formats.program.bpte import read_program_file
-
-    is_program = identify(files.record) == PTE
-    program = files.record if is_program else files.program
-    etrecord = None if is_program else files.record
-    trace = None
-    if files.dump is not None:
-        trace = open_trace(files.dump, etrecord, files.debug_buffer, program, force=files.force)
-    record = None if etrecord is None else read_etrecord(etrecord)
-    opened = None if program is None else read_program_file(program)[0]
-    known = view_keys(record, trace, opened)
-    only = list(known) if name is None else [_found(name, known)]
-    numerics = [] if trace is None or files.debug_buffer is None else _numerics(trace, files)
-    # A row of numerics is of the edge graph: from there it gets to the others.
-    made = graph_views(record, trace, opened, only=list(known) if numerics else only)
-    for found in numerics:
-        made = with_errors(made, found)
-    return [view for view in made if view.key in only]
-
-
-def _numerics(trace: Trace, files: GraphFiles) -> list[Any]:
-    from etscope.cli.options.files import read_inputs
-    from etscope.cli.output.progress import progress
-    from etscope.formats.program.bpte import read_program_file
-    from etscope.quiet import quiet
-    from etscope.reporting.tensorboard import numerics_if_known
-
-    inputs = files.inputs
-    given = None if inputs is None else lambda method: read_inputs(trace, method, inputs)
-    bundle = None if files.program is None else read_program_file(files.program)[1]
-    with progress("computing the reference"), quiet():
-        return numerics_if_known(trace, given, bundle)
-
-
-def _found(name: str, known: tuple[str, ...]) -> str:
-    """The key that a person calls `name`: "edge", "edge/forward", "forward"."""
-    from etscope.errors import MissingDataError, UsageError
-
-    if name in known:
-        return name
-    found = [key for key in known if name in (key.partition("/")[0], key.rpartition("/")[2])]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UsageError(
-            f"several graphs could be meant by {name!r}", hint="name one of: " + ", ".join(found)
-        )
-    raise MissingDataError(f"no graph {name!r}", hint="graphs are: " + ", ".join(known))
-
-
-@click.command(short_help="Look into the graphs of an ETRecord.")
+@click.command()
 @click.argument("record", type=FILE)
 @click.argument("name", required=False)
-@click.option("--select", "-s", metavar="SELECTOR", help="Show what matches: 'op:conv* and …'.")
+@select_option
 @click.option("--tree", is_flag=True, help="Show the modules of the graph as a tree.")
 @click.option("--node", metavar="NODE", help="Show all that is known of one node.")
 @click.option("--dump", "-d", type=FILE, metavar="DUMP", help="The ETDump of a run, for times.")
-@click.option("--program", "-p", type=FILE, metavar="PTE", help="The .pte file that ran.")
-@click.option(
-    "--debug-buffer", "-b", type=FILE, metavar="BIN", help="Logged tensors, for errors in graphs."
-)
-@click.option("--inputs", type=FILE, metavar="FILE", help="The inputs that ran, for the same.")
+@program_option
+@debug_buffer_option("The file of logged tensors, for errors in graphs.")
+@inputs_option
 @source_unit_option
 @force_option
 @click.option(
@@ -147,7 +62,7 @@ def _found(name: str, known: tuple[str, ...]) -> str:
     show_default=True,
     help="Show the nodes inside lowered modules, below their calls.",
 )
-@table_options
+@lambda function: add_options(function, TABLE_OPTIONS)
 @graph_output_options
 def command(
     record: str,
@@ -166,44 +81,36 @@ def command(
     sort: str | None,
     limit: int | None,
     unit: str | None,
-    format: str | None,
-    output: Path | None,
-    color: str,
+    output: OutputOptions,
 ) -> None:
     """List the graphs of RECORD, or show the nodes of the one called NAME.
 
     NAME may be short: "edge", "exported", "edge/forward". With --tree, --node, --select or --dump
-    it may be left out when the record has one edge graph. Nodes stand in order of execution, those
-    of branches and lowered modules below the node that calls them.
+    it may be left out if the record has one edge graph. Nodes are listed in order of execution,
+    those of branches and lowered modules below the node that calls them.
 
-    Of a .pte file the instructions of its methods are listed, or of the method NAME.
+    For a .pte file the instructions of its methods are listed, or of the method NAME.
 
     --format dot, graph-json, model-explorer and node-data write graphs instead of a table, all of
     them unless one is named; "executed" is the program with its delegates opened. For node-data
     --columns names the number: avg, p50, p90, min, max, first, bytes, live_bytes, total_error or
     local_error.
     """
-    from etscope.cli.output.output import write_reports, write_tables
-    from etscope.errors import UsageError
+    from etscope.formats.etrecord.reader import read_etrecord
     from etscope.formats.identify import PTE, identify
     from etscope.model.report import filled_columns
 
-    if is_graph_format(format, output):
+    files = _GraphFiles(record, dump, program, debug_buffer, inputs, force)
+    scale = time_scale(source_unit, unit)
+    if _is_graph_format(output):
         if tree or node or select or sort or limit is not None:
             raise click.UsageError(
                 "--tree --node --select --sort --limit are for tables: a graph is written whole."
             )
         if columns is not None and len(columns) != 1:
             raise click.UsageError("--columns names one number for --format node-data.")
-        write_graph_files(
-            GraphFiles(record, dump, program, debug_buffer, inputs, force),
-            name,
-            _scale(source_unit, unit),
-            None if columns is None else columns[0],
-            into_delegates,
-            format,
-            output,
-        )
+        number = None if columns is None else columns[0]
+        _write_graphs(files, name, scale, number, into_delegates, output)
         return
     if debug_buffer or inputs:
         raise click.UsageError(
@@ -212,59 +119,54 @@ def command(
     if identify(record) == PTE:
         if tree or node or select or dump or sort:
             raise UsageError(
-                "a .pte file has instructions and no graphs: only a list of them can be shown",
+                "a .pte file has instructions and no graphs: it can only be listed",
                 hint="--tree --node --select --dump --sort work on the ETRecord of the same export",
             )
-        write_tables(_instructions(record, name, limit), columns, None, format, output, color)
+        output.write_tables(_instructions(record, name, limit), columns)
         return
     if name is None and not (tree or node or select or dump):
         from etscope.analysis.graphs.graph_names import graph_list
-        from etscope.formats.etrecord.reader import read_etrecord
 
-        listed = graph_list(read_etrecord(record))
-        write_tables([listed], columns, filled_columns(listed), format, output, color)
+        table = graph_list(read_etrecord(record))
+        output.write_tables([table], columns, filled_columns(table))
         return
     if tree and sort:
         raise click.UsageError("--sort does not go with --tree: modules are in order of use.")
     if node and (tree or select or columns or sort or limit is not None):
         raise click.UsageError("--node shows all of one node: it goes with --dump and --format.")
-    linked, times = _linked(record, name or "edge", dump, program, force)
-    scale = _scale(source_unit, unit)
+    linked, times = _linked_graph(files, name or "edge")
     if node:
         from etscope.analysis.graphs.node_info import SCHEMA, find_node, node_info
 
         report = node_info(linked, find_node(linked, node), times, scale)
-        write_reports([report], SCHEMA, format, output, color)
+        output.write_reports([report], SCHEMA)
         return
-    keep = None if select is None else _keep(select)
+    keep = None
+    if select is not None:
+        from etscope.model.selector import Selector
+
+        keep = Selector(select).matches
+    shown: dict[str, Any] = {
+        "keep": keep, "into_delegates": into_delegates, "times": times, "scale": scale,
+    }  # fmt: skip
     if tree:
         from etscope.analysis.graphs.module_tree import module_tree
 
-        table = module_tree(
-            linked, keep=keep, into_delegates=into_delegates, times=times, scale=scale
-        )
+        table = module_tree(linked, **shown)
         table = table.take(range(len(table))[:limit])
         default = filled_columns(table)
     else:
         from etscope.analysis.graphs.node_table import default_columns, node_table
 
-        table = node_table(
-            linked,
-            keep=keep,
-            into_delegates=into_delegates,
-            times=times,
-            scale=scale,
-            sort=sort,
-            limit=limit,
-        )
+        table = node_table(linked, sort=sort, limit=limit, **shown)
         default = default_columns(table)
-    if limit != 0:
-        _check_matched(table, select)
-    write_tables([table], columns, default, format, output, color)
+    if select is not None and limit != 0 and not len(table):
+        raise MissingDataError(f"nothing matches {select!r}", hint="without --select all is shown")
+    output.write_tables([table], columns, default)
 
 
 def _instructions(path: str, method: str | None, limit: int | None) -> list[Table]:
-    """The instructions of a program's methods, or of the one that is named."""
+    """Return the tables of the instructions of a program's methods, or of one method."""
     from etscope.analysis.program.program import instructions
     from etscope.formats.program.pte import read_pte
 
@@ -274,22 +176,18 @@ def _instructions(path: str, method: str | None, limit: int | None) -> list[Tabl
     return [table.take(range(len(table))[:limit]) for table in tables]
 
 
-def _linked(
-    path: str, name: str, dump: str | None, program: str | None, force: bool
-) -> tuple[LinkedGraph, NodeTimes | None]:
-    """The graph called `name`, and the times of its nodes if there is a dump."""
+def _linked_graph(files: _GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes | None]:
+    """Return the graph called `name`, and the times of its nodes if there is a dump."""
     from etscope.analysis.graphs.graph_names import find_graph
     from etscope.analysis.graphs.linked_graph import linked_graph
+    from etscope.analysis.graphs.node_times import kernel_labels, node_times
     from etscope.formats.etrecord.reader import read_etrecord
 
-    record = read_etrecord(path)
+    record = read_etrecord(files.record)
     full = find_graph(record, name)
-    if dump is None:
+    if files.dump is None:
         return linked_graph(record, full), None
-    from etscope.analysis.graphs.node_times import kernel_labels, node_times
-    from etscope.errors import MissingDataError
-
-    trace = open_trace(dump, path, program=program, force=force)
+    trace = open_trace(files.dump, files.record, program=files.program, force=files.force)
     profiles = trace.profiles()
     labels = kernel_labels(trace, profiles)
     linked = linked_graph(record, full, trace.symbols, labels, trace.recorded_program)
@@ -303,7 +201,7 @@ def _linked(
     times = node_times(linked, profile)
     if not times.at:
         raise MissingDataError(
-            f"no instruction of the run can be joined to a node of the graph {name!r}",
+            f"no instruction of the run matches a node of the graph {name!r}",
             hint="the nodes of the edge graph have debug handles: etscope graph RECORD edge"
             if profile.rows
             else "the run logged no instructions: profile all events, not the method alone",
@@ -311,23 +209,68 @@ def _linked(
     return linked, times
 
 
-def _scale(source_unit: str, unit: str | None) -> Scale:
-    from etscope.analysis.profile.scale import Scale
-    from etscope.units import TimeScale
+def _is_graph_format(output: OutputOptions) -> bool:
+    from etscope.views import GRAPH_VIEWS
 
-    default = "cycles" if source_unit == "cycles" else "ms"
-    return Scale(TimeScale(source_unit), TimeScale(unit or default))
-
-
-def _keep(select: str) -> Callable[[Fields], bool]:
-    from etscope.model.selector import Selector
-
-    return Selector(select).matches
+    if output.format is not None:
+        return output.format in GRAPH_VIEWS
+    path = output.path.lower()
+    return any(path.endswith(spec.suffix) for spec in GRAPH_VIEWS.values())
 
 
-def _check_matched(table: Table, select: str | None) -> None:
-    """Nothing matched is never a result."""
-    from etscope.errors import MissingDataError
+def _write_graphs(
+    files: _GraphFiles,
+    name: str | None,
+    scale: Scale,
+    number: str | None,
+    into_delegates: bool,
+    output: OutputOptions,
+) -> None:
+    """Write the graph called `name`, or all, in a format of `GRAPH_VIEWS`."""
+    from etscope.analysis.graphs.flow import without_delegates
+    from etscope.views import GRAPH_VIEWS, format_of, save_graphs
 
-    if select is not None and not len(table):
-        raise MissingDataError(f"nothing matches {select!r}", hint="without --select all is shown")
+    chosen = output.format or format_of(output.path, GRAPH_VIEWS, default="graph-json")
+    if number is not None and chosen != "node-data":
+        raise click.UsageError("--columns names the number of --format node-data.")
+    views = _graph_views(files, name)
+    if not into_delegates:
+        views = [without_delegates(view) for view in views]
+    options: dict[str, Any] = {} if chosen != "node-data" else {"overlay": number or "avg"}
+    save_graphs(views, output.path, chosen, scale=scale, **options)
+
+
+def _graph_views(files: _GraphFiles, name: str | None) -> list[GraphView]:
+    """Return the graphs to write. `name` is a key ("edge/forward") or a part of one ("edge")."""
+    from etscope.analysis.graphs.errors import with_errors
+    from etscope.analysis.graphs.views import graph_views, view_keys
+    from etscope.formats.etrecord.reader import read_etrecord
+    from etscope.formats.identify import PTE, identify
+    from etscope.formats.program.bpte import read_program_file
+
+    is_program = identify(files.record) == PTE
+    program = files.record if is_program else files.program
+    etrecord = None if is_program else files.record
+    trace = None
+    if files.dump is not None:
+        trace = open_trace(files.dump, etrecord, files.debug_buffer, program, force=files.force)
+    record = None if etrecord is None else read_etrecord(etrecord)
+    opened, bundle = (None, None) if program is None else read_program_file(program)
+    keys = list(view_keys(record, trace, opened))
+    only = keys
+    if name in keys:
+        only = [name]
+    elif name is not None:
+        only = [key for key in keys if name in (key.partition("/")[0], key.rpartition("/")[2])]
+        if not only:
+            raise MissingDataError(f"no graph {name!r}", hint="graphs are: " + ", ".join(keys))
+        if len(only) > 1:
+            raise UsageError(f"{name!r} is ambiguous", hint="name one of: " + ", ".join(only))
+    numerics = []
+    if trace is not None and files.debug_buffer is not None:
+        numerics = numerics_of_graphs(trace, files.inputs, bundle)
+    # Numeric errors are known for the edge graph, and carried over from it to the other graphs.
+    views = graph_views(record, trace, opened, only=keys if numerics else only)
+    for one in numerics:
+        views = with_errors(views, one)
+    return [view for view in views if view.key in only]

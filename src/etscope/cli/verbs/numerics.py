@@ -1,23 +1,38 @@
-"""`etscope numerics`: which operator's numbers go wrong, and which line of Python that is."""
+"""`etscope numerics`: find the operator whose numbers go wrong, and its line of Python."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.common import GRAPHS, error_options, output_options
-from etscope.cli.options.evaluation import DatasetOptions, dataset_options
-from etscope.cli.options.files import FILE, open_trace, read_inputs, trace_options
+from etscope.cli.options.common import (
+    ErrorOptions,
+    TraceOptions,
+    check_plot,
+    columns_option,
+    error_options,
+    inputs_option,
+    limit_option,
+    output_options,
+    path_option,
+    read_inputs,
+    trace_options,
+)
+from etscope.cli.options.evaluation import (
+    DatasetOptions,
+    dataset_options,
+    save_errors_plot,
+    save_plot,
+)
+from etscope.cli.output.tables import OutputOptions
 
 if TYPE_CHECKING:
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.profile.trace import Trace
-    from etscope.evaluation import Evaluation
-    from etscope.model.table import Table
 
 _COLUMNS = (
     "instruction", "op", "node", "total", "local", "inherited", "noise", "limit", "verdict",
@@ -25,13 +40,13 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-@click.command(short_help="Find the operator whose numbers go wrong, and its line.")
+@click.command()
 @trace_options
-@click.option("--inputs", type=FILE, metavar="FILE", help="The inputs that ran: .pt, .npz, …")
+@inputs_option
 @functools.partial(dataset_options, required=False)
 @error_options
 @click.option("--method", "-m", metavar="NAME", help="The method. Default: the one that ran.")
-@click.option("--run", type=click.IntRange(min=0), metavar="N", help="Which of its runs, from 0.")
+@click.option("--run", type=click.IntRange(min=0), metavar="N", help="Index of the run, from 0.")
 @click.option(
     "--sort",
     type=click.Choice(["run", "error"]),
@@ -39,92 +54,85 @@ _COLUMNS = (
     show_default=True,
     help="Order of execution, or the worst first.",
 )
-@click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="Show N rows at most.")
-@click.option("--coverage", is_flag=True, help="Show what was not compared instead, and why.")
-@click.option(
-    "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write a plot of the local errors: .png or .svg.",
-)
-@click.option("--columns", metavar="NAME,…", help="Show these columns, in order.")
+@limit_option
+@click.option("--coverage", is_flag=True, help="Show the values that were not compared, and why.")
+@path_option("--plot", "FILE", "Write a plot of the local errors: .png or .svg.")
+@columns_option
 @output_options
 def command(
-    dump: str,
-    etrecord: str | None,
-    debug_buffer: str | None,
-    program: str | None,
-    force: bool,
-    source_unit: str,
+    files: TraceOptions,
     inputs: str | None,
     dataset_options: DatasetOptions,
-    metric: str,
-    tolerance: float | None,
-    graph: str,
+    errors: ErrorOptions,
     method: str | None,
     run: int | None,
     sort: str,
     limit: int | None,
     coverage: bool,
     plot: Path | None,
-    columns: str | None,
-    format: str | None,
-    output: Path | None,
-    color: str,
+    columns: tuple[str, ...] | None,
+    output: OutputOptions,
 ) -> int:
-    """Tell which operator of DUMP goes wrong, in which line of Python.
+    """Find the operator of DUMP that goes wrong, and its line of Python.
 
-    Each recorded value is compared with the reference (total), with what PyTorch makes of the
-    device's own inputs of that operator (local), and that with the reference (inherited). An
-    operator is wrong when its local error is worse than the limit: the tolerance, or a multiple of
-    what rounding alone does (noise).
+    Each recorded value is compared with the reference (total). PyTorch then computes the operator
+    from the device's own inputs: the recorded value is compared with that result (local), and that
+    result with the reference (inherited). An operator is wrong when its local error is worse than
+    the limit: the tolerance, or a multiple of the error of rounding alone (noise).
 
-    With --dataset each sample is the inputs of one run, in order, and what is shown is of all runs.
+    With --dataset each sample is the inputs of one run, in order, and all runs are summarised.
 
-    Exit code 1 when an operator is wrong, or there are NaN that the reference has not.
+    Exit code 1 when an operator is wrong, or has NaN where the reference has none.
     """
-    from etscope.cli.output.output import for_people, write_tables
-    from etscope.cli.output.progress import progress
+    from etscope.cli.output.progress import counting, progress
+    from etscope.errors import UsageError
+    from etscope.evaluation import evaluate_dump
     from etscope.quiet import quiet
 
-    dataset_options.check(for_people(format, output))
-    if plot is not None:
-        from etscope.views.plots.figures import checked_suffix
-
-        checked_suffix(plot)
-    trace = open_trace(dump, etrecord, debug_buffer, program, force=force)
+    dataset_options.check(output)
+    check_plot(plot)
+    trace = files.open()
+    chosen: dict[str, Any] = {"method": method, "run": run, **errors.arguments()}
     if dataset_options.dataset is not None:
         if inputs is not None or coverage:
-            from etscope.errors import UsageError
-
             other = "--coverage" if inputs is None else "--inputs"
             raise UsageError(f"--dataset and {other} exclude each other")
-        many = _evaluated(trace, dataset_options, metric, tolerance, GRAPHS[graph], method, run)
-        return dataset_options.write(many, sort, limit, plot, columns, format, output, color)
+        with counting("comparing runs") as report_progress, quiet():
+            evaluation = evaluate_dump(
+                trace,
+                dataset_options.dataset,
+                progress=report_progress,
+                **chosen,
+                **dataset_options.arguments(),
+            )
+        if plot is not None:
+            save_plot(evaluation, plot)
+        return dataset_options.write(evaluation, output, columns, sort, limit)
     with progress("computing the reference"), quiet():
-        found = _diagnosed(trace, program, inputs, metric, tolerance, GRAPHS[graph], method, run)
+        found = _numerics(trace, files.program, inputs, chosen)
     if plot is not None:
-        _plot(found, plot)
-    table = found.table(sort)
-    if coverage:
-        table = replace(found.coverage.table(), notes=found.notes)
+        table = found.table()
+        save_errors_plot(
+            table,
+            "local",
+            found.metric.name,
+            plot,
+            noise_floor=table.values["noise"],
+            title=f"Local error of {found.method}",
+        )
+    table = replace(found.coverage.table(), notes=found.notes) if coverage else found.table(sort)
     if limit is not None:
         table = table.take(range(min(limit, len(table))))
-    names = None if columns is None else [name.strip() for name in columns.split(",")]
-    default = None if coverage else _shown(table)
-    write_tables([table], names, default, format, output, color)
+    default = None
+    if not coverage:
+        has_non_finite = any(cell is not None for cell in table.values["non_finite"])
+        default = [name for name in _COLUMNS if name != "non_finite" or has_non_finite]
+    output.write_tables([table], columns, default)
     return 0 if found.is_fine else 1
 
 
-def _diagnosed(
-    trace: Trace,
-    program: str | None,
-    inputs: str | None,
-    metric: str,
-    tolerance: float | None,
-    graph: str,
-    method: str | None,
-    run: int | None,
+def _numerics(
+    trace: Trace, program: str | None, inputs: str | None, chosen: dict[str, Any]
 ) -> Numerics:
     from etscope.diagnosis.numeric_gap import method_that_ran
     from etscope.diagnosis.numerics import numerics_of
@@ -132,67 +140,6 @@ def _diagnosed(
 
     given = None
     if inputs is not None:
-        given = read_inputs(trace, method_that_ran(trace, method), inputs)
-    return numerics_of(
-        trace,
-        metric=metric,
-        tolerance=tolerance,
-        reference_graph=graph,
-        method=method,
-        run=run,
-        inputs=given,
-        bundle=None if program is None else read_program_file(program)[1],
-    )
-
-
-def _evaluated(
-    trace: Trace,
-    options: DatasetOptions,
-    metric: str,
-    tolerance: float | None,
-    graph: str,
-    method: str | None,
-    run: int | None,
-) -> Evaluation:
-    from etscope.cli.output.progress import counting
-    from etscope.evaluation import evaluate_dump
-    from etscope.quiet import quiet
-
-    with counting("comparing runs") as progress, quiet():
-        return evaluate_dump(
-            trace,
-            options.dataset,
-            method=method,
-            metric=metric,
-            tolerance=tolerance,
-            reference_graph=graph,
-            run=run,
-            progress=progress,
-            **options.asked,
-        )
-
-
-def _shown(table: Table) -> list[str]:
-    """The columns for people: `non_finite` only where a value has NaN or infinities."""
-    has_non_finite = any(cell is not None for cell in table.values["non_finite"])
-    return [name for name in _COLUMNS if name != "non_finite" or has_non_finite]
-
-
-def _plot(found: Numerics, path: Path) -> None:
-    from etscope.model.table import Column, Kind
-    from etscope.views.plots.metric_plots import save_error_plot
-
-    table = found.table()
-    name = found.metric.name
-    measured = replace(
-        table,
-        columns=(*table.columns, Column(name, Kind.FLOAT)),
-        values={**table.values, name: table.values["local"]},
-    )
-    save_error_plot(
-        measured,
-        path,
-        name,
-        noise_floor=table.values["noise"],
-        title=f"Local error of {found.method}",
-    )
+        given = read_inputs(trace, method_that_ran(trace, chosen["method"]), inputs)
+    bundle = None if program is None else read_program_file(program)[1]
+    return numerics_of(trace, inputs=given, bundle=bundle, **chosen)

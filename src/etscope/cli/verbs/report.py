@@ -1,24 +1,29 @@
-"""`etscope report`: one HTML file with all that is known of a model's runs."""
+"""`etscope report`: write one HTML file about a model's runs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.common import UNITS
-from etscope.cli.options.files import FILE, force_option, read_inputs, source_unit_option
+from etscope.cli.options.common import (
+    FILE,
+    debug_buffer_option,
+    etrecord_option,
+    force_option,
+    inputs_option,
+    program_option,
+    read_inputs,
+    source_unit_option,
+    unit_option,
+)
 
-if TYPE_CHECKING:
-    from etscope.analysis.profile.trace import Trace
 
-
-@click.command(short_help="Write an HTML report: graphs, times, lines, memory, numerics.")
+@click.command()
 @click.argument("files", nargs=-1, type=FILE, metavar="FILE...")
-@click.option("--etrecord", "-r", type=FILE, metavar="ETRECORD", help="The ETRecord of the export.")
-@click.option("--debug-buffer", "-b", type=FILE, metavar="BIN", help="The file of logged tensors.")
-@click.option("--program", "-p", type=FILE, metavar="PTE", help="The .pte or .bpte that ran.")
+@etrecord_option
+@debug_buffer_option()
+@program_option
 @click.option(
     "--output",
     "-o",
@@ -26,24 +31,24 @@ if TYPE_CHECKING:
     default=Path("report.html"),
     show_default=True,
     metavar="FILE",
-    help="Write to FILE; - is standard output, a name that ends in .json gets the data alone.",
+    help="Write to FILE; - is standard output, a name that ends in .json gets only the data.",
 )
 @click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option(
     "--numerics/--no-numerics",
     default=None,
-    help="Compare logged values with a reference. Default: where values and reference are there.",
+    help="Compare logged values with a reference. Default: if both are there.",
 )
-@click.option("--inputs", type=FILE, metavar="FILE", help="The inputs that ran: .pt, .npz, …")
+@inputs_option
 @click.option(
     "--method",
     "-m",
     metavar="NAME",
-    help="Whose values are compared. Default: forward, the one that ran, the one that the inputs "
-    "fit.",
+    help="Method whose values are compared. Default: forward, else the one that ran, else the one "
+    "that the inputs match.",
 )
 @source_unit_option
-@click.option("--unit", type=click.Choice(UNITS), help="Unit of the times shown.")
+@unit_option
 @force_option
 def command(
     files: tuple[str, ...],
@@ -65,12 +70,12 @@ def command(
     \b
     etscope report run.etdp model.etrecord            a run
     etscope report before.etdp after.etdp -r m.etrecord   two runs to compare
-    etscope report folder/                            what etscope run --save wrote
-    etscope report model.etrecord                     graphs alone
-    etscope report model.pte                          the program alone
+    etscope report folder/                            the folder of etscope run --save
+    etscope report model.etrecord                     only the graphs
+    etscope report model.pte                          only the program
 
-    FILEs are told by their content. A dump goes with the record, program and debug buffer of its
-    name, or of its folder, or with the only ones.
+    The kind of each FILE is found from its content. A dump is matched with the record, program and
+    debug buffer of the same name, else of the same folder, else with the only ones.
     """
     from etscope.cli.output.progress import progress
     from etscope.quiet import quiet
@@ -81,8 +86,8 @@ def command(
 
     as_data = output.name.endswith(".json")
     if not as_data:
-        built_page()  # missing, it is better missing now
-    given = None if inputs is None else _inputs(inputs)
+        built_page()  # fails before the work if the page is not built
+    given = None if inputs is None else lambda trace, method: read_inputs(trace, method, inputs)
     options = ReportOptions(force, source_unit, unit, numerics, given, method)
     runs = runs_of_files(files, etrecord, debug_buffer, program)
     with progress(f"reporting on {runs[0].name}"), quiet():
@@ -92,12 +97,3 @@ def command(
         out.write(text)
     if str(output) != "-":
         click.echo(f"wrote {output}", err=True)
-
-
-def _inputs(path: str) -> Any:
-    """What reads the inputs of a run from a file."""
-
-    def read(trace: Trace, method: str) -> Any:
-        return read_inputs(trace, method, path)
-
-    return read

@@ -1,30 +1,37 @@
-"""`etscope serve`: reports in a browser, which follow their files."""
+"""`etscope serve`: show reports in a browser, and update them when their files change."""
 
 from __future__ import annotations
 
 import click
 
-from etscope.cli.options.common import UNITS
-from etscope.cli.options.files import FILE, force_option, source_unit_option
+from etscope.cli.options.common import (
+    FILE,
+    debug_buffer_option,
+    etrecord_option,
+    force_option,
+    program_option,
+    source_unit_option,
+    unit_option,
+)
 
 
-@click.command(short_help="Show reports in a browser; they follow their files.")
+@click.command()
 @click.argument("paths", nargs=-1, type=FILE, metavar="FILE|FOLDER...")
-@click.option("--etrecord", "-r", type=FILE, metavar="ETRECORD", help="The ETRecord of the export.")
-@click.option("--debug-buffer", "-b", type=FILE, metavar="BIN", help="The file of logged tensors.")
-@click.option("--program", "-p", type=FILE, metavar="PTE", help="The .pte or .bpte that ran.")
+@etrecord_option
+@debug_buffer_option()
+@program_option
 @click.option(
     "--port",
     type=click.IntRange(min=0, max=65535),
     default=0,
     show_default=True,
-    help="Port; 0: any that is free.",
+    help="Port; 0: any free port.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--open", "open_it", is_flag=True, help="Open a browser on it.")
-@click.option("--numerics/--no-numerics", default=None, help="As for etscope report.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--open", "open_it", is_flag=True, help="Open a browser.")
+@click.option("--numerics/--no-numerics", default=None, help="See etscope report.")
 @source_unit_option
-@click.option("--unit", type=click.Choice(UNITS), help="Unit of the times shown.")
+@unit_option
 @force_option
 def command(
     paths: tuple[str, ...],
@@ -39,10 +46,10 @@ def command(
     unit: str | None,
     force: bool,
 ) -> None:
-    """Show what etscope report writes, at an address of this machine that is printed.
+    """Serve the pages of etscope report on this machine, at an address that is printed.
 
-    The FILEs make one report. Each FOLDER makes a report of the files in it, and one of each folder
-    in it. When a file changes, or a new one appears, the page shows it. Ctrl-C ends it.
+    The FILEs make one report. Each FOLDER makes a report of its files, and one of each folder in
+    it. The page follows changed and new files. Ctrl-C stops the server.
     """
     from etscope.optional import require
     from etscope.reporting.report import ReportOptions
@@ -50,13 +57,13 @@ def command(
     from etscope.views.page import built_page
 
     require("werkzeug", wanted_by=WANTED_BY)
-    built_page()  # missing, it is better missing now
+    built_page()  # fails before the work if the page is not built
     options = ReportOptions(force, source_unit, unit, numerics)
     shelf = Shelf(paths, options, etrecord, debug_buffer, program)
 
     def ready(address: str) -> None:
         click.echo(address)
-        click.echo("Ctrl-C ends it", err=True)
+        click.echo("Ctrl-C stops it", err=True)
         if open_it:
             import webbrowser
 

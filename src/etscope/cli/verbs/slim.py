@@ -1,4 +1,4 @@
-"""`etscope slim`: an ETRecord without weights, small enough to keep and to send."""
+"""`etscope slim`: write an ETRecord without weights, small enough to keep and to send."""
 
 from __future__ import annotations
 
@@ -6,25 +6,23 @@ from pathlib import Path
 
 import click
 
-from etscope.cli.options.files import FILE
+from etscope.cli.options.common import FILE
+from etscope.cli.output.tables import OutputOptions
 
 
-@click.command(short_help="Shrink an ETRecord to what attribution needs.")
+@click.command()
 @click.argument("record", metavar="IN", type=FILE)
 @click.argument("output", metavar="OUT", type=click.Path(dir_okay=False, path_type=Path))
 def command(record: str, output: Path) -> None:
     """Write the ETRecord IN to OUT without weights, delegates' data and the program.
 
     Graphs with source lines, modules and debug handles, the maps, and reference outputs stay, so
-    events are explained as before.
+    that events are attributed as before.
     """
-    import sys
-
     from etscope.analysis.info.slim import slim_etrecord
     from etscope.cli.output.progress import progress
     from etscope.errors import UsageError
     from etscope.units import format_bytes
-    from etscope.views import write_table
 
     source = Path(record)
     if source.exists() and output.exists() and output.samefile(source):
@@ -36,4 +34,4 @@ def command(record: str, output: Path) -> None:
     table = result.table()
     if len(table):
         click.echo()
-        write_table(table, "table", sys.stdout)
+        OutputOptions(format="table").write_tables([table])

@@ -1,26 +1,28 @@
-"""`etscope sql`: questions to a dataset of dumps."""
+"""`etscope sql`: query a dataset of dumps."""
 
 from __future__ import annotations
 
+import json
 import sys
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from etscope.cli.options.common import output_options
+from etscope.cli.output.tables import OutputOptions
+from etscope.errors import MissingDataError, UsageError
 
 if TYPE_CHECKING:
     from etscope.model.report import Report
-    from etscope.model.table import Table
 
-_PEOPLE_LIMIT = 100
+_TEXT_ROWS = 100
 
 
-@click.command(short_help="Ask a dataset of dumps in SQL.")
+@click.command()
 @click.argument("dataset", required=False, type=click.Path())
 @click.argument("statement", metavar="[SQL]", required=False)
-@click.option("--saved", metavar="NAME", help="Ask a saved query.")
+@click.option("--saved", metavar="NAME", help="Run a saved query.")
 @click.option("--list-saved", is_flag=True, help="List the saved queries and their parameters.")
 @click.option("--show-saved", metavar="NAME", help="Print the SQL of a saved query.")
 @click.option(
@@ -28,14 +30,14 @@ _PEOPLE_LIMIT = 100
     "parameters",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A value for $NAME. Repeatable.",
+    help="Set the parameter $NAME. Repeatable.",
 )
 @click.option(
     "--limit",
     "-n",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"Show N rows at most. Default: all; {_PEOPLE_LIMIT} in a table for people.",
+    help=f"Show at most N rows. Default: {_TEXT_ROWS} in a text, else all.",
 )
 @click.option(
     "--timeout",
@@ -43,7 +45,7 @@ _PEOPLE_LIMIT = 100
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="Longest time of a query.",
+    help="Time limit of a query.",
 )
 @output_options
 def command(
@@ -55,45 +57,46 @@ def command(
     parameters: tuple[str, ...],
     limit: int | None,
     timeout: float,
-    format: str | None,
-    output: Path | None,
-    color: str,
-) -> int | None:
-    """Ask DATASET, which etscope collect made, in the SQL of DuckDB.
+    output: OutputOptions,
+) -> None:
+    """Query DATASET, which etscope collect made, in the SQL of DuckDB.
 
     There are two views: events, a row for each timed event of each run, and dumps, a row for each
-    dump; "describe events" tells their columns. A query can read these and nothing else. Columns
-    of the answer whose names end in _ns, _us, _ms, _s, _bytes or share are shown in that unit. SQL
-    of - is read from standard input.
+    dump; "describe events" lists their columns. A query can read these and nothing else. Columns
+    of the result whose names end in _ns, _us, _ms, _s, _bytes or share are shown in that unit. If
+    SQL is -, it is read from standard input.
 
     \b
     etscope sql dataset "select op, sum(duration_ns) as total_ns from events
                          where kind = 'kernel' group by op order by 2 desc"
     etscope sql dataset --saved slowest-ops --param 'device=pixel*'
     """
-    from etscope.cli.output.output import for_people, write_reports, write_tables
     from etscope.cli.output.progress import progress
-    from etscope.errors import MissingDataError, UsageError
     from etscope.fleet import query
     from etscope.fleet.query import saved_query
 
     if show_saved is not None:
         click.echo(saved_query(show_saved).sql, nl=False)
-        return None
+        return
     if list_saved:
-        report = _saved_list(columns=not for_people(format, output))
-        write_reports([report], "etscope.saved-queries/1", format, output, color)
-        return None
+        report = _saved_queries(columns=not output.is_text)
+        output.write_reports([report], "etscope.saved-queries/1")
+        return
     if dataset is None or (statement is None) == (saved is None):
         raise UsageError("expected a dataset, and either SQL or --saved NAME")
     if statement == "-":
         statement = sys.stdin.read()
-    given = _pairs(parameters)
-    if limit is None and for_people(format, output):
-        limit = _PEOPLE_LIMIT
-    with progress(f"asking {dataset}"):
+    given = {}
+    for pair in parameters:
+        name, sign, value = pair.partition("=")
+        if not sign or not name.strip():
+            raise UsageError(f"{pair!r} is not a parameter", hint="parameters are NAME=VALUE")
+        given[name.strip().removeprefix("$")] = value
+    if limit is None and output.is_text:
+        limit = _TEXT_ROWS
+    with progress(f"querying {dataset}"):
         if saved is None:
-            values = {name: _value(text) for name, text in given.items()}
+            values = {name: _json_scalar(text) for name, text in given.items()}
             table = query(dataset, statement or "", values, limit=limit, timeout=timeout)
         else:
             known = saved_query(saved)
@@ -101,35 +104,16 @@ def command(
             table = query(dataset, known.sql, values, limit=limit, timeout=timeout)
             if not len(table):
                 raise MissingDataError(
-                    f"no row: nothing in {dataset} is what {saved} asks for",
-                    hint="select model, device, labels from dumps shows what there is",
+                    f"no row: nothing in {dataset} matches the query {saved}",
+                    hint="select model, device, labels from dumps lists what there is",
                 )
-    write_tables([_with_rows(table)], None, None, format, output, color)
-    return None
+    if not len(table):
+        table = replace(table, notes=("No rows.",))
+    output.write_tables([table])
 
 
-def _with_rows(table: Table) -> Table:
-    from dataclasses import replace
-
-    return table if len(table) else replace(table, notes=("No rows.",))
-
-
-def _pairs(parameters: tuple[str, ...]) -> dict[str, str]:
-    from etscope.errors import UsageError
-
-    found = {}
-    for pair in parameters:
-        name, sign, value = pair.partition("=")
-        if not sign or not name.strip():
-            raise UsageError(f"{pair!r} is no parameter", hint="parameters are NAME=VALUE")
-        found[name.strip().removeprefix("$")] = value
-    return found
-
-
-def _value(text: str) -> Any:
-    """A number, true, false, null or "text in quotes" as JSON has them; else the text itself."""
-    import json
-
+def _json_scalar(text: str) -> Any:
+    """Parse a number, true, false, null or "text in quotes" as JSON; else return the text."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -137,7 +121,9 @@ def _value(text: str) -> Any:
     return text if isinstance(value, (list, dict)) else value
 
 
-def _saved_list(*, columns: bool) -> Report:
+def _saved_queries(*, columns: bool) -> Report:
+    """Return the report of the saved queries. columns: add the columns of their results, which
+    users see in the result itself."""
     from etscope.fleet import saved_queries
     from etscope.model.report import Report, rows
     from etscope.model.table import Column, Kind
@@ -149,34 +135,31 @@ def _saved_list(*, columns: bool) -> Report:
             "Saved queries",
             (Column("name"), Column("question"), Column("parameters", Kind.LIST)),
             [
-                (q.name, q.question, [_parameter(p.name, p.default) for p in q.parameters])
-                for q in found
+                (
+                    query.name,
+                    query.question,
+                    [
+                        p.name if p.default is None else f"{p.name}={p.default}"
+                        for p in query.parameters
+                    ],
+                )
+                for query in found
             ],
         ),
         rows(
             "parameters",
             "Parameters",
-            (
-                Column("query"),
-                Column("parameter"),
-                Column("type"),
-                Column("default"),
-                Column("about"),
-            ),
+            tuple(map(Column, ("query", "parameter", "type", "default", "about"))),
             [(q.name, p.name, p.type, p.default, p.about) for q in found for p in q.parameters],
         ),
     ]
-    if columns:  # people have them in the answer, and in --show-saved
+    if columns:
         sections.append(
             rows(
                 "columns",
                 "Columns",
-                (Column("query"), Column("column"), Column("about")),
+                tuple(map(Column, ("query", "column", "about"))),
                 [(q.name, name, about) for q in found for name, about in q.columns.items()],
             )
         )
     return Report({"kind": "saved queries"}, tuple(sections))
-
-
-def _parameter(name: str, default: str | None) -> str:
-    return name if default is None else f"{name}={default}"

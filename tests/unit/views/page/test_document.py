@@ -13,7 +13,7 @@ from etscope import Inspector
 from etscope.analysis.memory import memory_plan
 from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
-from etscope.cli.options.files import open_trace
+from etscope.cli.options.common import open_trace
 from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
 from etscope.views.page import ReportInput, document_of, escaped_json

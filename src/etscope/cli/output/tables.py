@@ -1,0 +1,195 @@
+"""Tables and reports that commands write to standard output or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from etscope.analysis.profile.profile import Row
+    from etscope.analysis.profile.scale import Scale
+    from etscope.analysis.profile.trace import Trace
+    from etscope.model.report import Report
+    from etscope.model.table import Table
+
+_COLOR = {"auto": None, "always": True, "never": False}
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """Values of `--format`, `--output` and `--color`.
+
+    format: None: by the suffix of `output`, else a table. output: None or "-": standard output.
+    """
+
+    format: str | None = None
+    output: Path | None = None
+    color: str = "auto"
+
+    @property
+    def path(self) -> str:
+        """The path to write to; "-" is standard output."""
+        return "-" if self.output is None else str(self.output)
+
+    @property
+    def chosen_format(self) -> str:
+        """The name of the format, one of `TABLE_VIEWS`."""
+        from etscope.views import TABLE_VIEWS, format_of
+
+        return self.format or format_of(self.path, TABLE_VIEWS, default="table")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the format is for reading, and may hold several tables, not for programs."""
+        return self.chosen_format in ("table", "md")
+
+    def write_tables(
+        self,
+        tables: Sequence[Table],
+        columns: Sequence[str] | None = None,
+        default: Sequence[str] | None = None,
+    ) -> None:
+        """Write tables of the same columns: one below the other as text, joined for programs.
+
+        columns: to show. default: columns of a text without `columns`; programs get all.
+        """
+        from etscope.model.table import joined
+        from etscope.views import TABLE_VIEWS, write_table
+        from etscope.views.output import open_output
+
+        tables = select_columns(tables, columns, default if self.is_text else None)
+        if not self.is_text:
+            tables = [joined(tables)]
+        chosen = self.chosen_format
+        with open_output(self.path, binary=TABLE_VIEWS[chosen].binary) as out:
+            for position, table in enumerate(tables):
+                if position:
+                    out.write("\n")
+                write_table(table, chosen, out, color=_COLOR[self.color])
+
+    def write_reports(
+        self,
+        reports: Sequence[Report],
+        schema: str,
+        *,
+        limit: int | None = None,
+        text_limit: int | None = None,
+    ) -> None:
+        """Write reports; `schema` names the schema of the JSON document.
+
+        limit: rows of each section to write; None: `text_limit` in a text, else all.
+        """
+        from etscope.model.report import limited
+        from etscope.views import TABLE_VIEWS
+        from etscope.views.output import open_output
+        from etscope.views.tables.report import write_reports
+
+        limit = text_limit if limit is None and self.is_text else limit
+        if limit is not None:
+            reports = [limited(report, limit) for report in reports]
+        chosen = self.chosen_format
+        with open_output(self.path, binary=TABLE_VIEWS[chosen].binary) as out:
+            write_reports(reports, schema, chosen, out, color=_COLOR[self.color])
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOptions:
+    """Values of `view_options`: the rows and columns of a profile to show."""
+
+    by: str | None = None
+    select: str | None = None
+    columns: tuple[str, ...] | None = None
+    sort: str | None = None
+    limit: int | None = None
+    unit: str | None = None
+
+    @property
+    def default_columns(self) -> tuple[str, ...] | None:
+        """The columns of a text without `--columns`; None for all."""
+        if self.by is not None:
+            return None
+        from etscope.analysis.profile.profile_table import DEFAULT_COLUMNS
+
+        return DEFAULT_COLUMNS
+
+    def tables(
+        self, trace: Trace, source_unit: str = "ns", method: str | None = None
+    ) -> list[Table]:
+        """Return a table of each method that ran, or of `method` only, with all columns.
+
+        Raises `MissingDataError` if no such method ran, or nothing matches `select`.
+        """
+        from etscope.analysis.profile.profile_table import grouped_table, profile_table
+        from etscope.errors import MissingDataError, UsageError
+
+        profiles = trace.profiles()
+        chosen = [profile for profile in profiles if method in (None, profile.method)]
+        if not chosen:
+            known = [profile.method for profile in profiles if profile.method is not None]
+            if known:
+                hint = f"methods that ran: {', '.join(known)}"
+            elif profiles:
+                hint = "add --etrecord or --program: the dump does not name the method that ran"
+            else:
+                hint = "the dump holds no Method::execute event: run a method with the tracer on"
+            raise MissingDataError(
+                f"no run of a method {method!r}"
+                if profiles
+                else "no run of any method in this dump",
+                hint=hint,
+            )
+        if self.by is not None and self.sort not in (None, "time"):
+            raise UsageError(f"--sort {self.sort} does not go with --by: groups are sorted by time")
+        scale = time_scale(source_unit, self.unit)
+        keep = row_filter(self.select)
+        tables = [
+            profile_table(profile, scale, sort=self.sort or "time", keep=keep, limit=self.limit)
+            if self.by is None
+            else grouped_table(profile, scale, self.by, keep=keep, limit=self.limit)
+            for profile in chosen
+        ]
+        if self.limit == 0:
+            return tables
+        matched = [table for table in tables if min(table.breaks) > 0]
+        if self.select is not None and not matched:
+            raise MissingDataError(
+                f"nothing matches {self.select!r}", hint="without --select all rows are shown"
+            )
+        return matched or tables
+
+
+def row_filter(select: str | None) -> Callable[[Row], bool] | None:
+    """Return the test of a profile's row for a selector; None without one."""
+    if select is None:
+        return None
+    from etscope.analysis.selector_fields import fields_of_row
+    from etscope.model.selector import Selector
+
+    selector = Selector(select)
+    return lambda row: selector.matches(fields_of_row(row))
+
+
+def time_scale(source_unit: str, unit: str | None) -> Scale:
+    """Return the scale from the runtime's clock to `unit`; None: cycles of cycles, else ms."""
+    from etscope.analysis.profile.scale import Scale
+    from etscope.units import TimeScale
+
+    default = "cycles" if source_unit == "cycles" else "ms"
+    return Scale(TimeScale(source_unit), TimeScale(unit or default))
+
+
+def select_columns(
+    tables: Sequence[Table], columns: Sequence[str] | None, default: Sequence[str] | None
+) -> list[Table]:
+    """Return the tables with `columns`, or else with `default` (None: all)."""
+    shown = columns or default
+    chosen = [table if shown is None else table.select(shown) for table in tables]
+    if columns is None:
+        return chosen
+    # Columns that were asked for are never dropped, however narrow the terminal.
+    return [
+        replace(table, columns=tuple(replace(column, priority=0) for column in table.columns))
+        for table in chosen
+    ]
