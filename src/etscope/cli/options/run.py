@@ -89,7 +89,7 @@ class RunOptions:
 
     @property
     def needs_trace(self) -> bool:
-        """Whether a table or file that was asked for comes from a traced run."""
+        """True if a table or file that was asked for comes from a traced run."""
         files = (self.etdump_out, self.profile_out, self.debug_buffer_out, self.save)
         return not self.show or EVENTS in self.show or any(files)
 

@@ -42,7 +42,7 @@ class OutputOptions:
 
     @property
     def is_text(self) -> bool:
-        """Whether the format is for reading, and may hold several tables, not for programs."""
+        """True for the formats for reading, which may hold several tables; False for programs."""
         return self.chosen_format in ("table", "md")
 
     def write_tables(
