@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from etscope.fleet._collect import Collected, collect
     from etscope.fleet._dataset import Dataset
     from etscope.fleet._sources import Source, find_sources
-    from etscope.fleet.query import SavedQuery, query, saved_queries
+    from etscope.fleet.sql import SavedQuery, query, saved_queries
 
 __all__ = [
     "Collected",
@@ -34,11 +34,11 @@ __getattr__, __dir__ = lazy_names(
     {
         "Collected": "etscope.fleet._collect",
         "Dataset": "etscope.fleet._dataset",
-        "SavedQuery": "etscope.fleet.query",
+        "SavedQuery": "etscope.fleet.sql",
         "Source": "etscope.fleet._sources",
         "collect": "etscope.fleet._collect",
         "find_sources": "etscope.fleet._sources",
-        "query": "etscope.fleet.query",
-        "saved_queries": "etscope.fleet.query",
+        "query": "etscope.fleet.sql",
+        "saved_queries": "etscope.fleet.sql",
     },
 )

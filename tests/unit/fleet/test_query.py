@@ -165,7 +165,7 @@ def test_nothing_else_can_be_reached(dataset: Path, sql: str) -> None:
 def test_what_is_refused_would_work(dataset: Path, tmp_path: Path) -> None:
     """Within the folders that are open DuckDB itself would write: it is the kind of statement that
     is refused, and what reads elsewhere is refused by DuckDB."""
-    from etscope.fleet.query import _connection
+    from etscope.fleet.sql import _connection
 
     with _connection(duckdb, Dataset.open(dataset)) as connection:
         place = str(dataset / "events" / "probe.csv").replace("'", "''")
@@ -191,11 +191,11 @@ def test_timeout(dataset: Path) -> None:
 
 def test_large_answers_spill(dataset: Path) -> None:
     """Sorting more than memory needs a folder for it: it is there, though files are locked."""
-    from etscope.fleet.query import _CONFIG
+    from etscope.fleet.sql import _CONFIG
 
     limited = {**_CONFIG, "memory_limit": "60MB", "threads": "1"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("etscope.fleet.query._CONFIG", limited)
+        patch.setattr("etscope.fleet.sql._CONFIG", limited)
         rows = ask(
             dataset,
             "select count(*) from (select hash(range) as h, range::varchar || repeat('x', 40) as t "

@@ -15,7 +15,7 @@ pytest.importorskip("duckdb")
 from etscope import Inspector
 from etscope.errors import UsageError
 from etscope.fleet import collect, query, saved_queries
-from etscope.fleet.query import _parsed, saved_query
+from etscope.fleet.sql import _parsed, saved_query
 from tests.support.artifacts import artifacts
 from tests.support.fleet.dumps import record_of, saved_run
 

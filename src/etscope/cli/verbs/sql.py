@@ -73,7 +73,7 @@ def command(
     """
     from etscope.cli.output.progress import progress
     from etscope.fleet import query
-    from etscope.fleet.query import saved_query
+    from etscope.fleet.sql import saved_query
 
     if show_saved is not None:
         click.echo(saved_query(show_saved).sql, nl=False)
