@@ -1,8 +1,9 @@
-"""What a classifier says: the class of each row of scores, of the reference and of the device."""
+"""Compare the classes of the device and the reference; count agreement and accuracy."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -21,22 +22,19 @@ from etscope.errors import (
 from etscope.evaluation._dataset import Sample
 from etscope.formats.torch_files.tensor_files import read_tensor_file
 
-__all__ = ["Answer", "Labels", "Task", "TaskCounts", "answers", "read_labels"]
-
-
 _Scores = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Of one row of scores, [classes].
+class Prediction:
+    """The classes of one row of scores, [classes].
 
     reference, device: the class with the best score, the first of equal ones; None where a score is
-    NaN. in_top: whether the reference's class is among the device's K best. label: None if not
-    known. right, right_top: whether the label is the device's class, or among its K best;
-    reference_right, reference_right_top: the same of the reference. reference_margin: how much
-    better the reference scores its own class than the device's; device_margin: the other way round.
-    Of classes that agree, they are the distance to the second best.
+    NaN. in_top: the reference's class is among the device's K best. label: None if not known.
+    right, right_top: the label is the device's class, or among its K best; reference_right,
+    reference_right_top: the same for the reference. reference_margin: the reference's score of its
+    own class minus that of the device's class; device_margin: the other way round. For classes that
+    agree, they are the distance to the second best.
     """
 
     sample: str
@@ -54,21 +52,17 @@ class Answer:
 
     @property
     def flipped(self) -> bool:
-        """Whether the device has another class than the reference, or none."""
+        """True if the device has another class than the reference, or none."""
         return self.reference is not None and self.device != self.reference
 
 
-def answers(
-    sample: str,
-    reference: Any,
-    device: Any,
-    top: int,
-    labels: tuple[int, ...] | None,
-) -> list[Answer]:
-    """One for each row of two outputs of shape [..., classes].
+def predictions(
+    sample: str, reference: Any, device: Any, top: int, labels: tuple[int, ...] | None
+) -> list[Prediction]:
+    """The prediction for each row of two outputs of shape [..., classes].
 
     Raises `MissingDataError` for an output that is not scores, `MismatchError` for outputs of
-    different shapes, and for labels that are not as many as the rows or no class.
+    different shapes, and for labels that are not classes or not as many as the rows.
     """
     expected, found = _rows(reference), _rows(device)
     if expected.shape != found.shape:
@@ -80,13 +74,29 @@ def answers(
     if labels is not None and len(labels) != rows:
         raise MismatchError(f"it has {rows} rows of scores and {len(labels)} labels")
     if labels is not None and not all(0 <= label < classes for label in labels):
-        raise MismatchError(f"its label is none of {classes} classes: {list(labels)}")
-    return [
-        _answer(
-            sample, row, expected[row], found[row], top, None if labels is None else labels[row]
+        raise MismatchError(f"its label is not one of {classes} classes: {list(labels)}")
+    results = []
+    for row in range(rows):
+        label = None if labels is None else labels[row]
+        ranked, device_ranked = _ranked(expected[row]), _ranked(found[row])
+        one, other = next(iter(ranked), None), next(iter(device_ranked), None)
+        results.append(
+            Prediction(
+                sample=sample,
+                row=row,
+                reference=one,
+                device=other,
+                in_top=one is not None and one in device_ranked[:top],
+                reference_margin=_margin(expected[row], ranked, other),
+                device_margin=_margin(found[row], device_ranked, one),
+                label=label,
+                right=label is not None and label == other,
+                right_top=label in device_ranked[:top],
+                reference_right=label is not None and label == one,
+                reference_right_top=label in ranked[:top],
+            )
         )
-        for row in range(rows)
-    ]
+    return results
 
 
 def _rows(output: Any) -> _Scores:
@@ -100,62 +110,36 @@ def _rows(output: Any) -> _Scores:
     return array.reshape(-1, array.shape[-1]).astype(np.float64)
 
 
-def _answer(
-    sample: str, row: int, reference: _Scores, device: _Scores, top: int, label: int | None
-) -> Answer:
-    expected, found = _ranked(reference), _ranked(device)
-    one = None if expected is None else int(expected[0])
-    other = None if found is None else int(found[0])
-    best = [] if found is None else found[:top].tolist()
-    reference_best = [] if expected is None else expected[:top].tolist()
-    return Answer(
-        sample=sample,
-        row=row,
-        reference=one,
-        device=other,
-        in_top=one is not None and one in best,
-        reference_margin=_margin(reference, expected, other),
-        device_margin=_margin(device, found, one),
-        label=label,
-        right=label is not None and label == other,
-        right_top=label in best,
-        reference_right=label is not None and label == one,
-        reference_right_top=label in reference_best,
-    )
+def _ranked(scores: _Scores) -> list[int]:
+    """The classes by score, the best first; empty if a score is NaN: then there is no order."""
+    return [] if np.isnan(scores).any() else np.argsort(-scores, kind="stable").tolist()
 
 
-def _ranked(scores: _Scores) -> npt.NDArray[np.intp] | None:
-    """The classes by score, the best first; None if a score is NaN: then there is no order."""
-    return None if np.isnan(scores).any() else np.argsort(-scores, kind="stable")
-
-
-def _margin(
-    scores: _Scores, ranked: npt.NDArray[np.intp] | None, other: int | None
-) -> float | None:
-    if ranked is None:
+def _margin(scores: _Scores, ranked: list[int], other: int | None) -> float | None:
+    """The best score minus that of the other class, or of the second best if they are the same."""
+    if not ranked:
         return None
-    best = int(ranked[0])
-    second = int(ranked[1]) if other is None or other == best else other
+    best = ranked[0]
+    second = ranked[1] if other is None or other == best else other
     if scores[best] == scores[second]:
-        return 0.0  # of infinities, too
+        return 0.0  # inf - inf would be NaN
     return float(scores[best] - scores[second])
 
 
-# The right classes of samples: of an array, or of a file of numbers or of lines.
-
+# -- Labels of samples: an array, a file of numbers, or lines of text.
 
 _TEXT = (".txt", ".csv", ".tsv")
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """By the sample's number, or by its name: one class, or one for each row of its scores."""
+    """Labels by a sample's number, or by its name: one class for each row of its scores."""
 
     by_number: Sequence[tuple[int, ...]] = ()
     by_name: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def of(self, sample: Sample) -> tuple[int, ...]:
-        """Raises `MismatchError` for a sample without a label."""
+        """The labels of a sample. Raises `MismatchError` for one without."""
         if self.by_name:
             for name in (sample.name, PurePath(sample.name).stem):
                 if name in self.by_name:
@@ -178,30 +162,27 @@ class Labels:
 
 
 def read_labels(source: Any) -> Labels:
-    """Labels from a file or from numbers in memory.
+    """Read labels from a file, or take integers in memory.
 
     source: a path, or integers in the order of the samples: of shape [samples], or [samples, rows]
     where a sample has several rows of scores. Files of tensors (.npy, .npz, .pt, .safetensors) hold
     such an array; in text (.txt, .csv, .tsv) each line is a label, or a sample's name and its label
     with a comma, a semicolon or a tab between them. A first line without a number is a heading.
 
-    Raises `MissingFileError`, `FormatError` for a broken file, `UsageError` for what are no labels.
+    Raises `MissingFileError`, `FormatError` for a broken file, `UsageError` for other values.
     """
     if not isinstance(source, (str, os.PathLike)):
         return Labels(_rows_of_labels(source, "the labels"))
     path = Path(source)
     if path.suffix.lower() in _TEXT:
-        return _of_text(path)
+        return _text_labels(path)
     file = read_tensor_file(path)
-    if len(file.values) != 1 and not _are_numbers(file.content):
+    if len(file.values) == 1:
+        return Labels(_rows_of_labels(file.values[0], str(path)))
+    content = file.content
+    if not isinstance(content, (list, tuple)) or not all(isinstance(one, int) for one in content):
         raise FormatError(f"labels are one array, and this file has {len(file.values)}", path=path)
-    return Labels(
-        _rows_of_labels(file.values[0] if len(file.values) == 1 else file.content, str(path))
-    )
-
-
-def _are_numbers(content: Any) -> bool:
-    return isinstance(content, (list, tuple)) and all(isinstance(one, int) for one in content)
+    return Labels(_rows_of_labels(content, str(path)))
 
 
 def _rows_of_labels(source: Any, what: str) -> list[tuple[int, ...]]:
@@ -219,15 +200,24 @@ def _rows_of_labels(source: Any, what: str) -> list[tuple[int, ...]]:
     return [tuple(row) for row in array.reshape(len(array), -1).tolist()]
 
 
-def _of_text(path: Path) -> Labels:
+def _text_labels(path: Path) -> Labels:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError as error:
         raise MissingFileError(f"labels file not found: {path}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(f"not a file of labels: {error}", path=path) from error
-    cells = [(number, _cells(line)) for number, line in enumerate(lines, 1) if line.strip()]
-    if cells and _number(cells[0][1][-1]) is None:
+    cells = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        separator = next((mark for mark in "\t;," if mark in line), None)
+        if separator is None:
+            cells.append((number, [line.strip()]))
+        else:
+            parts = line.rsplit(separator, 1)
+            cells.append((number, [part.strip().strip('"') for part in parts]))
+    if cells and _number(cells[0][1][-1]) is None:  # a heading
         cells = cells[1:]
     by_number: list[tuple[int, ...]] = []
     by_name: dict[str, tuple[int, ...]] = {}
@@ -248,13 +238,6 @@ def _of_text(path: Path) -> Labels:
     return Labels(by_number, by_name)
 
 
-def _cells(line: str) -> list[str]:
-    for mark in ("\t", ";", ","):
-        if mark in line:
-            return [cell.strip().strip('"') for cell in line.rsplit(mark, 1)]
-    return [line.strip()]
-
-
 def _number(text: str) -> int | None:
     try:
         return int(text)
@@ -262,21 +245,20 @@ def _number(text: str) -> int | None:
         return None
 
 
-# How a classifier does on a dataset, on the device and by the reference.
+# -- Counts over the dataset.
 
-
-MAX_FLIPS = 10_000  # that are kept with their margins
+MAX_FLIPS = 10_000  # flips that are kept with their margins
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """Counts over all rows of scores.
 
-    rows: those in which the reference has a class. agree: the device has the same. agree_top: it is
-    among the device's `top` best. undecided: rows without a class of the reference (NaN), which
-    count nowhere else. labelled: rows with a label; right, right_top, reference_right and
+    rows: those in which the reference has a class. agree: the device has the same class; agree_top:
+    it is among the device's `top` best. undecided: rows in which the reference has no class (NaN),
+    which count nowhere else. labelled: rows with a label; right, right_top, reference_right and
     reference_right_top count among these. flips: rows with another class than the reference's, the
-    surest of the reference first; at most `MAX_FLIPS` are kept, and `flipped` counts all.
+    largest margin of the reference first; at most `MAX_FLIPS` are kept, and `flipped` counts all.
     """
 
     top: int
@@ -290,11 +272,11 @@ class Task:
     right_top: int = 0
     reference_right: int = 0
     reference_right_top: int = 0
-    flips: tuple[Answer, ...] = ()
+    flips: tuple[Prediction, ...] = ()
 
     @property
     def flipped(self) -> int:
-        """How many rows have another class than the reference's."""
+        """The number of rows with another class than the reference's."""
         return self.rows - self.agree
 
     @property
@@ -328,43 +310,37 @@ def _share(part: int, whole: int) -> float | None:
 
 
 class TaskCounts:
-    """Takes answers, one sample after the other."""
+    """Counts predictions as they come."""
 
     def __init__(self, top: int, output: int) -> None:
         self._top, self._output = top, output
-        self._counts = dict.fromkeys(
-            (
-                "rows", "agree", "agree_top", "undecided", "labelled", "right", "right_top",
-                "reference_right", "reference_right_top",
-            ),
-            0,
-        )  # fmt: skip
-        self._flips: list[Answer] = []
+        self._counts: Counter[str] = Counter()
+        self._flips: list[Prediction] = []
 
-    def add(self, answer: Answer) -> None:
+    def add(self, prediction: Prediction) -> None:
         """Count a row in."""
-        decided = answer.reference is not None
+        decided = prediction.reference is not None
         for name, counts in (
             ("rows", decided),
-            ("agree", decided and not answer.flipped),
-            ("agree_top", answer.in_top),
+            ("agree", decided and not prediction.flipped),
+            ("agree_top", prediction.in_top),
             ("undecided", not decided),
-            ("labelled", answer.label is not None),
-            ("right", answer.right),
-            ("right_top", answer.right_top),
-            ("reference_right", answer.reference_right),
-            ("reference_right_top", answer.reference_right_top),
+            ("labelled", prediction.label is not None),
+            ("right", prediction.right),
+            ("right_top", prediction.right_top),
+            ("reference_right", prediction.reference_right),
+            ("reference_right_top", prediction.reference_right_top),
         ):
             self._counts[name] += counts
-        if answer.flipped:
-            self._flips.append(answer)
+        if prediction.flipped:
+            self._flips.append(prediction)
             if len(self._flips) > 2 * MAX_FLIPS:
                 self._flips = self._surest()
 
-    def _surest(self) -> list[Answer]:
+    def _surest(self) -> list[Prediction]:
         ranked = sorted(self._flips, key=lambda flip: -(flip.reference_margin or 0.0))
         return ranked[:MAX_FLIPS]
 
     def task(self) -> Task:
-        """What was counted."""
+        """The counts so far."""
         return Task(self._top, self._output, flips=tuple(self._surest()), **self._counts)

@@ -1,4 +1,4 @@
-"""What an evaluation finds, for programs and for people."""
+"""Results of an evaluation: statistics of each operator, of each sample, and their tables."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from etscope.analysis.matching.matching import Coverage
 from etscope.analysis.metrics import Metric
@@ -19,50 +18,20 @@ from etscope.analysis.numerics.rows import WRONG as WRONG_ROW
 from etscope.analysis.numerics.rows import Numerics, NumericsRow, described
 from etscope.analysis.profile.source_location import short_lines
 from etscope.errors import MissingDataError, UsageError
-from etscope.evaluation._classification import Answer
+from etscope.evaluation._classification import Prediction, Task
 from etscope.model.table import Column, Kind, Table
 
-if TYPE_CHECKING:
-    from etscope.evaluation._classification import Task
-
-__all__ = [
-    "DUMP",
-    "FINE",
-    "FRESH",
-    "NAN",
-    "SEQUENCE",
-    "SKIPPED",
-    "SORTS",
-    "WRONG",
-    "Evaluation",
-    "OperatorStatistics",
-    "SampleResult",
-    "Spread",
-    "Statistics",
-    "flips_table",
-    "operators_table",
-    "sample_result",
-    "samples_table",
-    "summary_table",
-    "task_notes",
-    "worst_of",
-]
-
-
-# Each operator's errors over the samples, added up as the samples come.
-#
-# Kept are numbers: two floats for each value that is compared in a sample, and no tensor.
-
+# -- Errors of each operator over the samples: two floats for each compared value, and no tensor.
 
 _Key = tuple[int, int | str | None, int, str, int | None, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of a metric over samples; numbers are None where no sample has one.
+    """A metric over samples; numbers are None where no sample has one.
 
-    count: samples that have a number. mean: of the finite ones: an operator without any error has
-    an infinite SQNR. median: of all; NaN counts as the worst. worst: NaN if there is one.
+    count: samples that have a number. mean: of the finite ones, as an operator without any error
+    has an infinite SQNR. median: of all; NaN counts as the worst. worst: NaN if there is one.
     """
 
     count: int
@@ -78,28 +47,24 @@ class Spread:
             return cls(0, None, None, None)
         finite = values[np.isfinite(values)]
         badness = values if metric.better == "lower" else -values
-        order = np.argsort(badness, kind="stable")  # NaN last
+        ranked = values[np.argsort(badness, kind="stable")]  # NaN last
+        low, high = float(ranked[(len(ranked) - 1) // 2]), float(ranked[len(ranked) // 2])
         return cls(
             count=int(values.size),
             mean=float(finite.mean()) if finite.size else None,
-            median=_middle(values[order]),
-            worst=float(values[order[-1]]),
+            median=low if low == high else (low + high) / 2,
+            worst=float(ranked[-1]),
         )
-
-
-def _middle(ranked: npt.NDArray[np.float64]) -> float:
-    low, high = float(ranked[(len(ranked) - 1) // 2]), float(ranked[len(ranked) // 2])
-    return low if low == high else (low + high) / 2  # of two infinities, too
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorStatistics:
     """A value of the device over all samples in which it was compared.
 
-    row: as in the first of them, for its place in program and source. samples: their number. wrong:
-    in how many the operator's own error is more than is allowed. nan: in how many it has NaN where
-    the reference has numbers. local, total: of the operator's own error, and of that to the
-    reference. worst_sample: where the own error is worst.
+    row: its row in the first of them, for its position in program and source. samples: their
+    number. wrong: the number in which the operator's own error exceeds its limit. nan: the number
+    in which it has NaN where the reference has numbers. local, total: spreads of the operator's own
+    error, and of the error to the reference. worst_sample: where the own error is worst.
     """
 
     row: NumericsRow
@@ -112,7 +77,7 @@ class OperatorStatistics:
 
     @property
     def share(self) -> float:
-        """Of the samples, those in which it is out of its limit."""
+        """Share of the samples in which it exceeds its limit."""
         return self.wrong / self.samples
 
 
@@ -129,7 +94,7 @@ class _Sums:
 
 
 class Statistics:
-    """Takes the diagnoses of samples, one after the other."""
+    """Collects the diagnoses of samples, one after the other."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -138,7 +103,9 @@ class Statistics:
     def add(self, sample: str, found: Numerics) -> None:
         """Count a sample in."""
         for row in found.rows:
-            sums = self._sums.setdefault(_key(row), _Sums(row))
+            pair = row.pair
+            value = pair.instruction, pair.delegate_id, pair.output, pair.node, pair.element
+            sums = self._sums.setdefault((*value, row.loop_pass), _Sums(row))
             sums.samples += 1
             sums.wrong += row.verdict == WRONG_ROW
             sums.nan += bool(row.non_finite and row.non_finite.new_nan)
@@ -146,35 +113,25 @@ class Statistics:
                 sums.local.append(row.local)
             if row.total is not None:
                 sums.total.append(row.total)
-            badness = self._badness(row)
+            error = -math.inf if row.local is None else self._metric.badness(row.local)
+            badness = row.verdict == WRONG_ROW, error, row.excess
             if sums.worst is None or badness > sums.worst:
                 sums.worst, sums.worst_sample = badness, sample
 
-    def _badness(self, row: NumericsRow) -> tuple[bool, float, float]:
-        error = -math.inf if row.local is None else self._metric.badness(row.local)
-        return row.verdict == WRONG_ROW, error, row.excess
-
     def operators(self) -> tuple[OperatorStatistics, ...]:
         """The statistics, in order of execution."""
-        found = sorted(self._sums.values(), key=lambda sums: sums.row.order)
-        return tuple(self._of(sums) for sums in found)
-
-    def _of(self, sums: _Sums) -> OperatorStatistics:
-        return OperatorStatistics(
-            row=sums.row,
-            samples=sums.samples,
-            wrong=sums.wrong,
-            nan=sums.nan,
-            local=Spread.of(sums.local, self._metric),
-            total=Spread.of(sums.total, self._metric),
-            worst_sample=sums.worst_sample,
+        return tuple(
+            OperatorStatistics(
+                row=sums.row,
+                samples=sums.samples,
+                wrong=sums.wrong,
+                nan=sums.nan,
+                local=Spread.of(sums.local, self._metric),
+                total=Spread.of(sums.total, self._metric),
+                worst_sample=sums.worst_sample,
+            )
+            for sums in sorted(self._sums.values(), key=lambda sums: sums.row.order)
         )
-
-
-def _key(row: NumericsRow) -> _Key:
-    pair = row.pair
-    place = pair.instruction, pair.delegate_id, pair.output, pair.node, pair.element
-    return (*place, row.loop_pass)
 
 
 def worst_of(metric: Metric, numbers: Iterable[float | None]) -> float | None:
@@ -183,23 +140,22 @@ def worst_of(metric: Metric, numbers: Iterable[float | None]) -> float | None:
     return max(known, key=metric.badness) if known else None
 
 
-# What is kept of a sample when it is done: a line of a table, and no tensor.
-
+# -- Results of each sample: a row of a table, and no tensor.
 
 FINE, WRONG, NAN, SKIPPED = "fine", "wrong", "nan", "skipped"
 
 
 @dataclass(frozen=True, slots=True)
 class SampleResult:
-    """A sample and how it went.
+    """The result of one sample.
 
-    verdict: "wrong" when an operator is, "nan" when none is and there are NaN that the reference
-    has not, "skipped" when it could not be compared; or "fine". wrong: how many operators are.
-    operator: the first that is wrong, or made the NaN; of a fine sample the one nearest to its
-    limit. excess: the largest own error over what is allowed, in root mean squares. output: the
-    worst error of the program's outputs to the reference's, in the metric. flips: rows of scores
-    whose class is another. doubts: why its inputs may not be those that ran. reason: of a skipped
-    one.
+    verdict: "wrong" when an operator is wrong, "nan" when none is but there are NaN that the
+    reference has not, "skipped" when it could not be compared; else "fine". wrong: the number of
+    wrong operators. operator: the first that is wrong, or made the NaN; in a fine sample the one
+    nearest to its limit. excess: the largest own error divided by its limit, in root mean squares.
+    output: the worst error of the program's outputs to the reference's, in the metric. flips: rows
+    of scores with another class. doubts: why the inputs may not be those that ran. reason: why it
+    was skipped.
     """
 
     number: int
@@ -215,7 +171,7 @@ class SampleResult:
 
     @property
     def is_finding(self) -> bool:
-        """Whether an operator is wrong, or made NaN."""
+        """True if an operator is wrong, or made NaN."""
         return self.verdict in (WRONG, NAN)
 
 
@@ -224,9 +180,9 @@ def sample_result(
     name: str,
     found: Numerics,
     outputs: tuple[Sequence[Any], Sequence[Any]],
-    answers: Sequence[Answer],
+    predictions: Sequence[Prediction],
 ) -> SampleResult:
-    """What is kept of a sample. outputs: of the reference, and of the device."""
+    """The result of a sample. outputs: those of the reference, and of the device."""
     verdict = WRONG if found.wrong else (FINE if found.stray_nan is None else NAN)
     nearest = max(found.rows, key=lambda row: row.excess)
     errors = [difference(found.metric, *pair) for pair in zip(*outputs, strict=False)]
@@ -238,7 +194,7 @@ def sample_result(
         operator=found.first or found.stray_nan or nearest,
         excess=nearest.excess,
         output=worst_of(found.metric, errors),
-        flips=sum(answer.flipped for answer in answers),
+        flips=sum(one.flipped for one in predictions),
         doubts=found.doubts,
     )
 
@@ -253,12 +209,12 @@ _STATES = {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A method on a dataset, on the device and by the reference.
+    """A method compared on a dataset, the device against the reference.
 
-    operators: in order of execution. samples: in the order of the dataset, those that were skipped
-    among them. task: None, unless classes were looked at. coverage: of the first sample: what was
-    compared of it. state: for a model that keeps state, what a sample starts from (`_STATES`), else
-    None. doubts: about the evaluation as a whole.
+    operators: in order of execution. samples: in the order of the dataset, skipped ones included.
+    task: None, unless classes were compared. coverage: the compared part of the first sample.
+    state: for a model that keeps state, what a sample starts from (`_STATES`), else None. doubts:
+    about the evaluation as a whole.
     """
 
     method: str
@@ -293,25 +249,23 @@ class Evaluation:
 
     @property
     def is_fine(self) -> bool:
-        """Whether all samples were compared, and none is a finding."""
+        """True if all samples were compared, and none is a finding."""
         return not self.findings and not self.skipped
 
     def worst_samples(self, count: int | None = 10) -> tuple[SampleResult, ...]:
-        """Samples by what is wrong with them: findings by excess, then those with another class,
-        then by the error of the program's outputs. None: all of them."""
-        ranked = sorted(self.compared, key=self._badness, reverse=True)
-        return tuple(ranked[:count])
+        """The worst samples: findings by excess, then those with another class, then by the error
+        of the program's outputs. None: all of them."""
 
-    def _badness(self, sample: SampleResult) -> tuple[bool, float, bool, float]:
-        output = self.metric.badness(sample.output) if sample.output is not None else -float("inf")
-        excess = sample.excess if sample.is_finding else 0.0
-        return sample.is_finding, excess, sample.flips > 0, output
+        def badness(sample: SampleResult) -> tuple[bool, float, bool, float]:
+            output = -math.inf if sample.output is None else self.metric.badness(sample.output)
+            excess = sample.excess if sample.is_finding else 0.0
+            return sample.is_finding, excess, sample.flips > 0, output
 
-    # -- for people
+        return tuple(sorted(self.compared, key=badness, reverse=True)[:count])
 
     @property
     def verdict(self) -> str:
-        """In words: how many samples are findings, and the operator that is to blame for most."""
+        """A sentence: the number of findings, and the operator that is wrong in most samples."""
         total = len(self.compared)
         if not self.findings:
             return f"no operator goes wrong in {_samples(total)}"
@@ -323,7 +277,7 @@ class Evaluation:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The verdict, and what else there is to say."""
+        """The verdict, and further sentences."""
         notes = [self.verdict]
         worst = self.worst_samples(1)
         if worst and worst[0].is_finding and worst[0].operator is not None:
@@ -346,21 +300,21 @@ class Evaluation:
         return tuple(notes)
 
     def operators_table(self, sort: str = "run") -> Table:
-        """A row for each value of the device; sort: "run", or "error": most samples out of the
-        limit first, then the worst error."""
+        """A row for each value of the device; sort: "run" (order of execution), or "error": most
+        samples over the limit first, then the worst error."""
         return operators_table(self, sort)
 
     def samples_table(self, count: int | None = 10) -> Table:
-        """The worst samples, those that were skipped after them."""
+        """The worst samples, then skipped ones."""
         return samples_table(self, count)
 
     def flips_table(self, count: int | None = None) -> Table:
-        """The rows of scores whose class is another on the device. Raises `MissingDataError` when
-        classes were not looked at."""
+        """The rows of scores with another class on the device. Raises `MissingDataError` when
+        classes were not compared."""
         return flips_table(self, count)
 
     def summary_table(self) -> Table:
-        """Counts and shares, a row each."""
+        """Counts and shares."""
         return summary_table(self)
 
 
@@ -368,14 +322,13 @@ def _samples(count: int) -> str:
     return f"{count} sample" if count == 1 else f"{count} samples"
 
 
-# The tables of an evaluation.
-
+# -- Tables.
 
 SORTS = ("run", "error")
 
 
 def operators_table(found: Evaluation, sort: str) -> Table:
-    """See `Evaluation.operators_table`."""
+    """The table of `Evaluation.operators_table`."""
     if sort not in SORTS:
         raise UsageError(f"operators are sorted by {' or '.join(SORTS)}, not {sort!r}")
     operators: Sequence[OperatorStatistics] = found.operators
@@ -434,7 +387,7 @@ def operators_table(found: Evaluation, sort: str) -> Table:
 
 
 def samples_table(found: Evaluation, count: int | None) -> Table:
-    """See `Evaluation.samples_table`."""
+    """The table of `Evaluation.samples_table`."""
     unit = found.metric.unit
     samples = [*found.worst_samples(count), *found.skipped[:count]]
 
@@ -465,29 +418,25 @@ def samples_table(found: Evaluation, count: int | None) -> Table:
         "output": [one.output for one in samples],
         "flips": [one.flips for one in samples],
         "instruction": of_operator(lambda row: row.pair.instruction),
-        "op": of_operator(_operator),
+        "op": of_operator(lambda row: row.label or row.op),
         "node": of_operator(lambda row: row.node),
         "local": of_operator(lambda row: row.local),
         "limit": of_operator(lambda row: row.limit),
         "excess": [one.excess for one in samples],
         "source": of_operator(lambda row: short_lines(row.lines) or None),
-        "reason": [_reason(one) or None for one in samples],
+        "reason": [one.reason.partition("\n")[0] or None for one in samples],
     }
     title = f"The worst of {len(found.compared)} samples"
     return Table(columns=columns, values=values, title=title, notes=found.notes)
 
 
-def _operator(row: NumericsRow) -> str:
-    return row.label or row.op
-
-
-def _reason(sample: SampleResult) -> str:
-    return sample.reason.partition("\n")[0]
-
-
 def flips_table(found: Evaluation, count: int | None) -> Table:
-    """See `Evaluation.flips_table`."""
-    task = _task(found)
+    """The table of `Evaluation.flips_table`."""
+    task = found.task
+    if task is None:
+        raise MissingDataError(
+            "classes were not compared", hint="ask for them: top=, labels= (--top, --labels)"
+        )
     flips = task.flips[:count]
     has_labels = task.labelled > 0
     columns = (
@@ -511,16 +460,8 @@ def flips_table(found: Evaluation, count: int | None) -> Table:
     return Table(columns=columns, values=values, title="Samples with another class", notes=notes)
 
 
-def _task(found: Evaluation) -> Task:
-    if found.task is None:
-        raise MissingDataError(
-            "classes were not looked at", hint="ask for them: top=, labels= (--top, --labels)"
-        )
-    return found.task
-
-
 def task_notes(task: Task) -> Iterator[str]:
-    """Agreement and accuracy in words."""
+    """Sentences on agreement and accuracy."""
     if task.rows:
         yield (
             f"top-1 agreement {_percent(task.agree, task.rows)}: {task.flipped} of {task.rows} have"
@@ -543,7 +484,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def summary_table(found: Evaluation) -> Table:
-    """See `Evaluation.summary_table`."""
+    """The table of `Evaluation.summary_table`."""
     rows: list[tuple[str, int | float | None, float | None]] = []
     compared, total = len(found.compared), len(found.samples)
     rows.append(("samples compared", compared, compared / total))

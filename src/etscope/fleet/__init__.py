@@ -1,4 +1,4 @@
-"""Many dumps as one dataset: collected into Parquet, asked in SQL.
+"""Collect many dumps into a dataset of Parquet files, and query it in SQL.
 
 from etscope.fleet import collect, query
 

@@ -1,18 +1,17 @@
 """The folder of a dataset:
 
-    etscope-dataset.json                              what it is, and of which version
+    etscope-dataset.json                              the format and its version
     dumps/part-BATCH.parquet                          a row for each dump
     events/model=M/month=YYYY-MM/part-BATCH.N.parquet  a row for each timed event of each run
 
-A batch is what was written together. Its file of `dumps` appears last: a batch without one is not
-there, for readers and for the next collect, which removes what is left of it. What is being written
-is in `.collecting`.
+A batch is written together. Its file of `dumps` appears last: without one, readers ignore the
+batch, and the next collect removes its files. Unfinished files are in `.collecting`.
 
-Why these partitions: nearly every question is about one model (times of operators of different
-models do not compare), and most about a time; a reader skips the folders of others. Devices are no
-partition, since a fleet has thousands, which would be as many small files; the statistics of the
-row groups let a reader skip those of other devices, since dumps stay in the order in which they are
-named, a folder's together.
+Nearly every query is about one model (times of operators of different models do not compare), and
+most are about a period, so events are partitioned by these; a reader skips the other folders.
+Devices are not a partition: a fleet has thousands, which would be as many small files. Dumps stay
+in the order in which they are named, a folder's together, so that the statistics of the row groups
+let a reader skip those of other devices.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _FAMILY = SCHEMA.rpartition("/")[0]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A written file of events. work: where it is now; place: below `events`, where it goes."""
+    """A written file of events. work: its path now. place: its final path below `events`."""
 
     work: str
     place: str
@@ -56,8 +55,8 @@ class Dataset:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Dataset:
-        """The dataset at a path. Raises `MissingFileError` when there is none, `FormatError` for a
-        folder that is something else, `VersionError` for one of a later etscope."""
+        """Open a dataset. Raises `MissingFileError` when there is none, `FormatError` for another
+        folder, `VersionError` for a dataset of a later etscope."""
         path = Path(folder)
         mark = path / _MARK
         if not mark.is_file():
@@ -78,32 +77,29 @@ class Dataset:
 
     @classmethod
     def make(cls, folder: str | os.PathLike[str]) -> Dataset:
-        """The dataset at a path, a new one if there is nothing. `UsageError` for a folder that
-        holds something else."""
+        """Open a dataset, or make one. Raises `UsageError` for a folder with other files."""
         path = make_folder(folder)
         if not (path / _MARK).exists():
             if any(name.name not in (_WORK, _LOCK) for name in path.iterdir()):
                 raise UsageError(
-                    f"{path} is not empty, and no dataset", hint="name a new folder with -o"
+                    f"{path} is not empty and not a dataset", hint="name a new folder with -o"
                 )
             with atomic_write(path / _MARK) as file:
                 file.write(json.dumps({"schema": SCHEMA}).encode() + b"\n")
         return cls.open(path)
 
-    # -- what is in it
-
     def batches(self) -> dict[str, Path]:
-        """The batches that are there, each with its file of dumps, oldest first."""
+        """The finished batches, each with its file of dumps, oldest first."""
         files = sorted((self.folder / DUMPS).glob("part-*.parquet"))
         return {_batch(path): path for path in files}
 
     def event_files(self, batches: Collection[str] | None = None) -> list[Path]:
-        """The files of events of `batches`; None: of all that are there."""
-        there = self.batches() if batches is None else batches
-        return [path for path in self._event_files() if _batch(path) in there]
+        """The files of events of `batches`; None: of all finished ones."""
+        wanted = self.batches() if batches is None else batches
+        return [path for path in self._event_files() if _batch(path) in wanted]
 
     def dump_ids(self) -> set[str]:
-        """The SHA-256 of every dump that is in."""
+        """The SHA-256 of every dump in the dataset."""
         pq = require("pyarrow.parquet", wanted_by=WANTED_BY)
         found: set[str] = set()
         for path in self.batches().values():
@@ -111,21 +107,32 @@ class Dataset:
                 found.update(pq.read_table(path, columns=["dump_id"])["dump_id"].to_pylist())
         return found
 
-    # -- writing
-
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Nobody else writes meanwhile. What an interrupted collect left is removed before, and
-        what is not committed after. Raises `UsageError` when somebody does."""
-        with _locked(self.folder / _LOCK):
-            self._sweep()
+        """Lock the dataset for writing. Files of an interrupted collect are removed before, and
+        files that were not committed after. Raises `UsageError` when another process writes."""
+        import fcntl  # not on Windows, where a dataset is only read
+
+        work = self.folder / _WORK
+        with (self.folder / _LOCK).open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise UsageError(
+                    f"another collect writes to {self.folder}", hint="wait until it has ended"
+                ) from error
+            shutil.rmtree(work, ignore_errors=True)
+            finished = self.batches()
+            for path in self._event_files():
+                if _batch(path) not in finished:
+                    path.unlink()
             try:
                 yield
             finally:
-                shutil.rmtree(self.folder / _WORK, ignore_errors=True)
+                shutil.rmtree(work, ignore_errors=True)
 
     def workplace(self, batch: str) -> Path:
-        """A folder for the files of a batch that are not finished."""
+        """A folder for the unfinished files of a batch."""
         return make_folder(self.folder / _WORK / batch)
 
     def commit(self, batch: str, parts: Iterable[Part], rows: list[dict[str, Any]]) -> None:
@@ -141,39 +148,18 @@ class Dataset:
             pq.write_table(table, file, **writer_options(DUMPS))
 
     def discard(self, batch: str) -> None:
-        """Remove what was written of a batch that is not to be committed."""
+        """Remove the unfinished files of a batch."""
         shutil.rmtree(self.folder / _WORK / batch, ignore_errors=True)
 
     def _event_files(self) -> list[Path]:
         return sorted((self.folder / EVENTS).glob("*/*/part-*.parquet"))
 
-    def _sweep(self) -> None:
-        shutil.rmtree(self.folder / _WORK, ignore_errors=True)
-        there = self.batches()
-        for path in self._event_files():
-            if _batch(path) not in there:
-                path.unlink()
-
 
 def event_place(partition: tuple[str, str], batch: str, number: int) -> str:
-    """Where file `number` of a batch goes, below `events`; it is of one partition."""
+    """The path of file `number` of a batch below `events`; partition: model and month."""
     model, month = (quote(value, safe=" ") for value in partition)
     return f"model={model}/month={month}/part-{batch}.{number}.parquet"
 
 
 def _batch(path: Path) -> str:
     return path.name.removeprefix("part-").partition(".")[0]
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    import fcntl  # not on Windows; a dataset is only read there
-
-    with path.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UsageError(
-                f"another collect writes to {path.parent}", hint="wait until it has ended"
-            ) from error
-        yield

@@ -19,8 +19,8 @@ from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import FormatError
 from etscope.fleet._schema import EVENT_FIELDS, EVENTS, WANTED_BY, arrow_schema, arrow_type
-from etscope.fleet._sources import Record, Source, fitting, is_url, open_url, opened
-from etscope.fleet.run_metadata import UNKNOWN, About, about
+from etscope.fleet._sources import Record, Source, is_url, matching_record, open_record, open_url
+from etscope.fleet.run_metadata import UNKNOWN, RunMetadata, run_metadata
 from etscope.formats.bytes.source import open_source
 from etscope.formats.etdump.reader import ETDump, EventKind, read_etdump
 from etscope.model.event_table import Block, EventKey, find_blocks
@@ -73,7 +73,7 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
         if (found := _patterns.get((fingerprint, record))) is not None:
             _patterns.move_to_end((fingerprint, record))
             return found
-    trace = Trace(dump, record=None if record is None else opened(record))
+    trace = Trace(dump, record=None if record is None else open_record(record))
     trace.verify()
     made = _pattern(trace, fingerprint)
     with _lock:
@@ -228,12 +228,12 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
 
 
 def _take(source: Source, dump: ETDump, dump_id: str, options: Options) -> Taken:
-    known = about(source, options.labels)
+    known = run_metadata(source, options.labels)
     blocks = find_blocks(dump)
     fingerprint = fingerprint_of(blocks)
     record = _record(source, dump, fingerprint, known, options)
     if record is not None and known.model == UNKNOWN:
-        known = about(source, options.labels, record.path)
+        known = run_metadata(source, options.labels, record.path)
     pattern = pattern_of(dump, fingerprint, None if record is None else record.path)
     timed = _timed(blocks, _NS[options.unit])
     program = known.program_sha256 or (None if record is None else record.program_sha256)
@@ -258,13 +258,13 @@ def _take(source: Source, dump: ETDump, dump_id: str, options: Options) -> Taken
 
 
 def _record(
-    source: Source, dump: ETDump, fingerprint: str, known: About, options: Options
+    source: Source, dump: ETDump, fingerprint: str, known: RunMetadata, options: Options
 ) -> Record | None:
     if source.etrecord is not None:
         return Record(source.etrecord, known.program_sha256)
     if options.named:
         return options.records[0]
-    return fitting(dump, fingerprint, options.records, known.program_sha256)
+    return matching_record(dump, fingerprint, options.records, known.program_sha256)
 
 
 # -- events
@@ -359,7 +359,7 @@ def _event_table(
 # -- dumps
 
 
-def _known(known: About) -> dict[str, Any]:
+def _known(known: RunMetadata) -> dict[str, Any]:
     return {
         "model": known.model,
         "runner": known.runner,

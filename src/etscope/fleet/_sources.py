@@ -1,4 +1,4 @@
-"""Dumps by what a person names: files, folders, globs, lists of them, and URLs of fsspec."""
+"""Find dumps by name (files, folders, globs, lists of them, fsspec URLs), and their ETRecords."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from etscope.formats.etrecord.reader import RecordFile, read_etrecord
 from etscope.formats.identify import ETRECORD, identify
 from etscope.optional import require
 
-# Which ETRecord a dump is of: one that was named, or the one of a folder that fits.
-
+# -- ETRecords.
 
 _OPEN = 8  # records whose graphs stay in memory
-_REMEMBERED = 1024  # answers
+_REMEMBERED = 1024  # matches that stay in memory
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An ETRecord by its path, and the program it is of, when it says so."""
+    """The path of an ETRecord, and the SHA-256 of its program, if it has one."""
 
     path: str
     program_sha256: str | None
@@ -40,7 +39,13 @@ def records_in(folder: str | os.PathLike[str]) -> tuple[Record, ...]:
         folders.sort()
         for name in sorted(files):
             path = Path(parent, name)
-            if _is_record(path):
+            try:
+                with path.open("rb") as file:
+                    is_zip = file.read(2) == b"PK"
+                is_record = is_zip and identify(path) == ETRECORD
+            except (FormatError, OSError):
+                continue
+            if is_record:
                 found.append(record_at(path))
     if not found:
         raise MissingDataError(f"there is no ETRecord below {os.fspath(folder)}")
@@ -48,36 +53,26 @@ def records_in(folder: str | os.PathLike[str]) -> tuple[Record, ...]:
 
 
 def record_at(path: str | os.PathLike[str]) -> Record:
-    """The record in a file; the errors of `read_etrecord`."""
+    """The record in a file. Raises what `read_etrecord` raises."""
     fingerprints = read_etrecord(path).fingerprints
     sha256 = None if fingerprints is None else fingerprints.program_sha256
     return Record(os.fspath(Path(path).absolute()), sha256)
 
 
-def _is_record(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            if file.read(2) != b"PK":
-                return False
-        return identify(path) == ETRECORD
-    except (FormatError, OSError):
-        return False
-
-
 @lru_cache(maxsize=_OPEN)
-def opened(path: str) -> RecordFile:
-    """The record at a path; the last ones stay open."""
+def open_record(path: str) -> RecordFile:
+    """The record at a path; the most recent ones stay open."""
     return read_etrecord(path)
 
 
-def fitting(
+def matching_record(
     dump: ETDump, fingerprint: str, records: Sequence[Record], program_sha256: str | None
 ) -> Record | None:
-    """The one of `records` that a dump is of, or None.
+    """The record of a dump's program among `records`, or None.
 
-    By the program's hash where the run's program is known. Else by what the instructions logged;
-    two records that fit as well decide nothing, unless they are of the same program. What was
-    found for one dump holds for all of its `fingerprint`.
+    It is found by the program's hash where the run's program is known; else by the instructions
+    that the dump logged. Two records that fit equally well give None, unless they are of the same
+    program. The result holds for all dumps of the same `fingerprint`.
     """
     if program_sha256 is not None:
         for record in records:
@@ -88,27 +83,26 @@ def fitting(
     if key not in _found:
         while len(_found) >= _REMEMBERED:
             _found.pop(next(iter(_found)), None)
-        _found[key] = _only(dump, records)
+        matches = [record for record in records if _matches(dump, record)]
+        programs = {record.program_sha256 or record.path for record in matches}
+        _found[key] = matches[0] if len(programs) == 1 else None
     return _found[key]
 
 
 _found: dict[tuple[str, tuple[Record, ...]], Record | None] = {}
 
 
-def _only(dump: ETDump, records: Sequence[Record]) -> Record | None:
-    fits = [record for record in records if _fits(dump, record)]
-    programs = {record.program_sha256 or record.path for record in fits}
-    return fits[0] if len(programs) == 1 else None
-
-
-def _fits(dump: ETDump, record: Record) -> bool:
-    trace = Trace(dump, record=opened(record.path))
+def _matches(dump: ETDump, record: Record) -> bool:
+    """Return whether all methods that ran have the record's instructions."""
+    trace = Trace(dump, record=open_record(record.path))
     blocks = [block for block in trace.blocks if executes(block)]
     return bool(blocks) and all(
         (method := trace.method_of(block)) is not None and trace.doubt(block, method) is None
         for block in blocks
     )
 
+
+# -- Dumps.
 
 _SUFFIXES = (".etdp", ".etdump")
 _IDENTIFIER = b"ED00"
@@ -119,9 +113,9 @@ _VALUES, _TIMES = "values.etdp", "run.etdp"  # what `etscope run --save` writes
 class Source:
     """A dump to collect.
 
-    url: a path, or a URL that fsspec knows. size: bytes. modified: seconds since 1970, None when
-    the place does not tell. about: what is known of its run, in place of a run.json beside it.
-    etrecord: of its export, a path. sha256: of the dump, when it is known before it is read.
+    url: a path, or a URL that fsspec knows. size: bytes. modified: seconds since 1970, None if not
+    known. about: the content of a run.json, in place of one beside the dump. etrecord: the path of
+    its record. sha256: of the dump, if it is known before reading.
     """
 
     url: str
@@ -135,30 +129,41 @@ class Source:
 def find_sources(
     names: Iterable[str | os.PathLike[str]],
 ) -> tuple[list[Source], list[tuple[str, EtscopeError]]]:
-    """The dumps that `names` name, each once, sorted within a folder; and the names that are wrong,
-    each with what is wrong.
+    """Find dumps by name, each once, sorted within a folder; and the names that failed, with their
+    errors.
 
-    A name is a file, a folder (all ETDumps below it, known by their first bytes; not a values.etdp
-    beside the run.etdp of the same run: its times are those of a run that logged values), a glob
-    ("runs/**/*.etdp"), "@list.txt" (a file of names, one a line), or a URL ("s3://bucket/runs/*";
-    below a remote folder dumps are known by the suffixes .etdp and .etdump).
+    A name is a file, a folder (all ETDumps below it, recognised by their first bytes; a values.etdp
+    beside the run.etdp of the same run is left out, as its times include the logging of values), a
+    glob ("runs/**/*.etdp"), "@list.txt" (a file with a name in each line), or a URL
+    ("s3://bucket/runs/*"; below a remote folder dumps are recognised by the suffixes .etdp and
+    .etdump).
     """
     found: dict[str, Source] = {}
     wrong: list[tuple[str, EtscopeError]] = []
-    for name in _listed(os.fspath(name) for name in names):
-        named, error = _tried(name)
-        found |= {source.url: source for source in named if source.url not in found}
-        wrong += [(name, error)] if error is not None else []
+    for name in _expanded(os.fspath(name) for name in names):
+        sources: list[Source] = []
+        try:
+            sources = list(_sources_of(name))
+        except EtscopeError as error:
+            wrong.append((name, error))
+        except FileNotFoundError:
+            wrong.append((name, MissingFileError("there is no such file")))
+        except Exception as error:  # each of fsspec's file systems has errors of its own
+            if not is_url(name) and not isinstance(error, (OSError, ValueError)):
+                raise
+            wrong.append((name, FormatError(f"cannot be listed: {error}")))
+        for source in sources:
+            found.setdefault(source.url, source)
     return list(found.values()), wrong
 
 
 def is_url(name: str) -> bool:
-    """Whether a name is for fsspec: "s3://…", and not "C:\\…" or "a/b"."""
+    """Return whether a name is for fsspec: "s3://…", not "C:\\…" or "a/b"."""
     return "://" in name
 
 
 def open_url(url: str) -> bytes:
-    """The bytes at a URL. Raises `FormatError` for what cannot be read."""
+    """The bytes at a URL. Raises `FormatError` when it cannot be read."""
     fsspec = require("fsspec", wanted_by=f"reading {url.partition('://')[0]} URLs")
     try:
         with fsspec.open(url, "rb") as file:
@@ -168,7 +173,8 @@ def open_url(url: str) -> bytes:
     return content
 
 
-def _listed(names: Iterable[str]) -> Iterator[str]:
+def _expanded(names: Iterable[str]) -> Iterator[str]:
+    """The names, with lists of names read."""
     for name in names:
         if not name.startswith("@"):
             yield name
@@ -182,18 +188,7 @@ def _listed(names: Iterable[str]) -> Iterator[str]:
         yield from (line.strip() for line in lines if line.strip() and line[0] != "#")
 
 
-def _tried(name: str) -> tuple[list[Source], EtscopeError | None]:
-    try:
-        return list(_named(name)), None
-    except (OSError, ValueError) as error:
-        return [], _refusal(error)
-    except Exception as error:
-        if not is_url(name):
-            raise
-        return [], _refusal(error)  # each of fsspec's file systems has errors of its own
-
-
-def _named(name: str) -> Iterator[Source]:
+def _sources_of(name: str) -> Iterator[Source]:
     if is_url(name):
         yield from _remote(name)
         return
@@ -209,7 +204,7 @@ def _named(name: str) -> Iterator[Source]:
 
 def _local(path: Path) -> Source:
     status = path.stat()
-    # Workers may be in another folder, and whoever asks the dataset later is.
+    # Absolute: workers and later queries may be in another folder.
     return Source(os.path.abspath(path), status.st_size, status.st_mtime)  # noqa: PTH100
 
 
@@ -220,19 +215,16 @@ def _below(folder: Path) -> Iterator[Source]:
             path = Path(parent, name)
             if name == _VALUES and _TIMES in files:
                 continue
-            if name.endswith(_SUFFIXES) or _is_dump(path):
+            if name.endswith(_SUFFIXES):
                 yield _local(path)
-
-
-def _is_dump(path: Path) -> bool:
-    if not path.is_file():  # a pipe would wait for its writer
-        return False
-    try:
-        with path.open("rb") as file:
-            head = file.read(12)
-    except OSError:
-        return False
-    return _IDENTIFIER in (head[4:8], head[8:12])
+            elif path.is_file():  # a pipe would wait for its writer
+                try:
+                    with path.open("rb") as file:
+                        head = file.read(12)
+                except OSError:
+                    continue
+                if _IDENTIFIER in (head[4:8], head[8:12]):
+                    yield _local(path)
 
 
 def _remote(name: str) -> Iterator[Source]:
@@ -252,11 +244,14 @@ def _remote(name: str) -> Iterator[Source]:
         if listed[key].get("type") == "directory":
             continue
         yield Source(
-            str(files.unstrip_protocol(key)), int(listed[key].get("size") or 0), _age(listed[key])
+            str(files.unstrip_protocol(key)),
+            int(listed[key].get("size") or 0),
+            _modified(listed[key]),
         )
 
 
-def _age(info: Mapping[str, Any]) -> float | None:
+def _modified(info: Mapping[str, Any]) -> float | None:
+    """Seconds since 1970, under the key of the file system."""
     for key in ("mtime", "LastModified", "last_modified", "updated", "created"):
         value: Any = info.get(key)
         if isinstance(value, (int, float)):
@@ -264,11 +259,3 @@ def _age(info: Mapping[str, Any]) -> float | None:
         if hasattr(value, "timestamp"):
             return float(value.timestamp())
     return None
-
-
-def _refusal(error: Exception) -> EtscopeError:
-    if isinstance(error, EtscopeError):
-        return error
-    if isinstance(error, FileNotFoundError):
-        return MissingFileError("there is no such file")
-    return FormatError(f"cannot be listed: {error}")

@@ -1,6 +1,6 @@
-"""What is known of a dump's run beside the dump: device, model, time, environment, labels.
+"""Device, model, time, environment and labels of a dump's run, from the run.json beside the dump.
 
-It is in a run.json beside it: see `etscope.formats.run_json`.
+See `etscope.formats.run_json`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from etscope.formats.run_json import (
     read_run_json,
     text_or_none,
 )
+from etscope.optional import require
 
 UNKNOWN = "unknown"
 _LONGEST = 180  # bytes of a name in a path; file systems take 255
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """device, model: UNKNOWN where nothing tells. recorded_at: UTC, without a zone."""
+class RunMetadata:
+    """Metadata of a run. device, model: UNKNOWN if not recorded. recorded_at: UTC, naive."""
 
     device: str
     model: str
@@ -46,17 +47,19 @@ class About:
     marks: tuple[str, ...] = ()
 
 
-def about(source: Source, labels: Mapping[str, str], etrecord: str | None = None) -> About:
-    """What is known of a dump's run; `labels` go before what the run itself says, and those called
-    "device" and "model" are the names of these. Raises `FormatError` for a damaged run.json."""
-    saved = _beside(source.url) if source.about is None else SavedRun(source.about)
+def run_metadata(
+    source: Source, labels: Mapping[str, str], etrecord: str | None = None
+) -> RunMetadata:
+    """The metadata of a dump's run. `labels` override those of the run; "device" and "model" among
+    them are the names of these. Raises `FormatError` for a damaged run.json."""
+    saved = _saved_beside(source.url) if source.about is None else SavedRun(source.about)
     with reading(RUN_JSON, saved.path):
-        return _about(saved, source, labels, etrecord)
+        return _metadata_of(saved, source, labels, etrecord)
 
 
-def _about(
+def _metadata_of(
     saved: SavedRun, source: Source, labels: Mapping[str, str], etrecord: str | None
-) -> About:
+) -> RunMetadata:
     environment = dict(flattened(saved.content.get("environment") or {}))
     device = saved.content.get("device")
     if isinstance(device, Mapping):
@@ -70,7 +73,7 @@ def _about(
         file_time = source.modified
         time = now if file_time is None else datetime.fromtimestamp(file_time, timezone.utc)
         recorded_at = time.replace(tzinfo=None)
-    return About(
+    return RunMetadata(
         device=name_of(given.get("device") or text_or_none(device, "device")),
         model=name_of(model or _stem(etrecord)),
         recorded_at=recorded_at,
@@ -87,8 +90,8 @@ def _about(
 
 
 def name_of(text: str | None) -> str:
-    """The name of a device or model as the dataset has it: without what cannot be seen, and, since
-    it is the name of a folder, cut where it is too long (with a hash, so that it stays its own)."""
+    """The name of a device or model in the dataset: without unprintable characters, and, as it
+    names a folder, shortened if it is too long, with a hash that keeps it unique."""
     shown = "".join(c for c in (text or "").strip() if c.isprintable())
     if not shown:
         return UNKNOWN
@@ -101,18 +104,18 @@ def name_of(text: str | None) -> str:
 
 
 def labels_of(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Labels from "k=v"; `UsageError` for what is not of that form."""
+    """Parse labels of the form "key=value". Raises `UsageError` for others."""
     found: dict[str, str] = {}
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key.strip():
-            raise UsageError(f"{pair!r} is no label", hint="labels are KEY=VALUE")
+            raise UsageError(f"{pair!r} is not a label", hint="labels are KEY=VALUE")
         found[key.strip()] = value.strip()
     return found
 
 
 def flattened(value: Any, above: str = "") -> dict[str, str]:
-    """A JSON object as texts by dotted path; what is null or empty is left out."""
+    """Flatten a JSON object into texts by dotted path, without null and empty values."""
     found: dict[str, str] = {}
     for key, item in mapping(value, "an object").items():
         name = f"{above}{key}"
@@ -125,21 +128,15 @@ def flattened(value: Any, above: str = "") -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def _beside(url: str) -> SavedRun:
+def _saved_beside(url: str) -> SavedRun:
     """The run.json in the folder of a dump; empty when there is none."""
     if not is_url(url):
         path = Path(url).parent / RUN_JSON
         return read_run_json(path) if path.is_file() else SavedRun()
-    place = url.rpartition("/")[0] + "/" + RUN_JSON
-    return parse_run_json(open_url(place), place) if _remote_exists(place) else SavedRun()
-
-
-def _remote_exists(url: str) -> bool:
-    from etscope.optional import require
-
+    saved = url.rpartition("/")[0] + "/" + RUN_JSON
     fsspec = require("fsspec", wanted_by="reading URLs")
-    files, path = fsspec.core.url_to_fs(url)
-    return bool(files.exists(path))
+    files, path = fsspec.core.url_to_fs(saved)
+    return parse_run_json(open_url(saved), saved) if files.exists(path) else SavedRun()
 
 
 def _stem(path: Any) -> str | None:

@@ -1,8 +1,8 @@
-"""SQL on a dataset, by DuckDB: the views `events` and `dumps`, and nothing else of this machine.
+"""Run SQL on a dataset with DuckDB: on the views `events` and `dumps`, and nothing else.
 
-Who may ask need not be who may read files here, so a query can only read. One statement is taken,
-and only a SELECT: within the folders that are open to it DuckDB would write, too. Everything else
-is locked: no other file, no network, no extension, no Python variable, no setting.
+The author of a query need not have access to the files of this machine, so a query can only read.
+It must be a single SELECT, as DuckDB would also write in the folders that are open to it. All else
+is locked: other files, the network, extensions, Python variables, settings.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cache
 from importlib.resources import files
@@ -57,20 +57,21 @@ def query(
     limit: int | None = None,
     timeout: float | None = TIMEOUT,
 ) -> Table:
-    """The answer to one SELECT on the views `events` and `dumps` of a dataset.
+    """Run one SELECT on the views `events` and `dumps` of a dataset.
 
-    parameters: values of `$name` in the statement. limit: rows to take; the table's notes say when
-    there are more. timeout: seconds; None: none. Columns that end in _ns, _us, _ms, _s, _bytes or
-    share have that unit.
+    parameters: values of `$name` in the statement. limit: number of rows to take; the table's notes
+    say when there are more. timeout: seconds; None: no limit. Columns that end in _ns, _us, _ms,
+    _s, _bytes or share have that unit.
 
-    Raises `UsageError` with DuckDB's words and its place in the statement for what it refuses, the
-    errors of `Dataset.open`, `FormatError` for damaged files, `RuntimeFailure` when time or memory
-    run out.
+    Raises `UsageError` with DuckDB's message, and its position in the statement, for what it
+    rejects; the errors of `Dataset.open`; `FormatError` for damaged files; `RuntimeFailure` when
+    time or memory run out.
     """
     duckdb = require("duckdb", wanted_by="SQL on a dataset")
     opened = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
     with _connection(duckdb, opened) as connection, _errors(duckdb, opened.folder, timeout):
-        values = _checked(connection, sql, dict(parameters or {}))
+        values = dict(parameters or {})
+        _check(connection, sql, values)
         with _stopped_after(timeout, connection):
             connection.execute(sql, values)
             described = connection.description
@@ -79,13 +80,25 @@ def query(
             else:
                 rows = connection.fetchmany(limit + 1)
                 rows, more = rows[:limit], len(rows) > limit
-    notes = (f"There are more rows than these {limit}.",) if more else ()
-    return _table(described, rows, notes)
+    names: list[str] = []
+    for item in described:
+        name = item[0]
+        while name in names:  # `select a, a` has two columns of one name
+            name += "_"
+        names.append(name)
+    columns = {name: [_plain(row[index]) for row in rows] for index, name in enumerate(names)}
+    return Table(
+        columns=tuple(
+            _column(name, types_of(values) - {type(None)}) for name, values in columns.items()
+        ),
+        values=columns,
+        notes=(f"There are more rows than these {limit}.",) if more else (),
+    )
 
 
 @contextmanager
 def _connection(duckdb: Any, dataset: Dataset) -> Iterator[Any]:
-    """A connection that sees the views, and from which nothing else can be reached."""
+    """A connection with the views, from which nothing else can be reached."""
     with ExitStack() as stack:
         spill = stack.enter_context(tempfile.TemporaryDirectory(prefix="etscope-sql-"))
         connection = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": spill})
@@ -98,15 +111,15 @@ def _connection(duckdb: Any, dataset: Dataset) -> Iterator[Any]:
             batches = dataset.batches()  # once: a collect may add some meanwhile
             _view(connection, EVENTS, dataset.event_files(batches), fields)
             _view(connection, DUMPS, list(batches.values()), DUMP_FIELDS)
-            places = ", ".join(_quoted(f"{folder / name}/") for name in (EVENTS, DUMPS))
-            connection.execute(f"SET allowed_directories = [{places}]")
+            folders = ", ".join(_quoted(f"{folder / name}/") for name in (EVENTS, DUMPS))
+            connection.execute(f"SET allowed_directories = [{folders}]")
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
         yield connection
 
 
 def _view(connection: Any, name: str, files: Sequence[Path], fields: Sequence[Field]) -> None:
-    """A view of the files; of none, an empty one of the same columns."""
+    """Create a view of the files; without files, an empty one with the same columns."""
     if not files:
         columns = ", ".join(f'NULL::{_TYPES[f.type]} AS "{f.name}"' for f in fields)
         connection.execute(f"CREATE VIEW {name} AS SELECT {columns} WHERE false")
@@ -126,15 +139,15 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _checked(connection: Any, sql: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters, when the text is one SELECT that takes just these."""
+def _check(connection: Any, sql: str, parameters: Mapping[str, Any]) -> None:
+    """Raise `UsageError` unless the text is one SELECT that takes these parameters."""
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise UsageError(f"expected one SELECT statement, found {len(statements)}")
     kind = str(statements[0].type).rpartition(".")[2]
     if kind != "SELECT":
         raise UsageError(
-            f"a dataset is only read: a SELECT statement is expected, this is {kind}",
+            f"a dataset is read-only: expected a SELECT statement, this is {kind}",
             hint="PIVOT needs the list of its values: PIVOT … ON column IN (…)"
             if kind == "MULTI"
             else None,
@@ -147,7 +160,6 @@ def _checked(connection: Any, sql: str, parameters: dict[str, Any]) -> dict[str,
         )
     if unknown := sorted(set(parameters) - wanted):
         raise UsageError(f"the query has no parameter ${unknown[0]}")
-    return parameters
 
 
 @contextmanager
@@ -178,9 +190,7 @@ def _errors(duckdb: Any, folder: Path, timeout: float | None) -> Iterator[None]:
     except duckdb.OutOfMemoryException as error:
         raise RuntimeFailure(f"the query needs too much memory: {error}") from error
     except duckdb.PermissionException as error:
-        raise UsageError(
-            f"a query reads the views events and dumps, and nothing else: {error}"
-        ) from error
+        raise UsageError(f"a query can only read the views events and dumps: {error}") from error
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         raise UsageError(f"this query cannot be run: {error}") from error
     except duckdb.Error as error:
@@ -189,27 +199,15 @@ def _errors(duckdb: Any, folder: Path, timeout: float | None) -> Iterator[None]:
         raise UsageError(f"this query cannot be run: {error}") from error
 
 
-# -- the answer
+# -- Results.
 
 _UNITS = frozenset({"ns", "us", "ms", "s"})
-# Whole numbers that are a number of things; others are identifiers, and are not grouped by commas.
+# Columns of counts, shown with thousands separators; other integers are identifiers.
 _COUNTS = {"count", "n", "number", "dumps", "runs", "events", "calls", "executions", "devices"}
 
 
-def _table(described: Any, rows: Sequence[Sequence[Any]], notes: tuple[str, ...]) -> Table:
-    names: list[str] = []
-    for item in described:
-        name = item[0]
-        while name in names:  # `select a, a` has two of a name
-            name += "_"
-        names.append(name)
-    values = {name: [_plain(row[place]) for row in rows] for place, name in enumerate(names)}
-    columns = tuple(_column(name, types_of(values[name]) - {type(None)}) for name in names)
-    return Table(columns=columns, values=values, notes=notes)
-
-
 def _column(name: str, types: set[type]) -> Column:
-    """The column of that name for values of these types; of none, a text."""
+    """The column of that name for values of these types; without values a text column."""
     word = name.rstrip("_").rpartition("_")[2].lower()
     stem = name.rpartition("_")[0].replace("_", " ")
     if types == {list}:
@@ -230,7 +228,7 @@ def _column(name: str, types: set[type]) -> Column:
 
 
 def _plain(value: Any) -> Any:
-    """A value of DuckDB as those of a table are: numbers, texts and lists of them."""
+    """Convert a value of DuckDB to a number, a text or a list of them."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Decimal):
@@ -243,12 +241,12 @@ def _plain(value: Any) -> Any:
         return ", ".join(f"{key}={_plain(item)}" for key, item in value.items())
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value).hex()
-    if isinstance(value, timedelta):
-        return str(value)
     return str(value)
 
 
-# Queries that come with etscope: files of SQL with a head that says what they answer.
+# -- Saved queries.
+#
+# They are SQL files with a head:
 #
 #     -- question: Which operators take the most time on each device?
 #     -- param model text = *: shell pattern of models
@@ -258,7 +256,6 @@ def _plain(value: Any) -> Any:
 #
 # A parameter is "text", "int" or "float".
 
-
 _PARAM = re.compile(r"(\w+) (text|int|float)(?: = ([^:]*))?: (.+)")
 _COLUMN = re.compile(r"(\w+): (.+)")
 _READ = {"text": str, "int": int, "float": float}
@@ -266,7 +263,7 @@ _READ = {"text": str, "int": int, "float": float}
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A `$name` of a saved query. default: as text, None when it must be given."""
+    """A `$name` of a saved query. default: a text; None when a value is required."""
 
     name: str
     type: str
@@ -276,7 +273,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class SavedQuery:
-    """A query by name. columns: of its answer, name -> what it is."""
+    """A named query. columns: descriptions of the result's columns by name."""
 
     name: str
     question: str
@@ -285,8 +282,8 @@ class SavedQuery:
     sql: str
 
     def values(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """The values of all parameters. `UsageError` for one that is unknown, missing or no number
-        where one is expected."""
+        """The values of all parameters. Raises `UsageError` for unknown, missing and invalid
+        ones."""
         names = [parameter.name for parameter in self.parameters]
         if unknown := [name for name in given if name not in names]:
             raise UsageError(
@@ -316,12 +313,13 @@ def saved_queries() -> Mapping[str, SavedQuery]:
     folder = files("etscope.fleet") / "queries"
     found = sorted(path.name for path in folder.iterdir() if path.name.endswith(".sql"))
     return {
-        name[:-4]: _parsed(name[:-4], (folder / name).read_text(encoding="utf-8")) for name in found
+        name[:-4]: parse_query(name[:-4], (folder / name).read_text(encoding="utf-8"))
+        for name in found
     }
 
 
 def saved_query(name: str) -> SavedQuery:
-    """The saved query of that name; `UsageError` when there is none."""
+    """The saved query of that name. Raises `UsageError` when there is none."""
     known = saved_queries()
     if name not in known:
         raise UsageError(
@@ -330,7 +328,8 @@ def saved_query(name: str) -> SavedQuery:
     return known[name]
 
 
-def _parsed(name: str, text: str) -> SavedQuery:
+def parse_query(name: str, text: str) -> SavedQuery:
+    """Parse the SQL file of a saved query. Raises `ValueError` for an invalid head."""
     question, parameters, columns = "", [], {}
     for line in text.splitlines():
         if not line.startswith("-- "):
@@ -343,5 +342,5 @@ def _parsed(name: str, text: str) -> SavedQuery:
         elif word == "column" and (found := _COLUMN.fullmatch(rest)):
             columns[found[1]] = found[2]
         else:
-            raise ValueError(f"{name}.sql: a head line that is not understood: {line}")
+            raise ValueError(f"{name}.sql: invalid head line: {line}")
     return SavedQuery(name, question, tuple(parameters), columns, text)

@@ -54,7 +54,7 @@ def test_a_folder_has_a_sample_in_each_file_numbers_by_value(tmp_path: Path) -> 
     assert read(tmp_path) == (["s1.npy", "s2.npy", "s10.npy", "t.npz"], [1, 2, 10, 3], 4)
     assert read(tmp_path, 2) == (["s1.npy", "s2.npy"], [1, 2], 2)
     (tmp_path / "notes.md").write_text("")
-    with pytest.warns(EtscopeWarning, match=r"1 files in .* are no samples \(notes.md\)"):
+    with pytest.warns(EtscopeWarning, match=r"1 files in .* are not samples \(notes.md\)"):
         read(tmp_path)
 
 
@@ -101,7 +101,7 @@ def test_what_can_be_gone_through_is_read_as_it_goes() -> None:
 
 
 def test_what_is_no_dataset_is_said(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="has no samples"):
+    with pytest.raises(MissingDataError, match="has no tensor files"):
         open_dataset(tmp_path, fit)
     with pytest.raises(MissingDataError, match="no samples"):
         open_dataset([], fit)
@@ -112,13 +112,13 @@ def test_what_is_no_dataset_is_said(tmp_path: Path) -> None:
     (tmp_path / "junk.npz").write_bytes(b"junk" * 10)
     with pytest.raises(FormatError):
         open_dataset(tmp_path / "junk.npz", fit)
-    with pytest.raises(UsageError, match="int is no dataset"):
+    with pytest.raises(UsageError, match="int is not a dataset"):
         open_dataset(3, fit)
     with pytest.raises(MismatchError, match=r"shapes \[3, 3\], \[2, 3\]"):
         open_dataset({"x": rows(3), "y": rows(2)}, fit)
     with pytest.raises(MismatchError, match=r"the shape \[2\]"):
         next(open_dataset(np.zeros((3, 2), np.float32), fit).samples).inputs()
-    with pytest.raises(UsageError, match="None is no sample"):
+    with pytest.raises(UsageError, match="None is not a sample"):
         next(open_dataset([None], fit).samples).inputs()
 
 

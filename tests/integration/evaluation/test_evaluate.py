@@ -113,7 +113,7 @@ def test_tables() -> None:
     with pytest.raises(UsageError, match="sorted by run or error"):
         found.operators_table("size")
     without = evaluated(exported(*RIGHT), inputs(2))
-    with pytest.raises(MissingDataError, match="classes were not looked at"):
+    with pytest.raises(MissingDataError, match="classes were not compared"):
         without.flips_table()
 
 
@@ -208,7 +208,7 @@ def test_what_cannot_be_is_said() -> None:
             evaluated(program, inputs(), **options)
     with pytest.raises(MissingDataError, match="there is no output 1"):
         evaluated(program, inputs(), top=1, output=1)
-    with pytest.raises(MismatchError, match="none of 6 classes"):
+    with pytest.raises(MismatchError, match="not one of 6 classes"):
         evaluated(program, inputs(2), labels=[0, CLASSES])
     with pytest.raises(MismatchError, match="do not belong together"):
         evaluate(exported(Running).program, inputs(), etrecord=program.record, isolate=False)

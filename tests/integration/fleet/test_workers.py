@@ -52,7 +52,7 @@ def test_workers_make_the_same_dataset(
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
     ) as cluster:
-        monkeypatch.setattr("etscope.fleet._batches._MOST_DUMPS", 1)
+        monkeypatch.setattr("etscope.fleet._collect._MOST_DUMPS", 1)
         again = collect([runs], tmp_path / "here", scheduler=cluster.scheduler_address)
         assert (again.taken, again.again, len(again.bad)) == (0, 7, 1)
         third = collect([runs], tmp_path / "third", scheduler=cluster.scheduler_address)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from etscope.errors import MismatchError, MissingDataError
-from etscope.evaluation._classification import Answer, TaskCounts, answers
+from etscope.evaluation._classification import Prediction, TaskCounts, predictions
 from etscope.evaluation._results import Spread
 
 from etscope.analysis.metrics import METRICS  # isort: skip
@@ -17,8 +17,8 @@ from etscope.analysis.metrics import METRICS  # isort: skip
 NAN = math.nan
 
 
-def one(reference: Any, device: Any, top: int = 2, label: int | None = None) -> Answer:
-    (found,) = answers("s", [reference], [device], top, None if label is None else (label,))
+def one(reference: Any, device: Any, top: int = 2, label: int | None = None) -> Prediction:
+    (found,) = predictions("s", [reference], [device], top, None if label is None else (label,))
     return found
 
 
@@ -70,19 +70,19 @@ def test_counts() -> None:
 
 def test_several_rows() -> None:
     scores = np.array([[[0.0, 1.0], [1.0, 0.0]]])
-    assert [a.reference for a in answers("s", scores, scores, 1, (1, 0))] == [1, 0]
+    assert [a.reference for a in predictions("s", scores, scores, 1, (1, 0))] == [1, 0]
     with pytest.raises(MismatchError, match="2 rows of scores and 1 labels"):
-        answers("s", scores, scores, 1, (1,))
-    with pytest.raises(MismatchError, match="none of 2 classes"):
-        answers("s", scores, scores, 1, (1, 2))
+        predictions("s", scores, scores, 1, (1,))
+    with pytest.raises(MismatchError, match="not one of 2 classes"):
+        predictions("s", scores, scores, 1, (1, 2))
 
 
 @pytest.mark.parametrize("output", [np.zeros(()), np.zeros((3, 1)), np.zeros(3, bool)])
 def test_what_has_no_scores(output: Any) -> None:
     with pytest.raises(MissingDataError, match="no scores"):
-        answers("s", output, output, 1, None)
+        predictions("s", output, output, 1, None)
     with pytest.raises(MismatchError, match="shape"):
-        answers("s", np.zeros((1, 2)), np.zeros((1, 3)), 1, None)
+        predictions("s", np.zeros((1, 2)), np.zeros((1, 3)), 1, None)
 
 
 def test_spread() -> None:

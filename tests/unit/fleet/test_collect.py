@@ -25,10 +25,9 @@ from etscope.errors import (  # noqa: E402
     VersionError,
 )
 from etscope.fleet import Dataset, Source, collect, query  # noqa: E402
-from etscope.fleet._batches import Batch, plan, write_batch  # noqa: E402
-from etscope.fleet._collect import _options  # noqa: E402
+from etscope.fleet._collect import Batch, collect_options, plan, write_batch  # noqa: E402
 from etscope.fleet._schema import DUMP_FIELDS, EVENT_FIELDS  # noqa: E402
-from etscope.fleet._sources import Record, fitting  # noqa: E402
+from etscope.fleet._sources import Record, matching_record  # noqa: E402
 from etscope.formats.etdump.reader import EventKind, read_etdump  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
 from tests.support.fleet.dumps import record_of, saved_run  # noqa: E402
@@ -213,13 +212,13 @@ def test_a_record_by_the_hash_of_its_program() -> None:
     right, wrong = Record(str(made.etrecord), "a" * 64), Record(str(made.etrecord), "b" * 64)
     silent = Record(str(made.etrecord), None)
     other = Record(str(record_of("transformer")), None)
-    assert fitting(dump, "1", (wrong, right), "a" * 64) is right
-    assert fitting(dump, "1", (wrong, right), "c" * 64) is None
-    assert fitting(dump, "1", (other, wrong, silent), "c" * 64) is silent
-    assert fitting(dump, "1", (other,), "c" * 64) is None
+    assert matching_record(dump, "1", (wrong, right), "a" * 64) is right
+    assert matching_record(dump, "1", (wrong, right), "c" * 64) is None
+    assert matching_record(dump, "1", (other, wrong, silent), "c" * 64) is silent
+    assert matching_record(dump, "1", (other,), "c" * 64) is None
     # Two programs that log the same cannot be told apart.
-    assert fitting(dump, "1", (wrong, right), None) is None
-    assert fitting(dump, "1", (other, right), None) is right
+    assert matching_record(dump, "1", (wrong, right), None) is None
+    assert matching_record(dump, "1", (other, right), None) is right
 
 
 def test_a_record_that_does_not_fit(runs: Path, tmp_path: Path) -> None:
@@ -294,7 +293,7 @@ def test_what_an_interrupted_collect_left(runs: Path, tmp_path: Path) -> None:
 def test_an_interrupt_between_batches(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etscope.fleet._batches._MOST_DUMPS", 1)
+    monkeypatch.setattr("etscope.fleet._collect._MOST_DUMPS", 1)
 
     def stop(done: int, total: int | None) -> None:
         if done == 2:
@@ -310,7 +309,7 @@ def test_an_interrupt_between_batches(
 def test_the_same_dump_in_two_batches(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etscope.fleet._batches._MOST_DUMPS", 2)
+    monkeypatch.setattr("etscope.fleet._collect._MOST_DUMPS", 2)
     copy = tmp_path / "copy.etdp"
     copy.write_bytes((runs / "cnn-0" / "run.etdp").read_bytes())
     told: list[tuple[int, int | None]] = []
@@ -324,7 +323,7 @@ def test_a_batch_again_without_what_is_known(runs: Path, tmp_path: Path) -> None
     sources = tuple(Source(str(runs / f"cnn-{n}" / "run.etdp"), 1) for n in range(2))
     known = frozenset({hashlib.sha256(Path(sources[0].url).read_bytes()).hexdigest()})
     written = write_batch(
-        Batch("b", sources, str(tmp_path), ""), _options(None, None, {}, "ns"), known
+        Batch("b", sources, str(tmp_path), ""), collect_options(None, None, {}, "ns"), known
     )
     assert (len(written.rows), written.again) == (1, 1)
 

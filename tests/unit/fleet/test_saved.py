@@ -15,7 +15,7 @@ pytest.importorskip("duckdb")
 from etscope import Inspector
 from etscope.errors import UsageError
 from etscope.fleet import collect, query, saved_queries
-from etscope.fleet.sql import _parsed, saved_query
+from etscope.fleet.sql import parse_query, saved_query
 from tests.support.artifacts import artifacts
 from tests.support.fleet.dumps import record_of, saved_run
 
@@ -250,8 +250,8 @@ def test_heads() -> None:
         assert saved.question.endswith("?") and len(saved.columns) > 3, name
         for parameter in saved.parameters:
             assert f"${parameter.name}" in saved.sql
-    with pytest.raises(ValueError, match="not understood"):
-        _parsed("x", "-- question: What?\n-- parm a text: b\nSELECT 1")
+    with pytest.raises(ValueError, match="invalid head line"):
+        parse_query("x", "-- question: What?\n-- parm a text: b\nSELECT 1")
 
 
 def test_parameters() -> None:

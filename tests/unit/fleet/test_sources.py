@@ -11,7 +11,7 @@ import pytest
 
 from etscope.errors import FormatError, MissingFileError, UsageError
 from etscope.fleet import Source, find_sources
-from etscope.fleet.run_metadata import about, flattened, labels_of, name_of
+from etscope.fleet.run_metadata import flattened, labels_of, name_of, run_metadata
 
 DUMP = b"\x10\x00\x00\x00\x00\x00\x00\x00ED00rest"
 
@@ -108,28 +108,31 @@ def told(**facts: Any) -> Source:
 
 
 def test_names_go_before_one_another() -> None:
-    assert about(told(program="/m/net.pte"), {}).model == "net"
-    assert about(told(program="/m/net.pte", model="vision"), {}).model == "vision"
-    assert about(told(model="vision", labels={"model": "mine"}), {}).model == "mine"
-    assert about(told(labels={"model": "mine"}), {"model": "ours"}).model == "ours"
-    assert about(told(), {}, "records/net.etrecord").model == "net"
-    assert about(told(), {}).model == "unknown"
-    assert about(told(device="p8"), {}).device == "p8"
-    assert about(told(device={"name": "p8"}), {"device": "p9"}).device == "p9"
-    assert about(told(device={"soc": "G3"}), {}).environment == {"device.soc": "G3"}
+    assert run_metadata(told(program="/m/net.pte"), {}).model == "net"
+    assert run_metadata(told(program="/m/net.pte", model="vision"), {}).model == "vision"
+    assert run_metadata(told(model="vision", labels={"model": "mine"}), {}).model == "mine"
+    assert run_metadata(told(labels={"model": "mine"}), {"model": "ours"}).model == "ours"
+    assert run_metadata(told(), {}, "records/net.etrecord").model == "net"
+    assert run_metadata(told(), {}).model == "unknown"
+    assert run_metadata(told(device="p8"), {}).device == "p8"
+    assert run_metadata(told(device={"name": "p8"}), {"device": "p9"}).device == "p9"
+    assert run_metadata(told(device={"soc": "G3"}), {}).environment == {"device.soc": "G3"}
 
 
 def test_times_are_utc() -> None:
-    assert about(told(recorded_at="2026-05-01T12:00:00Z"), {}).recorded_at == datetime(
+    assert run_metadata(told(recorded_at="2026-05-01T12:00:00Z"), {}).recorded_at == datetime(
         2026, 5, 1, 12
     )
-    assert about(told(recorded_at="2026-05-01T12:00:00-05:00"), {}).recorded_at.hour == 17
-    assert about(told(recorded_at="2026-05-01T12:00:00.500"), {}).recorded_at.microsecond == 500_000
-    assert about(told(), {}).recorded_at == datetime(2001, 9, 9, 1, 46, 40)
+    assert run_metadata(told(recorded_at="2026-05-01T12:00:00-05:00"), {}).recorded_at.hour == 17
+    assert (
+        run_metadata(told(recorded_at="2026-05-01T12:00:00.500"), {}).recorded_at.microsecond
+        == 500_000
+    )
+    assert run_metadata(told(), {}).recorded_at == datetime(2001, 9, 9, 1, 46, 40)
 
 
 def test_other_facts() -> None:
-    found = about(
+    found = run_metadata(
         told(
             threads=4,
             calls=[{"warmup": 2}, {"warmup": 2}],
@@ -142,7 +145,7 @@ def test_other_facts() -> None:
     assert (found.threads, found.warmup, found.marks, found.job) == (4, 2, ("hot",), "j1")
     assert found.environment == {"a.b": "true", "d": "1, x"}
     assert found.labels == {"k": "v"}
-    assert about(told(calls=[{"warmup": 2}, {"warmup": 3}]), {}).warmup is None
+    assert run_metadata(told(calls=[{"warmup": 2}, {"warmup": 3}]), {}).warmup is None
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,7 @@ def test_other_facts() -> None:
 )
 def test_damaged_facts(facts: dict[str, Any]) -> None:
     with pytest.raises(FormatError):
-        about(told(**facts), {})
+        run_metadata(told(**facts), {})
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"a": 1} x', "\udcff"])
@@ -170,13 +173,13 @@ def test_a_damaged_run_json(tmp_path: Path, content: str) -> None:
     dump = put(tmp_path / "run.etdp")
     (tmp_path / "run.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(FormatError, match=r"run\.json"):
-        about(Source(str(dump), 1), {})
+        run_metadata(Source(str(dump), 1), {})
 
 
 def test_labels() -> None:
     assert labels_of(("a=1", "b = x=y ", "c=")) == {"a": "1", "b": "x=y", "c": ""}
     for wrong in ("a", "=1"):
-        with pytest.raises(UsageError, match="no label"):
+        with pytest.raises(UsageError, match="not a label"):
             labels_of((wrong,))
 
 
