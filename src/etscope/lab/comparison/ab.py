@@ -1,20 +1,20 @@
-"""A/B: is the model slower than its baseline, from rounds in which each ran once.
+"""A/B jobs: compare a model's speed with its baseline's, in rounds in which each runs once.
 
 *The order.* In a round the model and the baseline run once each, each in a process of its own, one
-straight after the other. In half of the rounds the model goes first, in the other half the
-baseline; which rounds is drawn from the job's seed (`order_of`; one coin more for an odd number).
-So a drift, a pattern in time and the differences from process to process meet both sides alike:
-they are in the noise of the rounds and not in the answer. Processes are what differs most between
-runs, and so what is counted: T. Kalibera and R. Jones, "Rigorous benchmarking in reasonable time",
+directly after the other. In half of the rounds the model goes first, in the other half the
+baseline, drawn from the job's seed (`order_of`; one coin more for an odd number). So a drift, a
+pattern in time and the differences from process to process affect both sides alike: they are in the
+noise of the rounds and not in the result. Runs differ most from process to process, so processes
+are counted: T. Kalibera and R. Jones, "Rigorous benchmarking in reasonable time",
 ISMM 2013; for the random order T. Mytkowicz and others, "Producing wrong data without doing
 anything obviously wrong!", ASPLOS 2009.
 
 *The test.* A process is one number, the lower quartile of its samples. Other work on the device
-makes runs longer, never shorter, so the faster runs say more of the model: on a machine of two
+makes runs longer, never shorter, so the faster runs show more of the model: on a machine of two
 cores on which ten processes wanted to run, neighbouring processes of one program differed by 16 %
 (median size, as a standard deviation) in the trimmed mean of the middle three fifths, by 4 % in the
 median and by 1 % in the lower quartile. A round is one number, ``d = log(model / baseline)`` of the
-two quartiles. What only the slow runs show is not judged; the sides' p50 and p90 are told.
+two quartiles. A change of the slow runs only is not judged; the sides' p50 and p90 are reported.
 
 1. *p* is of Wilcoxon's signed-rank test on the rounds, two-sided and exact: of all ways to give
    the rounds' ``|d|`` their signs (F. Wilcoxon, "Individual comparisons by ranking methods",
@@ -31,11 +31,11 @@ two quartiles. What only the slow runs show is not judged; the sides' p50 and p9
 
 *Why it holds.* Without a difference between the sides a round's sign is that of the draw, whatever
 the noise looks like: no assumption is made of its distribution, only that it does not know the
-order. As the draw is balanced, the signs hang together a little: the variance of the sum of ranks
+order. As the draw is balanced, the signs are slightly dependent: the variance of the sum of ranks
 is at most R / (R - 1) times that of the test, 1.05 times with 20 rounds.
 
 *It never stops early.* A look at the verdict between the rounds would be one more chance of a false
-alarm; the number of rounds is that of the job. A round of which a process failed is told and left
+alarm; the number of rounds is that of the job. A round with a failed process is reported and left
 out; a side that fails in its first process, or in more than a quarter of the rounds, fails the job.
 """
 
@@ -45,7 +45,6 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, expm1, isfinite, log1p, pi, sqrt
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -55,11 +54,11 @@ from etscope.analysis.comparison.compare_samples import Policy, Verdict
 from etscope.analysis.comparison.signed_rank import fewest, p_value, shift
 from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
 from etscope.lab.jobs.spec import JobSpec
-from etscope.model.statistics import summarize
+from etscope.model.statistics import summarize, t_quantile
 
 MODEL, BASELINE = "model", "baseline"
 SIDES = (MODEL, BASELINE)
-MOST_FAILED = 4  # one of so many rounds
+MOST_FAILED = 4  # a job fails when more than one round of so many fails
 
 RunSide = Callable[[str, int], Sequence[int]]
 Floats = npt.NDArray[np.float64]
@@ -72,8 +71,9 @@ _MOST_ROUNDS = 10_000  # that a job may have
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Both sides once. first: the side that went first. samples_ns: by side, of the steady runs of
-    its process; a side that failed has none. error: what failed, and which side; else ""."""
+    """One run of each side. first: the side that went first. samples_ns: by side, of the steady
+    runs of its process; a side that failed has none. error: the failed side and its error, or
+    ""."""
 
     number: int
     first: str
@@ -87,12 +87,12 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class AbResult:
-    """The verdict of an A/B job and what it is made of.
+    """The verdict of an A/B job, with its numbers.
 
     relative: the change of the model against the baseline, 0.05: it takes 5 % longer; `low` and
-    `high` the ends of its interval, None when the rounds are too few for one. noise_floor: the
-    change that the noise of these rounds alone can pass for, at this confidence. rounds_needed:
-    how many rounds would tell, when it cannot be told. reason: why not, else "".
+    `high` the ends of its interval, None for too few rounds. noise_floor: the largest change that
+    the noise of these rounds explains, at this confidence. rounds_needed: number of rounds for a
+    verdict when these do not give one, and `reason` the reason; else None and "".
     """
 
     verdict: Verdict
@@ -107,7 +107,7 @@ class AbResult:
     reason: str = ""
 
     def summary(self) -> dict[str, Any]:
-        """Plain JSON for the job's summary: all but the samples. Times in ms."""
+        """Plain JSON for the job's summary: everything but the samples. Times in ms."""
         judged = [one for one in self.rounds if one.complete]
         return {
             "verdict": self.verdict.value,
@@ -142,26 +142,41 @@ class AbResult:
 
 
 def measure_ab(
-    spec: JobSpec, run_side: RunSide, told: Callable[[Round], None] | None = None
+    spec: JobSpec, run_side: RunSide, on_round: Callable[[Round], None] | None = None
 ) -> AbResult:
     """Run all rounds of an A/B job, and judge them.
 
-    run_side: given "model" or "baseline" and the number of the round (from 0), runs it in a process
-    of its own and answers the times of the steady runs in ns, in order. told: is given each round
-    when it has ended.
+    run_side: called with "model" or "baseline" and the number of the round (from 0); runs it in a
+    process of its own and returns the times of the steady runs in ns, in order. on_round: called
+    with each round when it has ended.
 
-    Raises what `run_side` raises, but for a `RuntimeFailure` of a side that ran before, which is
-    told in the result; `RuntimeFailure` when more than a quarter of the rounds failed;
-    `MissingDataError` when a side answers no times.
+    Raises the errors of `run_side`, except a `RuntimeFailure` of a side that ran before, which is
+    in the result; `RuntimeFailure` when more than a quarter of the rounds failed;
+    `MissingDataError` when a side returns no times.
     """
     if spec.kind != "ab":
         raise UsageError(f"a job of the kind {spec.kind} has no baseline", hint="kind: ab")
     rounds: list[Round] = []
     ran: set[str] = set()
     for number, first in enumerate(order_of(spec.rounds, spec.seed)):
-        rounds.append(_round(number, first, run_side, ran))
-        if told is not None:
-            told(rounds[-1])
+        samples: dict[str, tuple[int, ...]] = {}
+        error = ""
+        for side in (first, SIDES[first == MODEL]):
+            try:
+                samples[side] = tuple(int(sample) for sample in run_side(side, number))
+            except DeviceLost:
+                raise
+            except RuntimeFailure as failure:
+                if side not in ran:
+                    raise
+                error = f"{side}: {failure}"
+                break
+            if not samples[side]:
+                raise MissingDataError(f"the {side} was not timed", hint="iterations: 1 or more")
+            ran.add(side)
+        rounds.append(Round(number, first, samples, error))
+        if on_round is not None:
+            on_round(rounds[-1])
         failed = [one for one in rounds if not one.complete]
         if len(failed) * MOST_FAILED > spec.rounds:
             raise RuntimeFailure(
@@ -171,8 +186,8 @@ def measure_ab(
 
 
 def order_of(rounds: int, seed: int) -> tuple[str, ...]:
-    """Which side goes first in each round: each in half of them, drawn from the seed; of an odd
-    number, one side once more."""
+    """Draw from the seed the side that goes first in each round: each side in half of them; of an
+    odd number, one side once more."""
     draw = random.Random(seed)
     order = [SIDES[number % 2] for number in range(rounds - rounds % 2)]
     order += [draw.choice(SIDES)] * (rounds % 2)
@@ -181,11 +196,17 @@ def order_of(rounds: int, seed: int) -> tuple[str, ...]:
 
 
 def judge(rounds: Sequence[Round], policy: Policy) -> AbResult:
-    """The verdict on rounds that were run in the order of `order_of`; see the module.
+    """Judge rounds that were run in the order of `order_of`; the module's text has the method.
 
     Raises `MissingDataError` when there is no complete round, or a side takes less than a tick.
     """
-    differences = _differences([one for one in rounds if one.complete])
+    complete = [one for one in rounds if one.complete]
+    if not complete:
+        raise MissingDataError("no round is complete", hint="the job's log has the errors")
+    model, baseline = (_quartiles([one.samples_ns[side] for one in complete]) for side in SIDES)
+    if min(model.min(), baseline.min()) <= 0:
+        raise MissingDataError("a run takes less than a tick of the clock")
+    differences = np.log(model) - np.log(baseline)
     alpha = policy.alpha
     p = p_value(differences)
     middle, low, high = shift(differences, alpha)
@@ -214,38 +235,6 @@ def judge(rounds: Sequence[Round], policy: Policy) -> AbResult:
     )
 
 
-def _round(number: int, first: str, run_side: RunSide, ran: set[str]) -> Round:
-    """One round. ran: the sides that have run before; is added to."""
-    samples: dict[str, tuple[int, ...]] = {}
-    error = ""
-    second = SIDES[first == MODEL]
-    for side in (first, second):
-        try:
-            samples[side] = tuple(int(sample) for sample in run_side(side, number))
-        except DeviceLost:
-            raise
-        except RuntimeFailure as failure:
-            if side not in ran:
-                raise
-            error = f"{side}: {failure}"
-            break
-        if not samples[side]:
-            raise MissingDataError(f"the {side} was not timed", hint="iterations: 1 or more")
-        ran.add(side)
-    return Round(number, first, samples, error)
-
-
-def _differences(rounds: Sequence[Round]) -> Floats:
-    """log(model / baseline) of each round."""
-    if not rounds:
-        raise MissingDataError("no round is complete", hint="the job's log says what failed")
-    sides = [_quartiles([one.samples_ns[side] for one in rounds]) for side in SIDES]
-    if min(side.min() for side in sides) <= 0:
-        raise MissingDataError("it takes less than a tick of the clock")
-    differences: Floats = np.log(sides[0]) - np.log(sides[1])
-    return differences
-
-
 def _quartiles(processes: Sequence[Sequence[int]]) -> Floats:
     if len({len(one) for one in processes}) == 1:  # one call for all is much faster
         found: Floats = np.percentile(np.asarray(processes, dtype=np.float64), 25, axis=1)
@@ -254,15 +243,16 @@ def _quartiles(processes: Sequence[Sequence[int]]) -> Floats:
 
 
 def _rounds_needed(differences: Floats, middle: float, half: float, policy: Policy) -> int | None:
-    """How many rounds would tell, nine times of ten, if the change is what it looks like; None for
-    more than a job may have.
+    """Return the number of rounds that give a verdict in nine cases of ten, if the change is what
+    these show; None for more than a job may have.
 
-    The interval must leave out zero when the change is of the minimum effect, else lie inside that;
-    a change between two thirds of it and the whole is taken for two thirds.
+    The interval must exclude zero when the change is of the minimum effect, else lie inside that
+    effect; a change between two thirds of it and the whole is taken for two thirds.
     """
     count = len(differences)
     if isfinite(half):
-        spread = half * sqrt(count) / (_student(policy.alpha, count - 1) * _LARGE_SAMPLE)
+        t = float(t_quantile(policy.alpha, count - 1))
+        spread = half * sqrt(count) / (t * _LARGE_SAMPLE)
     elif count > 1:
         spread = float(differences.std(ddof=1))
     else:
@@ -271,20 +261,12 @@ def _rounds_needed(differences: Floats, middle: float, half: float, policy: Poli
     within = abs(middle) if abs(middle) >= least else max(least - abs(middle), least / 3)
     needed = enough = fewest(policy.alpha)
     for _ in range(20):
-        # The quantile falls as the number grows, so this walks to and fro until it stands.
-        factor = _student(policy.alpha, needed - 1) + _OFTEN
+        # The quantile falls as the number grows, so this oscillates until it settles.
+        factor = float(t_quantile(policy.alpha, max(needed - 1, 1))) + _OFTEN
         needed = max(enough, ceil((factor * _LARGE_SAMPLE * spread / within) ** 2))
         if needed > _MOST_ROUNDS:
             return None
     return needed
-
-
-def _student(alpha: float, freedom: int) -> float:
-    """Student's two-sided quantile, right to some percent from 5 degrees of freedom: plans need no
-    more. Abramowitz & Stegun, 26.7.5."""
-    z = NormalDist().inv_cdf(1 - alpha / 2)
-    n = max(freedom, 1)
-    return z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
 
 
 def _why(
@@ -306,7 +288,7 @@ def _why(
 
 
 def _statistics(processes: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """Of the processes of one side. location_ms: the median of their lower quartiles;
+    """Statistics of the processes of one side. location_ms: the median of their lower quartiles;
     process_spread: the standard deviation of the logarithm of these; the others are of all
     samples."""
     centres = _quartiles(processes)

@@ -1,21 +1,21 @@
-"""Two done jobs side by side: the verdict on their times, and what differs.
+"""Compare two done jobs: the verdict on their times, and what differs between them.
 
-Each job is one process, or a few, and between processes lies more than the samples within one can
-show. So the verdict takes the noise between jobs from the history of the device
-(`etscope.lab.comparison.history`). Without any, changes below `UNKNOWN` are never told, and neither
-is "no difference": an A/B job, or the same jobs again, tell.
+Each job is one process, or a few, and processes differ by more than the samples within one show.
+So the verdict takes the noise between jobs from the history of the device
+(`etscope.lab.comparison.history`). Without such noise, changes below `UNKNOWN` are never reported,
+and neither is "no difference": an A/B job, or the same jobs again, give a verdict.
 
-The answer is plain JSON, times in ms:
+The result is plain JSON, times in ms:
 
     first, second   {id, title, device, backend, finished_at, marks, latency}
     verdict         "regressed", "improved", "no difference" or "cannot tell" of the second job
                     against the first, from the untraced samples; `reason` says why not, else ""
     relative        second / first - 1 of their trimmed means; low, high: its interval; p
-    noise_floor     the change that noise between jobs alone can pass for, None when not known
-    noise           {source, jobs, spread}: what is known of that noise
+    noise_floor     the largest change that noise between jobs alone explains, None when not known
+    noise           {source, jobs, spread}: that noise, see `DeviceNoise`
     min_effect, confidence
-    environment     [{name, first, second}]: what differs of where they ran; `spec`: of what was
-                    asked
+    environment     [{name, first, second}]: facts of the environments that differ; `spec`: fields
+                    of the specifications that differ
     operators       [{name, module, source, status, first_ms, second_ms, change_ms, relative,
                     verdict, reason}] of the traced runs, the largest changes first; [] without
     notes           [sentence]
@@ -24,7 +24,7 @@ The answer is plain JSON, times in ms:
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,7 +39,7 @@ from etscope.analysis.comparison.compare_samples import (
     compare_samples,
     locations,
 )
-from etscope.analysis.comparison.diff import Change, diff_traces
+from etscope.analysis.comparison.diff import diff_traces
 from etscope.analysis.comparison.diff_table import place
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
@@ -65,21 +65,18 @@ if TYPE_CHECKING:
     from etscope.lab.store import Store
 
 
-# Compare the operators of two traced jobs with `etscope.analysis.comparison.diff`.
-
-
 _MS = Scale(TimeScale.NS, TimeScale.MS)
 
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """An ETDump, and files that explain it: an ETRecord or a program; a record counts first."""
+    """An ETDump, and its ETRecord or program; a record goes before a program."""
 
     path: Path
     explained_by: Sequence[Path] = ()
 
     def trace(self) -> Trace:
-        """The dump, with its record if there is one, else with its program."""
+        """Open the dump with its record if there is one, else with its program."""
         dump = read_etdump(self.path)
         program = None
         for path in self.explained_by:
@@ -92,45 +89,44 @@ class Dump:
 def operator_changes(
     first: Dump, second: Dump, policy: Policy, repeats: Sequence[Dump] = ()
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """A row for each operator, the largest changes first, and sentences on how they were found.
+    """Return a row for each operator, the largest changes first, and notes on the comparison.
 
-    repeats: dumps of what the first ran, which tell the noise. Raises what `diff_traces` raises.
+    repeats: dumps of jobs identical with the first, for the noise. Raises the errors of
+    `diff_traces`.
     """
     diff = diff_traces(
         first.trace(), second.trace(), policy, noise=[one.trace() for one in repeats]
     )
-    rows = [
-        _row(change) for method in diff.methods for change in method.changes if not change.depth
-    ]
+    rows: list[dict[str, Any]] = []
+    for change in (one for method in diff.methods for one in method.changes if not one.depth):
+        module, source = (None, None) if change.pair is None else place(change.pair.shown)
+        comparison = change.comparison
+        rows.append(
+            {
+                "name": change.name,
+                "module": module,
+                "source": source,
+                "status": change.status,
+                "first_ms": _ms(change.before),
+                "second_ms": _ms(change.after),
+                "change_ms": float(_MS(change.change)),
+                "relative": None if comparison is None else comparison.relative,
+                "verdict": None if comparison is None else comparison.verdict.value,
+                "reason": "" if comparison is None else comparison.reason,
+            }
+        )
     rows.sort(key=lambda row: -abs(row["change_ms"]))
     return rows, [note for method in diff.methods for note in method.notes]
-
-
-def _row(change: Change) -> dict[str, Any]:
-    module, source = (None, None) if change.pair is None else place(change.pair.shown)
-    comparison = change.comparison
-    return {
-        "name": change.name,
-        "module": module,
-        "source": source,
-        "status": change.status,
-        "first_ms": _ms(change.before),
-        "second_ms": _ms(change.after),
-        "change_ms": _ms(change.change),
-        "relative": None if comparison is None else comparison.relative,
-        "verdict": None if comparison is None else comparison.verdict.value,
-        "reason": "" if comparison is None else comparison.reason,
-    }
 
 
 def _ms(ticks: float | None) -> float | None:
     return None if ticks is None else float(_MS(ticks))
 
 
-UNKNOWN = 0.10  # a change below this is not told of two jobs between which the noise is not known
+UNKNOWN = 0.10  # the smallest change that is reported while the noise between jobs is not known
 
 _DUMP = "run.etdp"
-_HISTORY = 100  # jobs of the device that are looked through for identical ones
+_HISTORY = 100  # jobs of the device that are searched for identical ones
 _NOISE_DUMPS = 4  # of identical jobs, whose operators are read
 
 
@@ -152,29 +148,47 @@ def compare(
     store: Store | None = None,
     operators: bool = True,
 ) -> dict[str, Any]:
-    """Two done jobs of a lab, by id; the second is held against the first.
+    """Compare two done jobs of a lab, by id: the second with the first.
 
-    store: of the lab, when it is at hand: the models' records are in it, by which operators are
+    store: of the lab, if it is accessible: it has the models' records, with which operators are
     aligned by module. operators: False leaves them out, and reads no dump.
 
-    Raises `MissingDataError` for a job that is not there, is not done or has no samples of its own
-    (those of an A/B job are pairs).
+    Raises `MissingDataError` for a job that does not exist, is not done or has no samples of its
+    own (those of an A/B job are pairs).
     """
     jobs = [lab.job(name) for name in (first, second)]
     for job in jobs:
-        _check(job)
-    history = _history(lab, jobs)
-    noise = device_noise(history, jobs, time_of=lambda job: _location_ms(lab, job))
+        if job.state is not State.DONE:
+            raise MissingDataError(f"job {job.id} is {job.state}", hint="done jobs are compared")
+        if RUN_JSON not in job.artifacts:
+            hint = "an A/B job has its verdict already" if job.spec.kind == "ab" else "run it again"
+            raise MissingDataError(f"job {job.id} has no samples of its own", hint=hint)
+    known: dict[str, Job] = {}  # done jobs of the devices and models, newest first
+    for job in jobs:
+        for model in (job.spec.model.sha256, None):
+            wanted = Filter(states=(State.DONE,), device=job.device, model_sha256=model)
+            known |= {one.id: one for one in lab.jobs(wanted, limit=_HISTORY).jobs}
+    history = [one for name, one in known.items() if name not in {job.id for job in jobs}]
+
+    def location_ms(job: Job) -> float | None:
+        """The time of a job that the verdict compares; None for one without samples."""
+        with suppress(EtscopeError):
+            if RUN_JSON in job.artifacts:
+                centre = locations([_samples(Side(job, _run_of(lab, job)))]).centre[0]
+                return float(centre) / 1e6 if np.isfinite(centre) and centre > 0 else None
+        return None
+
+    noise = device_noise(history, jobs, time_of=location_ms)
     with tempfile.TemporaryDirectory(prefix="etscope-compare-") as folder:
-        place = Path(folder)
+        files = Path(folder)
         sides, repeats = [], []
         for number, job in enumerate(jobs):
-            dump = _dump(lab, job, place / str(number), store) if operators else None
+            dump = _dump(lab, job, files / str(number), store) if operators else None
             sides.append(Side(job, _run_of(lab, job), dump))
         if operators and all(side.dump is not None for side in sides):
             same = [job for job in history if work_of(job) == work_of(jobs[0])]
             for number, job in enumerate(same[:_NOISE_DUMPS]):
-                repeats.append(_dump(lab, job, place / f"noise{number}", store))
+                repeats.append(_dump(lab, job, files / f"noise{number}", store))
         return compare_sides(
             sides[0],
             sides[1],
@@ -192,8 +206,8 @@ def compare_sides(
     policy: Policy | None = None,
     repeats: Sequence[Dump] = (),
 ) -> dict[str, Any]:
-    """As `compare`, of jobs whose samples are at hand. noise: between jobs on their device.
-    repeats: dumps of jobs that were identical with the first."""
+    """Compare two jobs whose files have been read; see `compare`. noise: between jobs on their
+    device. repeats: dumps of jobs that were identical with the first."""
     policy = policy or Policy()
     noise = noise or DeviceNoise()
     jobs = first.job, second.job
@@ -237,9 +251,14 @@ def _verdict(first: Side, second: Side, noise: DeviceNoise, policy: Policy) -> C
     found = compare_samples(
         *samples, policy if known is not None else _wider(policy), noise=known, step=1.0
     )
-    apart = _apart(first.job, second.job)
-    if apart:
-        return replace(found, verdict=Verdict.CANNOT_TELL, reason=apart)
+    devices = [side.job.device for side in (first, second)]
+    methods = [side.job.summary.get("method") for side in (first, second)]
+    if devices[0] != devices[1]:
+        reason = f"they ran on different devices: {devices[0]} and {devices[1]}"
+        return replace(found, verdict=Verdict.CANNOT_TELL, reason=reason)
+    if methods[0] != methods[1]:
+        reason = f"they ran different methods: {methods[0]} and {methods[1]}"
+        return replace(found, verdict=Verdict.CANNOT_TELL, reason=reason)
     if known is None and found.verdict in (Verdict.NO_DIFFERENCE, Verdict.CANNOT_TELL):
         few = min(found.samples) < policy.min_samples
         reason = found.reason if few else (
@@ -261,16 +280,6 @@ def _wider(policy: Policy) -> Policy:
     return replace(policy, min_effect=max(policy.min_effect, UNKNOWN))
 
 
-def _apart(first: Job, second: Job) -> str:
-    """Why a difference of times says nothing of the models; "" if it may."""
-    if first.device != second.device:
-        return f"they ran on different devices: {first.device} and {second.device}"
-    methods = [job.summary.get("method") for job in (first, second)]
-    if methods[0] != methods[1]:
-        return f"they ran different methods: {methods[0]} and {methods[1]}"
-    return ""
-
-
 # -- what differs
 
 
@@ -284,7 +293,7 @@ def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[di
 
 
 def _asked(job: Job) -> dict[str, Any]:
-    """A specification, nested mappings as "device.name", files by name and content."""
+    """The fields of a specification, nested ones as "device.name", files by name and content."""
     plain = job.spec.model_dump(mode="json", exclude={"version", "priority", "timeout_seconds"})
     for field, ref in job.spec.files.items():
         plain[field] = f"{ref.name or ref.path or 'file'} ({(ref.sha256 or '')[:12]})"
@@ -326,25 +335,6 @@ def _shown(job: Job) -> dict[str, Any]:
 # -- reading
 
 
-def _check(job: Job) -> None:
-    if job.state is not State.DONE:
-        raise MissingDataError(f"job {job.id} is {job.state}", hint="done jobs are compared")
-    if RUN_JSON not in job.artifacts:
-        hint = "an A/B job has its verdict already" if job.spec.kind == "ab" else "run it again"
-        raise MissingDataError(f"job {job.id} has no samples of its own", hint=hint)
-
-
-def _history(lab: LabApi, jobs: Iterable[Job]) -> list[Job]:
-    """Done jobs of the devices and models, newest first, the given ones left out."""
-    given = {job.id for job in jobs}
-    found: dict[str, Job] = {}
-    for job in jobs:
-        for model in (job.spec.model.sha256, None):
-            wanted = Filter(states=(State.DONE,), device=job.device, model_sha256=model)
-            found |= {one.id: one for one in lab.jobs(wanted, limit=_HISTORY).jobs}
-    return [job for name, job in found.items() if name not in given]
-
-
 def _run_of(lab: LabApi, job: Job) -> SavedRun:
     with reading("run.json of a job", job.id):
         return parse_run_json(b"".join(lab.read(job.id, RUN_JSON)))
@@ -360,18 +350,9 @@ def _samples(side: Side) -> list[int]:
     raise MissingDataError(f"job {side.job.id} has no untraced samples")
 
 
-def _location_ms(lab: LabApi, job: Job) -> float | None:
-    """What the verdict compares, of a job of the history; None for one without samples."""
-    with suppress(EtscopeError):
-        if RUN_JSON in job.artifacts:
-            centre = locations([_samples(Side(job, _run_of(lab, job)))]).centre[0]
-            return float(centre) / 1e6 if np.isfinite(centre) and centre > 0 else None
-    return None
-
-
 def _dump(lab: LabApi, job: Job, folder: Path, store: Store | None) -> Dump | None:
-    """The dump of a job as a file in a folder, which is made, and what explains it, beside that
-    folder; None for a job without."""
+    """Copy a job's dump into a new folder, and its record and model beside that folder; None for a
+    job without a dump."""
     if _DUMP not in job.artifacts:
         return None
     folder.mkdir()

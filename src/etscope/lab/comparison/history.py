@@ -1,18 +1,38 @@
-"""How much a device's results differ when nothing was changed: its noise, from its history.
+"""The history of a device's jobs: the noise between jobs, and points at which a model changed.
 
-Two jobs that do identical work on one device differ by more than the runs within each show: by the
-state of the processor, by where memory lies, by the day. Only repeats tell how much. Jobs are
-identical when their files are by content, their method, inputs, iterations, runner and threads, and
-what is known of the place where they ran; names, labels, limits and priority do not matter.
+*Noise between jobs.* Two jobs that do identical work on one device differ by more than the runs
+within each show: by the state of the processor, by the layout of memory, by the day. Only repeated
+jobs show by how much. Jobs are identical when the content of their files, their method, inputs,
+iterations, runner and threads, and the known facts of their environment are equal; names, labels,
+limits and priority do not matter.
 
 The noise is the standard deviation of the logarithm of a job's time, pooled over the groups of
-identical jobs: ``s^2 = sum (k_i - 1) s_i^2 / sum (k_i - 1)`` with the sum for its degrees of
-freedom. Jobs under other conditions than those that are judged (with marks of a kind that these
-have not) do not count. The groups are those of the judged jobs; when these were never repeated, of
-whatever else was repeated on the device.
+identical jobs: ``s^2 = sum (k_i - 1) s_i^2 / sum (k_i - 1)``, where the sum in the denominator is
+its degrees of freedom. Jobs with kinds of marks that the judged jobs do not have do not count. The
+groups are those of the judged jobs; when these were never repeated, all other repeated jobs of the
+device.
 
-An A/B job needs none of this for its verdict: it repeats the processes itself. What its own rounds
-cannot show is how much whole jobs differ, which `ab_history` tells from repeated ones.
+An A/B job needs no such noise for its verdict, as it repeats the processes itself. Its rounds
+cannot show how much whole jobs differ; `ab_history` computes that from repeated A/B jobs.
+
+*Changes in a series.* Each point of a series is a job, and the noise that counts is that between
+jobs. So a point is judged by the points before it and not by its own samples:
+
+1. *The window* is the up to 12 points before, 5 at least, since the last confirmed change. Points
+   with marks (conditions that were not held) are neither judged nor in a window.
+2. *A point is off* when it is outside the interval that the window predicts for one more point,
+   and by the minimum effect at least. The prediction is Student's, of the logarithms x of the
+   medians: ``mean +- t(n - 1) s sqrt(1 + 1 / n)`` (W. Meeker, G. Hahn and L. Escobar, "Statistical
+   intervals", 2nd edition, 4.7). Outliers are not in the window.
+3. *A point that is off is suspicious* until the next point without marks exists. If that is off as
+   well, by the same window and in the same direction, the model *regressed* or *improved* at the
+   first of the two, and the window begins anew there; else the first was an *outlier*.
+
+So one bad job never makes a regression, as in FAI-PEP (both of the last two runs must be bad, by up
+to 12 runs and 5 at least) and in PyTorch's HUD (two violations at the end); unlike theirs, the
+bounds follow from the noise of the series and a stated confidence. A drift that is slow compared
+with the window moves the window along and is not found; nor is a second change before the fifth
+point after the first one.
 """
 
 from __future__ import annotations
@@ -24,7 +44,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
-from math import exp, expm1, inf, log, log1p, sqrt
+from math import exp, expm1, log, log1p, sqrt
 from typing import Any
 
 import numpy as np
@@ -41,25 +61,26 @@ Floats = npt.NDArray[np.float64]
 IDENTICAL = "identical jobs"
 SAME_DEVICE = "other jobs of the device"
 NONE = "none"
-MOST = 12  # jobs that are looked at
+MOST = 12  # repeated jobs that are read
+WINDOW, FEWEST = 12, 5
 
-# Of a specification, what changes nothing of how long a run takes.
-_NO_MATTER = frozenset(
+# Fields of a specification without influence on the time of a run.
+_NO_INFLUENCE = frozenset(
     {
         "version", "name", "labels", "etrecord", "traced_iterations", "debug_level",
         "timeout_seconds", "metrics", "device", "limits", "attempts", "priority",
     }
 )  # fmt: skip
-# Of an environment, what differs from job to job on one and the same device.
+# Facts of an environment that differ from job to job on the same device.
 _CHANGING = ("time", "date", "started", "finished", "uptime", "load", "conditions", "pid", "folder")
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceNoise:
-    """What is known of the noise between jobs.
+    """The noise between jobs of a device.
 
-    source: `IDENTICAL`, of the jobs that are judged; `SAME_DEVICE`, of repeats of other work, when
-    those have none; `NONE`. jobs: that were repeated. spread: the standard deviation of the
+    source: `IDENTICAL`, of the judged jobs; `SAME_DEVICE`, of other repeated jobs, when those were
+    not repeated; `NONE`. jobs: number of repeated jobs. spread: the standard deviation of the
     logarithm of a job's time, about the relative one. freedom: its degrees of freedom.
     """
 
@@ -70,11 +91,11 @@ class DeviceNoise:
 
     @property
     def noise(self) -> Noise | None:
-        """As `compare_samples` takes it."""
+        """The noise in the form that `compare_samples` takes."""
         return None if self.spread is None else Noise(self.spread, self.freedom + 1)
 
     def floor(self, policy: Policy) -> float | None:
-        """The relative change between two jobs that noise alone can pass for."""
+        """The largest relative change between two jobs that noise alone explains."""
         return None if self.noise is None else self.noise.floor(policy)
 
     def plain(self) -> dict[str, Any]:
@@ -84,11 +105,11 @@ class DeviceNoise:
 
 @dataclass(frozen=True, slots=True)
 class AbHistory:
-    """What repeated A/B jobs of one model and baseline on one device answered.
+    """The results of repeated A/B jobs of one model and baseline on one device.
 
     changes: of each job, relative. spread: the standard deviation of their logarithms, None for
-    fewer than two. floor: the change between sides that one more such job may show besides the
-    real one, at the policy's confidence.
+    fewer than two. floor: the change that one more such job may show besides the real one, at the
+    policy's confidence.
     """
 
     changes: tuple[float, ...]
@@ -107,11 +128,11 @@ def device_noise(
     time_of: Callable[[Job], float | None] | None = None,
     most: int = MOST,
 ) -> DeviceNoise:
-    """The noise between jobs on the device of the jobs that are `judged`.
+    """Compute the noise between jobs on the device of the jobs that are `judged`.
 
-    history: done jobs of any device and kind, newest first, the judged ones with them or not.
-    time_of: the time of a job, None when it has none; the median of its steady runs by default. It
-    is asked of the newest `most` jobs that were repeated.
+    history: done jobs of any device and kind, newest first; it may hold the judged ones. time_of:
+    the time of a job, None when it has none; by default the median of its steady runs. It is called
+    for the newest `most` repeated jobs.
     """
     allowed = {_kind_of(mark) for job in judged for mark in job.marks}
     devices = {job.device for job in judged}
@@ -121,21 +142,39 @@ def device_noise(
         if counts and {_kind_of(mark) for mark in job.marks} <= allowed:
             groups[work_of(job)].setdefault(job.id, job)
     mine = {work_of(job) for job in judged}
-    for source, picked in (
-        (IDENTICAL, [group for work, group in groups.items() if work in mine]),
-        (SAME_DEVICE, [group for work, group in groups.items() if work not in mine]),
-    ):
-        repeated = _repeated(picked, time_of or _median_ms, most)
-        if repeated:
-            return _pooled(source, repeated)
+    for source, same_work in ((IDENTICAL, True), (SAME_DEVICE, False)):
+        logs: list[Floats] = []  # of the times of each group of two or more jobs
+        left = most
+        for work, group in groups.items():
+            if (work in mine) is not same_work or len(group) < 2 or left < 2:
+                continue
+            read = list(group.values())[:left]
+            times = [time for job in read if (time := (time_of or _median_ms)(job))]
+            left -= len(times)
+            if len(times) > 1:
+                logs.append(np.log(times))
+        if logs:
+            freedom = sum(len(group) - 1 for group in logs)
+            squares = sum(float(((group - group.mean()) ** 2).sum()) for group in logs)
+            return DeviceNoise(source, sum(map(len, logs)), sqrt(squares / freedom), freedom)
     return DeviceNoise()
 
 
-def ab_history(history: Iterable[Job], job: Job, policy: Policy | None = None) -> AbHistory:
-    """What earlier A/B jobs that were identical with `job`, and `job` itself, answered.
+def _median_ms(job: Job) -> float | None:
+    found = (job.summary.get("latency") or {}).get("p50_ms")
+    return float(found) if found else None
 
-    The spread of whole jobs holds what the rounds of one job do not show. With fewer than two
-    jobs it is not known.
+
+def _kind_of(mark: str) -> str:
+    """A mark without its numbers: "warmed from 40 to 55 °C" is the kind of "from 41 to 60 °C"."""
+    return re.sub(r"[\d.]+", "#", mark)
+
+
+def ab_history(history: Iterable[Job], job: Job, policy: Policy | None = None) -> AbHistory:
+    """Collect the results of earlier A/B jobs that were identical with `job`, and of `job` itself.
+
+    The spread of whole jobs includes what the rounds of one job do not show. It is not known for
+    fewer than two jobs.
     """
     policy = policy or Policy(job.spec.min_effect, job.spec.confidence)
     work = work_of(job)
@@ -156,15 +195,15 @@ def ab_history(history: Iterable[Job], job: Job, policy: Policy | None = None) -
 
 
 def work_of(job: Job) -> str:
-    """What a job did and where, as a key: equal for identical jobs."""
+    """A key of a job's work and environment: equal for identical jobs."""
     return json.dumps(
         [job.device, spec_facts(job.spec), environment_facts(job.environment)], sort_keys=True
     )
 
 
 def spec_facts(spec: JobSpec) -> dict[str, Any]:
-    """What matters of a specification for how long a run takes; files by content."""
-    plain = spec.model_dump(mode="json", exclude=set(_NO_MATTER))
+    """The fields of a specification with influence on the time of a run; files by content."""
+    plain = spec.model_dump(mode="json", exclude=set(_NO_INFLUENCE))
     for field, ref in spec.files.items():
         if field in plain:
             plain[field] = ref.sha256 or ref.path
@@ -175,7 +214,7 @@ def spec_facts(spec: JobSpec) -> dict[str, Any]:
 
 
 def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """What stays of an environment from job to job, nested mappings as "cpu.model"."""
+    """The facts of an environment that stay from job to job, nested mappings as "cpu.model"."""
     facts: dict[str, Any] = {}
     for name, value in environment.items():
         if name.lower().startswith(_CHANGING):
@@ -188,72 +227,14 @@ def environment_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _median_ms(job: Job) -> float | None:
-    """The median of a job's steady runs; None without one."""
-    found = (job.summary.get("latency") or {}).get("p50_ms")
-    return float(found) if found else None
-
-
-def _kind_of(mark: str) -> str:
-    """A mark without its numbers: "warmed from 40 to 55 °C" is the kind of "from 41 to 60 °C"."""
-    return re.sub(r"[\d.]+", "#", mark)
-
-
-def _repeated(
-    groups: Sequence[Mapping[str, Job]], time_of: Callable[[Job], float | None], most: int
-) -> list[Floats]:
-    """The logarithms of the times of each group of two or more."""
-    found: list[Floats] = []
-    left = most
-    for group in groups:
-        if len(group) < 2 or left < 2:
-            continue
-        times = [time for job in list(group.values())[:left] if (time := time_of(job))]
-        left -= len(times)
-        if len(times) > 1:
-            found.append(np.log(times))
-    return found
-
-
-def _pooled(source: str, groups: Sequence[Floats]) -> DeviceNoise:
-    freedom = sum(len(group) - 1 for group in groups)
-    squares = sum(float(((group - group.mean()) ** 2).sum()) for group in groups)
-    return DeviceNoise(source, sum(map(len, groups)), sqrt(squares / freedom), freedom)
-
-
-# Where in a history a model became slower (or faster), and whether it stayed so.
-#
-# Each point of a series is a job, and the noise that counts is that between jobs, so a point is
-# judged by the points before it and not by its own samples. The policy:
-#
-# 1. *The window* is the up to 12 points before, 5 at least, since the last change that was
-# confirmed.    Points with marks (conditions that were not held) are shown, but neither judged nor
-# in a window. 2. *A point is off* when it is outside the interval that the window predicts for one
-# more point,    and by the minimum effect at least. The prediction is Student's, of the logarithms
-# x of the    medians: ``mean +- t(n - 1) s sqrt(1 + 1 / n)`` (W. Meeker, G. Hahn and L. Escobar,
-# "Statistical    intervals", 2nd edition, 4.7). Points that were found to be outliers are not in
-# it. 3. *It is suspicious* until the next point (without marks) is there. When that is off as well,
-# by    the same window and in the same direction, the first of the two is where the model
-# *regressed*    or *improved*, and the window begins anew there; else it was an *outlier*.
-#
-# So one bad job never makes a regression, as in FAI-PEP (both of the last two runs must be bad, by
-# up to 12 runs and 5 at least) and in PyTorch's HUD (two violations at the end); unlike theirs, the
-# bounds follow from the noise of the series and from a stated confidence. A drift that is slow
-# against the window moves the window with it and is not found; nor is a second change before the
-# fifth point after the first one.
-
-
-WINDOW, FEWEST = 12, 5
-
-
 class Standing(str, Enum):
-    """What a point is, by those before it and the one after it."""
+    """The verdict on a point, by the points before it and the one after it."""
 
     UNJUDGED = "unjudged"
     """Marked, or fewer than five points before it."""
     STEADY = "steady"
     SUSPICIOUS = "suspicious"
-    """Off, and the next one is not there yet."""
+    """Off, and there is no next point yet."""
     OUTLIER = "outlier"
     """Off, but the next one was not."""
     REGRESSED = "regressed"
@@ -265,10 +246,10 @@ class Standing(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A point and what it is. expected_ms: the middle of the window; low_ms, high_ms: what the
-    window allows; relative: how far the point is from the middle. None without a window.
-    before: the job before the point, when it is where a change happened."""
+class JudgedPoint:
+    """A point and its verdict. expected_ms: the middle of the window; low_ms, high_ms: the bounds
+    that follow from the window; relative: distance of the point from the middle. None without a
+    window. before: the job before the point, when the model changed there."""
 
     point: Point
     standing: Standing
@@ -293,19 +274,19 @@ class Judged:
 
 def judge_series(
     series: Series, policy: Policy | None = None, *, window: int = WINDOW, fewest: int = FEWEST
-) -> list[Judged]:
-    """What each point of a series is, oldest first. Raises `UsageError` for a window of fewer than
+) -> list[JudgedPoint]:
+    """Judge each point of a series, oldest first. Raises `UsageError` for a window of fewer than
     two points, or smaller than the fewest."""
     if not 2 <= fewest <= window:
         raise UsageError(f"a window of {fewest} to {window} points makes no sense")
     policy = policy or Policy()
-    found: list[Judged] = []
-    level: list[float] = []  # logarithms of the points that later ones are held against
+    found: list[JudgedPoint] = []
+    level: list[float] = []  # logarithms of the points that later ones are compared with
     pending: tuple[int, _Window] | None = None  # a point that is off, and its window
     last: str | None = None
     for point in series.points:
         if point.marked or not point.p50_ms > 0:
-            found.append(Judged(point, Standing.UNJUDGED))
+            found.append(JudgedPoint(point, Standing.UNJUDGED))
             continue
         value = log(point.p50_ms)
         if pending is not None:
@@ -314,14 +295,14 @@ def judge_series(
             off = expected.off(log(first.point.p50_ms))
             if expected.off(value) == off:
                 standing = Standing.REGRESSED if off > 0 else Standing.IMPROVED
-                found[index] = _with(first, standing)
+                found[index] = replace(first, standing=standing)
                 level = [log(first.point.p50_ms)]
             else:
-                found[index] = _with(first, Standing.OUTLIER)
+                found[index] = replace(first, standing=Standing.OUTLIER, before=None)
             pending = None
         now = _Window.of(level[-window:], policy) if len(level) >= fewest else None
         if now is None:
-            found.append(Judged(point, Standing.UNJUDGED))
+            found.append(JudgedPoint(point, Standing.UNJUDGED))
             level.append(value)
         elif now.off(value):
             pending = len(found), now
@@ -333,15 +314,15 @@ def judge_series(
     return found
 
 
-def changes_of(judged: Sequence[Judged]) -> list[Judged]:
+def changes_of(judged: Sequence[JudgedPoint]) -> list[JudgedPoint]:
     """The points at which the model changed, and those that are suspicious."""
-    told = (Standing.REGRESSED, Standing.IMPROVED, Standing.SUSPICIOUS)
-    return [one for one in judged if one.standing in told]
+    shown = (Standing.REGRESSED, Standing.IMPROVED, Standing.SUSPICIOUS)
+    return [one for one in judged if one.standing in shown]
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What the points before predict, in logarithms."""
+    """The prediction of the points before, in logarithms."""
 
     middle: float
     half: float
@@ -349,17 +330,17 @@ class _Window:
     @classmethod
     def of(cls, level: Sequence[float], policy: Policy) -> _Window:
         values = np.asarray(level)
-        count = len(values)
-        t = float(t_quantile(policy.alpha, count - 1)) if count > 1 else inf
+        count = len(values)  # two or more
+        t = _quantile(policy.alpha, count - 1)
         half = t * float(values.std(ddof=1)) * sqrt(1 + 1 / count)
         return cls(float(values.mean()), max(half, log1p(policy.min_effect)))
 
     def off(self, value: float) -> int:
-        """-1 below, 1 above, 0 inside what is allowed."""
+        """-1 below the bounds, 1 above, 0 inside."""
         return int(value > self.middle + self.half) - int(value < self.middle - self.half)
 
-    def judged(self, point: Point, standing: Standing, before: str | None) -> Judged:
-        return Judged(
+    def judged(self, point: Point, standing: Standing, before: str | None) -> JudgedPoint:
+        return JudgedPoint(
             point=point,
             standing=standing,
             expected_ms=exp(self.middle),
@@ -371,6 +352,5 @@ class _Window:
 
 
 @cache  # of few windows' lengths, for thousands of points
-def _with(judged: Judged, standing: Standing) -> Judged:
-    before = judged.before if standing is not Standing.OUTLIER else None
-    return replace(judged, standing=standing, before=before)
+def _quantile(alpha: float, freedom: int) -> float:
+    return float(t_quantile(alpha, freedom))

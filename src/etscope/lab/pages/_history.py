@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.datastructures import QueryParams
 
-from etscope.lab.comparison.history import Judged, changes_of, judge_series
+from etscope.lab.comparison.history import JudgedPoint, changes_of, judge_series
 from etscope.lab.jobs.records import Point, Series
 from etscope.lab.lab import Lab
 
@@ -55,7 +55,7 @@ def _shown(series: Series) -> Mapping[str, Any]:
     }
 
 
-def _chart(points: Sequence[Point], judged: Sequence[Judged]) -> Mapping[str, Any]:
+def _chart(points: Sequence[Point], judged: Sequence[JudgedPoint]) -> Mapping[str, Any]:
     return {
         "at": [point.at.timestamp() for point in points],
         "p50": [point.p50_ms for point in points],

@@ -284,11 +284,11 @@ class _Measuring:
                     memory = memory or memory_of(done)
                 return [int(one) for latency in done.latencies for one in latency.samples_ns]
 
-        def told(done: Round) -> None:
+        def on_round(done: Round) -> None:
             if done.error:
                 say(f"round {done.number}: {done.error}")
 
-        result = measure_ab(self._spec, run_side, told)
+        result = measure_ab(self._spec, run_side, on_round)
         raw = result.raw()
         self._write("ab.json", raw)
         samples = [one for each in result.rounds for one in each.samples_ns.get("model", ())]
