@@ -20,7 +20,7 @@ import pytest
 
 from etscope.errors import MissingDependencyError, RuntimeFailure, UsageError
 from etscope.formats.etdump.reader import read_etdump
-from etscope.lab.devices import Driver, driver_class, open_driver, place_of
+from etscope.lab.devices import Driver, driver_class, open_driver, runner_host
 from etscope.lab.jobs.records import DeviceConfig
 from etscope.lab.worker.conditions import read_conditions
 from etscope.run import run
@@ -153,7 +153,7 @@ def test_the_folder_goes_at_the_end(config: DeviceConfig, tmp_path: Path) -> Non
 
 
 def _place(device: Driver) -> Any:
-    return place_of(device, device.attributes())
+    return runner_host(device, device.attributes())
 
 
 def test_a_run_with_values(device: Driver) -> None:

@@ -20,7 +20,7 @@ import pytest
 from etscope.bundled_program import bundle_cases
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import program_fingerprint
-from etscope.lab.jobs.records import place_of, statistics_of
+from etscope.lab.jobs.records import input_path, statistics_of
 from etscope.lab.worker.measure import answer_to, main
 from etscope.run import run
 from tests.support.artifacts import artifacts
@@ -39,7 +39,7 @@ def ordered(
     (folder / "files").mkdir()
     refs = {}
     for field, path in files.items():
-        shutil.copyfile(path, folder / place_of(field, path.name))
+        shutil.copyfile(path, folder / input_path(field, path.name))
         refs[field] = {"sha256": "0" * 64, "name": path.name}
     order = {
         "job_id": "1",

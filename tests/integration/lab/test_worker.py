@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from etscope.errors import LabError
-from etscope.lab.jobs.records import DeviceConfig, Order, State, place_of
+from etscope.lab.jobs.records import DeviceConfig, Order, State, input_path
 from etscope.lab.lab import Lab
 from etscope.lab.store import Store
 from etscope.lab.worker import subprocesses as child
@@ -201,7 +201,7 @@ def test_what_a_killed_worker_left_at_a_device_ends_first(lab: Lab) -> None:
 
 _HANGS = """
 import sys
-from etscope.lab import child
+from etscope.lab.worker import subprocesses as child
 child.run_child("tests.support.child_programs", ["hang", sys.argv[1]], child.Path(sys.argv[2]),
                 timeout=600, stop=child.Stop())
 """
@@ -264,7 +264,7 @@ def test_a_program_that_ignores_its_end_is_killed(
     ],
 )
 def test_names_of_files_are_harmless(name: str, place: str) -> None:
-    assert place_of("model", name) == place
+    assert input_path("model", name) == place
 
 
 def _alive(pid: int) -> bool:

@@ -189,7 +189,7 @@ def test_androids_battery_service_is_asked(
         (
             {"governor": "performance"},
             {"governors": ("performance", "powersave")},
-            "the CPU governor was performance, powersave, and not performance",
+            "the CPU governor was performance, powersave, not performance",
         ),
         (
             {"max_load": 0.05},

@@ -23,7 +23,7 @@ __all__ = [
     "Driver",
     "driver_class",
     "open_driver",
-    "place_of",
+    "runner_host",
 ]
 
 DRIVERS = {
@@ -62,7 +62,7 @@ def open_driver(config: DeviceConfig) -> Driver:
     return driver_class(config.driver)(config.name, config.options)
 
 
-def place_of(driver: Driver, attributes: dict[str, str]) -> Elsewhere:
+def runner_host(driver: Driver, attributes: dict[str, str]) -> Elsewhere:
     """A device as a place for `etscope.run.run`; `attributes` are the driver's."""
     kinds = [kind for kind in attributes.get(_RUNNERS, "").split(",") if kind]
     return Elsewhere(driver, {kind: partial(driver.runner, kind) for kind in kinds})

@@ -268,7 +268,7 @@ class Outcome:
     busy_seconds: float = 0.0
 
 
-def place_of(field: str, name: str) -> str:
+def input_path(field: str, name: str) -> str:
     """Where a job's file is in the folder of `etscope.lab.worker.measure`: "files/model-net.pte".
 
     field: of `JobSpec.files`. name: as submitted, by anybody; only its harmless letters are taken.

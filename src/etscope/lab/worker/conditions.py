@@ -1,7 +1,10 @@
-"""The conditions that a device measures under: what its system shows of heat, clock, load, memory
-and battery, and whether a number taken under them is a result.
+"""The conditions that a device measures under: heat, clock, load, memory and battery, and the
+verdict on a number taken under them.
 
-What is read, by way of `Driver.read`:
+`main` is the program behind `etscope.lab.worker.worker.check`: it reads FOLDER/device.json and
+writes FOLDER/answer.json with `attributes`, `conditions` and `error`.
+
+Sources, read by `Driver.read`:
 
 - temperature: /sys/class/thermal/thermal_zone*/{type,temp}, m°C (Documentation/driver-api/thermal/
   sysfs-api.rst of Linux); where there are none, /sys/class/hwmon/hwmon*/temp*_input;
@@ -15,13 +18,17 @@ What is read, by way of `Driver.read`:
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from etscope.lab.devices.driver import Driver
+from etscope.errors import EtscopeError
+from etscope.lab.devices import Driver, open_driver
+from etscope.lab.jobs.records import DeviceConfig
 from etscope.lab.jobs.spec import Limits
 
 _ZONES = "/sys/class/thermal/thermal_zone*"
@@ -40,7 +47,7 @@ _PATHS = (
     "/sys/class/dmi/id/sys_vendor",
 )
 
-# Zones of phones that hold a percentage, a voltage or a current, and no temperature.
+# Thermal zones of phones with a percentage, a voltage or a current in place of a temperature.
 _NO_TEMPERATURE = re.compile(r"soc|.*(vbat|ibat|vph|bcl|-lvl|_lvl).*")
 _PLAUSIBLE_C = (-40.0, 150.0)
 _HYPERVISORS = re.compile(
@@ -51,18 +58,18 @@ _COMMAND_SECONDS = 10.0
 _WARMED_C = 10.0  # a rise that is marked
 _MOVED = 0.10  # a change of the fastest core's clock that is marked
 _BUSY = 0.5  # a load a core that is marked
-_STEP = 2.0  # seconds between two looks at the temperature
+_STEP = 2.0  # seconds between two readings of the temperature
 PERFORMANCE = "performance"
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a device shows at one moment; None or () for what it does not show.
+    """The conditions of a device at one moment; None or () for those that it does not show.
 
-    at: seconds since the epoch, of the machine that asks. temperature_c: of the hottest sensor, °C,
+    at: seconds since the epoch, by this machine's clock. temperature_c: of the hottest sensor, °C,
     and `sensor` its name. governors: those in use, sorted. frequencies_mhz: of each core.
     battery_percent, battery_status ("Charging"): of the device's battery. load: the average of one
-    minute; cores: how many there are. memory_*: bytes. virtual: whether it is a virtual machine.
+    minute; cores: their number. memory_*: bytes. virtual: True for a virtual machine.
     """
 
     at: float
@@ -89,8 +96,8 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """broken: the limits that were not kept, in words; with one of them the number is no result.
-    marks: what could not be held or checked."""
+    """The verdict on conditions. broken: the limits that did not hold, in words; with one of them
+    the number is not a result. marks: conditions that could not be held or checked, in words."""
 
     broken: tuple[str, ...]
     marks: tuple[str, ...]
@@ -99,13 +106,25 @@ class Judgement:
 def read_conditions(driver: Driver) -> Conditions:
     """The conditions of a device now. Raises `DeviceLost`."""
     found = conditions_of(driver.read(_PATHS), time.time())
-    if found.battery_percent is None and driver.attributes().get("os") == "android":
-        return _with_dumpsys(found, driver)
-    return found
+    if found.battery_percent is not None or driver.attributes().get("os") != "android":
+        return found
+    # Android's own service shows the battery to the shell user.
+    try:
+        done = driver.call(["dumpsys", "battery"], _COMMAND_SECONDS)
+    except TimeoutError:
+        return found
+    facts = dict(re.findall(r"^ *([A-Za-z ]+): *(\S+)\r?$", done.log, re.MULTILINE))
+    level, scale = _number(facts.get("level", "")), _number(facts.get("scale", "100"))
+    if done.code != 0 or level is None or not scale or facts.get("present") == "false":
+        return found
+    # BatteryManager.BATTERY_STATUS_*
+    names = {"2": "Charging", "3": "Discharging", "4": "Not charging", "5": "Full"}
+    status = names.get(facts.get("status", ""), "")
+    return replace(found, battery_percent=100 * level / scale, battery_status=status)
 
 
 def conditions_of(files: Mapping[str, str], at: float) -> Conditions:
-    """The conditions that files of a system show: text by path."""
+    """The conditions that files of /sys and /proc show: text by path."""
     temperature, sensor = _temperature(files)
     battery, status = _battery(files)
     memory = files.get("/proc/meminfo", "")
@@ -134,7 +153,7 @@ def conditions_of(files: Mapping[str, str], at: float) -> Conditions:
 
 
 def judged(readings: Sequence[Conditions], limits: Limits, cv: float | None) -> Judgement:
-    """Whether the limits held, and what is to be said beside the number.
+    """Check the limits, and collect marks for the result.
 
     readings: before the first run, between the runs, and after the last. cv: stdev / mean of the
     steady runs, None when nothing was timed.
@@ -155,8 +174,8 @@ def cool_down(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Conditions:
-    """Let a device rest: `seconds`, and then until it is no hotter than the limits allow, which is
-    waited for `patience` seconds more at most. The conditions after that."""
+    """Let a device rest for `seconds`, then until it is no hotter than the limits allow, for
+    `patience` seconds more at most. Return the conditions after that."""
     sleep(seconds)
     end = clock() + patience
     while True:
@@ -165,6 +184,28 @@ def cool_down(
         if heat is None or most is None or heat <= most or clock() + _STEP > end:
             return found
         sleep(_STEP)
+
+
+def probe(config: DeviceConfig) -> dict[str, Any]:
+    """Return `attributes`, `conditions` and `error` of a device; errors of the device are in it."""
+    try:
+        driver = open_driver(config)
+    except EtscopeError as error:
+        return {"error": error.message}
+    try:
+        attributes = driver.attributes()
+        conditions = read_conditions(driver).plain()
+        return {"attributes": attributes, "conditions": conditions, "error": ""}
+    except EtscopeError as error:
+        return {"error": error.message}
+    finally:
+        driver.close()
+
+
+def main(name: str) -> None:
+    folder = Path(name)
+    config = DeviceConfig(**json.loads((folder / "device.json").read_text()))
+    (folder / "answer.json").write_text(json.dumps(probe(config)))
 
 
 # -- judging
@@ -207,7 +248,7 @@ def _checked(
         limits.governor,
         bool(governors),
         lambda: governors == [limits.governor],
-        f"the CPU governor was {', '.join(governors)}, and not {limits.governor}",
+        f"the CPU governor was {', '.join(governors)}, not {limits.governor}",
         "the CPU governor",
     )
     check(
@@ -229,7 +270,7 @@ def _checked(
 
 
 def _marks(readings: Sequence[Conditions], limits: Limits) -> list[str]:
-    """What was not held, limits or not."""
+    """Conditions that were not held, whether there are limits or not."""
     if not readings:
         return ["the conditions were not read"]
     first, last = readings[0], readings[-1]
@@ -272,7 +313,7 @@ def _temperature(files: Mapping[str, str]) -> tuple[float | None, str]:
         number = _number(text)
         if number is None or _NO_TEMPERATURE.fullmatch(kind):
             continue
-        # Some zones of older phones say °C. No chip that runs is below 1 °C in m°C.
+        # Some zones of older phones are in °C. A running chip is never below 1 °C in m°C.
         celsius = number / 1e3 if abs(number) >= 1e3 else number
         if _PLAUSIBLE_C[0] < celsius < _PLAUSIBLE_C[1] and celsius != 0:
             sensors.append((celsius, kind))
@@ -280,7 +321,7 @@ def _temperature(files: Mapping[str, str]) -> tuple[float | None, str]:
 
 
 def _battery(files: Mapping[str, str]) -> tuple[float | None, str]:
-    """The emptiest battery of the device itself, and whether it is being charged."""
+    """The emptiest battery of the device itself: percent and status."""
     found = []
     for path, text in files.items():
         folder, _, name = path.rpartition("/")
@@ -292,24 +333,6 @@ def _battery(files: Mapping[str, str]) -> tuple[float | None, str]:
         if kind == "Battery" and scope != "Device" and level is not None:
             found.append((level, files.get(f"{folder}/status", "").strip()))
     return min(found, default=(None, ""), key=lambda one: one[0] or 0)
-
-
-def _with_dumpsys(found: Conditions, driver: Driver) -> Conditions:
-    """With the battery as Android's own service shows it, which lets the shell user ask."""
-    from dataclasses import replace
-
-    try:
-        done = driver.call(["dumpsys", "battery"], _COMMAND_SECONDS)
-    except TimeoutError:
-        return found
-    facts = dict(re.findall(r"^ *([A-Za-z ]+): *(\S+)\r?$", done.log, re.MULTILINE))
-    level, scale = _number(facts.get("level", "")), _number(facts.get("scale", "100"))
-    if done.code != 0 or level is None or not scale or facts.get("present") == "false":
-        return found
-    # BatteryManager.BATTERY_STATUS_*
-    names = {"2": "Charging", "3": "Discharging", "4": "Not charging", "5": "Full"}
-    status = names.get(facts.get("status", ""), "")
-    return replace(found, battery_percent=100 * level / scale, battery_status=status)
 
 
 def _texts(files: Mapping[str, str], name: str) -> list[str]:

@@ -1,18 +1,18 @@
 """The process that measures a job: `python -m etscope.lab.worker.measure FOLDER`.
 
-What is in the folder when it starts:
+Files in the folder when it starts:
 
     order.json        the order (`etscope.lab.jobs.records.Order`) as JSON
-    files/…           the job's files, named as `etscope.lab.jobs.records.place_of` says
+    files/…           the job's files, named by `etscope.lab.jobs.records.input_path`
 
-and what it leaves there:
+and files that it leaves there:
 
     answer.json       {state, summary, environment, marks, error, error_slug}: see `Outcome`
     out/…             files of the job: run.etdp, values.etdp, debug.bin, outputs.npz, run.json,
                       conditions.json; of an A/B job also ab.json, and baseline.run.etdp
 
-It says what it does, and what the runtime said, on stderr. Its exit code is 0 whenever there is an
-answer: how the job went is the job's matter.
+Its log, with the messages of the runtime, goes to stderr. Its exit code is 0 whenever there is an
+answer, whatever became of the job.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ from etscope.errors import (
     UsageError,
 )
 from etscope.formats.run_json import RUN_JSON, encode_run_json
-from etscope.lab.devices import Driver, open_driver, place_of
-from etscope.lab.jobs.records import DeviceConfig, State, statistics_of
-from etscope.lab.jobs.records import place_of as place_of_file
+from etscope.lab.devices import Driver, open_driver, runner_host
+from etscope.lab.jobs.records import DeviceConfig, State, input_path, statistics_of
 from etscope.lab.jobs.spec import JobSpec, spec_of
 from etscope.lab.worker.conditions import Conditions, cool_down, judged, read_conditions
 from etscope.run import Elsewhere, Run, run
@@ -52,11 +51,19 @@ from etscope.run.process import LOG
 from etscope.run.program import Opened, open_program
 
 if TYPE_CHECKING:
-    from etscope.analysis.numerics.rows import Numerics, NumericsRow
+    from etscope.analysis.numerics.rows import NumericsRow
     from etscope.lab.comparison.ab import Round
 
 
-# What comes of measuring: a result, or the end of the job's time.
+ORDER, ANSWER, OUT = "order.json", "answer.json", "out"
+BASELINE = "baseline."  # begins the names of the baseline's files
+METRIC = "sqnr"
+
+_ETDUMP = "run.etdp"
+_PATIENCE = 0.25  # of the job's time may be spent on waiting for a device to cool
+_CONDITION_SECONDS = 5.0  # between two readings of the conditions in an A/B job
+_MOST_CASES = 16  # test cases whose numerics are computed: each runs the model in PyTorch again
+_MS = 1e6  # ns
 
 
 class TimeUp(Exception):
@@ -65,7 +72,8 @@ class TimeUp(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured. broken: limits that did not hold, in words: with one, it is no result."""
+    """The result of measuring. broken: limits that did not hold, in words; with one it is not a
+    valid result."""
 
     summary: Mapping[str, Any]
     environment: Mapping[str, Any]
@@ -73,50 +81,117 @@ class Measured:
     broken: tuple[str, ...] = ()
 
 
-# Measures a job on its device: the runs, the conditions around them, and what they say.
+def main(name: str) -> int:
+    """Do the order in the folder of that name, and write the answer."""
+    folder = Path(name)
+    answer = answer_to(folder)
+    part = folder / f"{ANSWER}.part"
+    part.write_text(json.dumps(answer))
+    part.replace(folder / ANSWER)
+    return 0
 
 
-BASELINE = "baseline."  # begins the names of the baseline's files
-_ETDUMP = "run.etdp"
-_PATIENCE = 0.25  # of the job's time is spent on waiting for a device to cool
-_LOOK_SECONDS = 5.0  # between two readings of the conditions in an A/B job
+def answer_to(folder: Path) -> dict[str, Any]:
+    """Do the order in a folder; return the answer as plain JSON. Never raises."""
+    names: dict[str, str] = {}  # as the files at these paths were submitted
+    try:
+        order = json.loads((folder / ORDER).read_text())
+        spec = spec_of(order["spec"])
+        config = DeviceConfig(**order["device"])
+        files = {field: folder / input_path(field, ref.name) for field, ref in spec.files.items()}
+        names = {str(path): spec.files[field].name or field for field, path in files.items()}
+        out = folder / OUT
+        out.mkdir(exist_ok=True)
+        done = measured(spec, config, files, out)
+        return {
+            "state": (State.INVALID if done.broken else State.DONE).value,
+            "summary": done.summary,
+            "environment": done.environment,
+            "marks": list(done.marks),
+            "error": "; ".join(done.broken),
+            "error_slug": "",
+        }
+    except Exception as error:
+        slug = RuntimeFailure.slug
+        if isinstance(error, EtscopeError):
+            print(f"error: {error}", file=sys.stderr)
+            message, slug = _sentence(error), error.slug
+        elif isinstance(error, TimeUp):
+            print(f"error: {error}", file=sys.stderr)
+            message = str(error)
+        else:
+            traceback.print_exc()
+            message = f"the lab failed: {type(error).__name__}: {error}"
+            slug = LabError.slug
+        for path, submitted in names.items():
+            message = message.replace(path, submitted)
+        return {
+            "state": state_of(error).value,
+            "summary": {},
+            "environment": {},
+            "marks": [],
+            "error": message,
+            "error_slug": slug,
+        }
+
+
+def state_of(error: Exception) -> State:
+    """The state of a job that ended with an error."""
+    if isinstance(error, DeviceLost):
+        return State.DEVICE_LOST
+    if isinstance(error, TimeUp):
+        return State.TIMEOUT
+    if isinstance(error, (RuntimeFailure, LabError, MissingDependencyError)):
+        return State.FAILED
+    return State.USER_ERROR if isinstance(error, EtscopeError) else State.FAILED
+
+
+def _sentence(error: EtscopeError) -> str:
+    """An error on one line: where, what, the last line of the runtime's log, and the hint."""
+    text = error.message
+    if isinstance(error, FormatError) and error.path is not None:
+        text = f"{error.path}: {text}"
+    if isinstance(error, RuntimeFailure) and error.log.strip():
+        text += f": {error.log.strip().splitlines()[-1].strip()}"
+    return text if error.hint is None else f"{text} ({error.hint})"
 
 
 def say(text: str) -> None:
-    """To the job's log."""
+    """Write a line into the job's log."""
     print(text, file=sys.stderr, flush=True)
 
 
 def measured(spec: JobSpec, config: DeviceConfig, files: Mapping[str, Path], out: Path) -> Measured:
     """Do a job on a device.
 
-    files: by field of the specification. out: where the job's files go.
+    files: by field of the specification. out: folder for the job's files.
 
-    Raises the errors of `etscope.run.run`, `TimeUp`, `DeviceLost`, and `LabError` for a device
-    whose configuration makes no sense.
+    Raises the errors of `etscope.run.run`, `TimeUp`, `DeviceLost`, and `LabError` for an invalid
+    configuration of the device.
     """
     end = time.monotonic() + spec.timeout_seconds
     say(f"device {config.name} ({config.driver})")
     try:
         driver = open_driver(config)
-    except UsageError as error:  # not of who submitted the job
+    except UsageError as error:  # not the fault of the user who submitted the job
         raise LabError(
             f"the device {config.name} is not set up: {error.message}", hint=error.hint
         ) from error
     try:
-        return _Measuring(spec, config, files, out, driver, end).all()
+        return _Measurement(spec, config, files, out, driver, end).run()
     finally:
         driver.close()
 
 
 @dataclass(eq=False)
-class _Watched:
-    """A device as a place to run, with an eye on the time, the log and the conditions.
+class _WatchedHost:
+    """A device's runner host that also watches the job's time, log and conditions.
 
-    pause: seconds that have to pass until the conditions are read again. ran: how many runs ended.
+    end: of the job's time, on the monotonic clock. pause: seconds between two readings of the
+    conditions. ran: number of runs that ended.
     """
 
-    place: Elsewhere
+    host: Elsewhere
     driver: Driver
     spec: JobSpec
     end: float
@@ -125,7 +200,7 @@ class _Watched:
     ran: int = 0
 
     def missing(self, runner: str) -> str | None:
-        return self.place.missing(runner)
+        return self.host.missing(runner)
 
     def execute(self, job: Job, folder: Path, runner: str, timeout: float | None) -> None:
         left = self.left()
@@ -135,13 +210,15 @@ class _Watched:
         what = "values" if job.debug_level != NONE else "times" if job.trace else "nothing"
         say(f"run: {executions} executions on the {runner} runner, recording {what}")
         try:
-            self.place.execute(job, folder, runner, left)
+            self.host.execute(job, folder, runner, left)
         except EtscopeError as error:
             if self.left() <= 0:
                 raise self.time_up() from error
             raise
         finally:
-            _tell_log(folder)
+            log = folder / LOG
+            if log.is_file() and (text := log.read_text(errors="replace").strip()):
+                say(text)
         self.ran += 1
         if not self.readings or time.time() - self.readings[-1].at >= self.pause:
             self.look()
@@ -157,8 +234,8 @@ class _Watched:
         return TimeUp(f"the job did not end within {self.spec.timeout_seconds:g} s")
 
 
-class _Measuring:
-    """One job."""
+class _Measurement:
+    """One job that is being measured."""
 
     def __init__(
         self,
@@ -171,10 +248,10 @@ class _Measuring:
     ) -> None:
         self._spec, self._files, self._out, self._driver = spec, files, out, driver
         self._attributes = {**driver.attributes(), **config.attributes}
-        place = place_of(driver, self._attributes)
-        self._place = _Watched(place, driver, spec, end)
+        host = runner_host(driver, self._attributes)
+        self._host = _WatchedHost(host, driver, spec, end)
         self._marks: list[str] = []
-        # Before the device rests: what cannot be opened is known without it.
+        # Before the device rests: errors of opening are then known at once.
         self._opened = {"model": open_program(files["model"], files.get("etrecord"))}
         if "baseline" in files:
             self._opened["baseline"] = open_program(files["baseline"])
@@ -182,40 +259,35 @@ class _Measuring:
         if spec.kind == "accuracy":
             check_comparable(self._opened["model"])
 
-    def all(self) -> Measured:
-        spec, place = self._spec, self._place
+    def run(self) -> Measured:
+        spec, host = self._spec, self._host
         summary: dict[str, Any] = {
             "method": self._method,
             "backend": backend_of(self._opened["model"], self._method),
         }
-        self._rest()
-        before = judged(place.readings, spec.limits.model_copy(update={"max_cv": None}), None)
-        if before.broken:  # measuring will not mend it
-            self._write("conditions.json", [one.plain() for one in place.readings])
+        left = max(host.left(), 0)
+        seconds = min(spec.cool_down_seconds, left)
+        if seconds:
+            say(f"the device rests for {seconds:g} s")
+        patience = _PATIENCE * (left - seconds)
+        host.readings.append(cool_down(self._driver, seconds, spec.limits, patience))
+        before = judged(host.readings, spec.limits.model_copy(update={"max_cv": None}), None)
+        if before.broken:  # measuring would be in vain
+            self._write("conditions.json", [one.plain() for one in host.readings])
             return Measured(summary, self._environment({}), before.marks, before.broken)
-        facts, found = self._ab() if spec.kind == "ab" else self._run()
-        place.look()
-        self._write("conditions.json", [one.plain() for one in place.readings])
-        judgement = judged(place.readings, spec.limits, found.get("latency", {}).get("cv"))
+        facts, found = self._measure_ab() if spec.kind == "ab" else self._measure_one()
+        host.look()
+        self._write("conditions.json", [one.plain() for one in host.readings])
+        judgement = judged(host.readings, spec.limits, found.get("latency", {}).get("cv"))
         marks = (*judgement.marks, *self._marks)
         for word in (*judgement.broken, *marks):
             say(f"note: {word}")
         environment = self._environment(facts)
         return Measured({**summary, **found}, environment, marks, judgement.broken)
 
-    def _rest(self) -> None:
-        """Let the device rest, and read the conditions before the first run."""
-        left = max(self._place.left(), 0)
-        seconds = min(self._spec.cool_down_seconds, left)
-        if seconds:
-            say(f"the device rests for {seconds:g} s")
-        patience = _PATIENCE * (left - seconds)
-        limits = self._spec.limits
-        self._place.readings.append(cool_down(self._driver, seconds, limits, patience))
-
     # -- one model
 
-    def _run(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _measure_one(self) -> tuple[dict[str, Any], dict[str, Any]]:
         spec = self._spec
         numerics = spec.kind == "accuracy" or "numerics" in spec.metrics
         level: str = spec.debug_level
@@ -230,15 +302,15 @@ class _Measuring:
         ) as done:
             if done.is_traced and done.opened.record is not None:
                 done.trace.verify()  # a record of ExecuTorch's own tools holds no fingerprints
-            found = self._found(done)
+            found = self._numbers(done)
             if numerics:
-                found |= self._compared(done, found)
+                found |= self._numerics(done, found)
             done.save(self._out)
             facts = self._facts(done)
             (self._out / RUN_JSON).write_bytes(encode_run_json(facts))
             return facts, found
 
-    def _found(self, done: Run) -> dict[str, Any]:
+    def _numbers(self, done: Run) -> dict[str, Any]:
         found: dict[str, Any] = {}
         if "latency" in self._spec.metrics:
             found["latency"] = latency_of(done)
@@ -252,9 +324,9 @@ class _Measuring:
             found["verification"] = verification
         return found
 
-    def _compared(self, done: Run, found: Mapping[str, Any]) -> dict[str, Any]:
-        """The numerics, as far as they can be had. An accuracy job without any comparison has
-        nothing to say, which is an error."""
+    def _numerics(self, done: Run, found: Mapping[str, Any]) -> dict[str, Any]:
+        """The numerics, if they can be computed. For an accuracy job that cannot compare anything
+        it is an error when they cannot."""
         try:
             say("comparing with the reference")
             return {"numerics": numerics_of(done)}
@@ -268,10 +340,10 @@ class _Measuring:
 
     # -- two models
 
-    def _ab(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _measure_ab(self) -> tuple[dict[str, Any], dict[str, Any]]:
         from etscope.lab.comparison.ab import measure_ab
 
-        self._place.pause = _LOOK_SECONDS
+        self._host.pause = _CONDITION_SECONDS
         facts: dict[str, dict[str, Any]] = {}
         memory: dict[str, Any] | None = None
 
@@ -312,8 +384,8 @@ class _Measuring:
 
     @contextmanager
     def _ran(self, side: str, **more: Any) -> Iterator[Run]:
-        """Run a side's program with the inputs of the job; the files of the run go at the end."""
-        spec, ran = self._spec, self._place.ran
+        """Run a side's program with the job's inputs; the run's files are removed at the end."""
+        spec, ran = self._spec, self._host.ran
         options: dict[str, Any] = {
             "data": self._files.get("data"),
             "method": spec.method,
@@ -322,22 +394,22 @@ class _Measuring:
             "seed": spec.seed,
             "threads": spec.threads,
             "runner": spec.runner,
-            "place": self._place,
+            "place": self._host,
             **more,
         }
         try:
             done = run(self._opened[side], self._files.get("inputs"), **options)
         except FormatError as error:
-            if self._place.ran == ran:
+            if self._host.ran == ran:
                 raise
             raise RuntimeFailure(f"the device's answer is damaged: {error.message}") from error
         with done:
             yield done
 
-    # -- to keep
+    # -- files
 
     def _facts(self, done: Run) -> dict[str, Any]:
-        """What ran, for run.json. The program is called as it was submitted."""
+        """The facts of a run, for run.json, with the name of the program as it was submitted."""
         names = {self._opened[side]: self._spec.files[side].name for side in self._opened}
         return {**done.facts(), "program": names.get(done.opened) or self._spec.title}
 
@@ -355,23 +427,6 @@ class _Measuring:
         }
 
 
-def _tell_log(folder: Path) -> None:
-    """What the runtime said, into the job's log."""
-    path = folder / LOG
-    if path.is_file():
-        text = path.read_text(errors="replace").strip()
-        if text:
-            say(text)
-
-
-# What the runs of a job say: the parts of its summary (`etscope.lab.jobs.records`).
-
-
-METRIC = "sqnr"
-_MOST_CASES = 16  # test cases whose numerics are looked at: each runs the model in PyTorch again
-_MS = 1e6  # ns
-
-
 def backend_of(opened: Opened, method: str) -> str:
     """The backends of a method's delegates: "XnnpackBackend", "A+B", or "portable" for none."""
     names = {delegate.backend_id for delegate in opened.program.method(method).delegates}
@@ -379,8 +434,8 @@ def backend_of(opened: Opened, method: str) -> str:
 
 
 def check_comparable(opened: Opened) -> None:
-    """Raise `MissingDataError` when there is nothing that a program's values can be held against:
-    no record, and no bundle with expected outputs."""
+    """Raise `MissingDataError` when there is nothing to compare a program's values with: no record,
+    and no bundle with expected outputs."""
     suites = () if opened.bundle is None else opened.bundle.suites
     if opened.record is None and not any(
         case.expected_outputs for suite in suites for case in suite.cases
@@ -399,15 +454,15 @@ def latency_of(done: Run) -> dict[str, Any]:
 
 
 def traced_p50_ms(done: Run) -> float | None:
-    """The median of the run that recorded times; None when there was none."""
+    """The median of the run that recorded times; None without such a run."""
     traced = [one.samples_ns for one in done.latencies if one.traced == "times"]
     return float(np.median(np.concatenate(traced))) / _MS if traced else None
 
 
 def memory_of(done: Run) -> dict[str, Any] | None:
-    """The memory of the runner's process in the untraced run; None when the system tells none.
+    """The memory of the runner's process in the untraced run; None when the system reports none.
 
-    `rss_before_bytes` was there before the program was read: of the Python runner that is most.
+    `rss_before_bytes` was in use before the program was read: most of it with the Python runner.
     """
     result = next(iter(done.passes.values())).result
     if result.peak_rss_bytes is None:
@@ -420,7 +475,7 @@ def memory_of(done: Run) -> dict[str, Any] | None:
 
 
 def verification_of(done: Run) -> dict[str, int] | None:
-    """How many test cases of a bundle passed and failed; None when it expects no outputs."""
+    """Count the test cases of a bundle that passed and failed; None when it expects no outputs."""
     try:
         cases = [case for case in done.verify().cases if case.checks]
     except MissingDataError:
@@ -430,13 +485,22 @@ def verification_of(done: Run) -> dict[str, int] | None:
 
 
 def numerics_of(done: Run) -> dict[str, Any]:
-    """What PyTorch makes of the same inputs, against the values that the run recorded.
+    """Compare the values that the run recorded with PyTorch's for the same inputs.
 
     Raises `MissingDataError` when there is no reference, or nothing to compare.
     """
     if done.opened.record is None:
         raise MissingDataError("there is no ETRecord, and so no reference")
-    found = _numerics(done)
+    if len(done.calls) == 1:
+        found = [done.numerics(METRIC)]
+    else:
+        inspector = done.inspector()  # a call's run in the dump has its number
+        found = [
+            inspector.diagnose_numerics(
+                METRIC, method=call.method, run=number, inputs=list(call.inputs)
+            )
+            for number, call in enumerate(done.calls[:_MOST_CASES])
+        ]
     compared = [row for one in found for row in one.rows if row.total is not None]
     if not compared:
         raise MissingDataError("no value of the run could be compared with the reference")
@@ -452,21 +516,8 @@ def numerics_of(done: Run) -> dict[str, Any]:
     }
 
 
-def _numerics(done: Run) -> list[Numerics]:
-    """Of each call, whose run in the dump has its number: one execution each, without warm-up."""
-    if len(done.calls) == 1:
-        return [done.numerics(METRIC)]
-    inspector = done.inspector()
-    return [
-        inspector.diagnose_numerics(
-            METRIC, method=call.method, run=number, inputs=list(call.inputs)
-        )
-        for number, call in enumerate(done.calls[:_MOST_CASES])
-    ]
-
-
 def _worst(rows: list[NumericsRow], better: str) -> NumericsRow:
-    """The row that is farthest from the reference; NaN is farther than any number."""
+    """The row with the largest error; NaN is larger than any number."""
     sign = -1 if better == "higher" else 1
 
     def badness(row: NumericsRow) -> float:
@@ -474,98 +525,6 @@ def _worst(rows: list[NumericsRow], better: str) -> NumericsRow:
         return float("inf") if np.isnan(value) else sign * value
 
     return max(rows, key=badness)
-
-
-ORDER, ANSWER, OUT = "order.json", "answer.json", "out"
-
-
-def main(name: str) -> int:
-    """Do the order in the folder of that name, and write down the answer."""
-    folder = Path(name)
-    answer = answer_to(folder)
-    part = folder / f"{ANSWER}.part"
-    part.write_text(json.dumps(answer))
-    part.replace(folder / ANSWER)
-    return 0
-
-
-def answer_to(folder: Path) -> dict[str, Any]:
-    """Do the order in a folder; the answer as plain JSON. Never raises."""
-    names: dict[str, str] = {}
-    try:
-        order = json.loads((folder / ORDER).read_text())
-        spec = spec_of(order["spec"])
-        config = DeviceConfig(**order["device"])
-        files = {
-            field: folder / place_of_file(field, ref.name) for field, ref in spec.files.items()
-        }
-        names = {str(path): spec.files[field].name or field for field, path in files.items()}
-        return _answer(_measured(spec, config, files, folder / OUT))
-    except Exception as error:
-        return _failure(error, names)
-
-
-def state_of(error: Exception) -> State:
-    """The state of a job that ended with an error."""
-    if isinstance(error, DeviceLost):
-        return State.DEVICE_LOST
-    if isinstance(error, TimeUp):
-        return State.TIMEOUT
-    if isinstance(error, (RuntimeFailure, LabError, MissingDependencyError)):
-        return State.FAILED
-    return State.USER_ERROR if isinstance(error, EtscopeError) else State.FAILED
-
-
-def _measured(spec: JobSpec, config: DeviceConfig, files: dict[str, Path], out: Path) -> Measured:
-
-    out.mkdir(exist_ok=True)
-    return measured(spec, config, files, out)
-
-
-def _answer(done: Measured) -> dict[str, Any]:
-    return {
-        "state": (State.INVALID if done.broken else State.DONE).value,
-        "summary": done.summary,
-        "environment": done.environment,
-        "marks": list(done.marks),
-        "error": "; ".join(done.broken),
-        "error_slug": "",
-    }
-
-
-def _failure(error: Exception, names: Mapping[str, str]) -> dict[str, Any]:
-    """names: what the files at these paths were called by who submitted them."""
-    slug = RuntimeFailure.slug
-    if isinstance(error, EtscopeError):
-        print(f"error: {error}", file=sys.stderr)
-        message, slug = _sentence(error), error.slug
-    elif isinstance(error, TimeUp):
-        print(f"error: {error}", file=sys.stderr)
-        message = str(error)
-    else:
-        traceback.print_exc()
-        message = f"the lab failed: {type(error).__name__}: {error}"
-        slug = LabError.slug
-    for path, name in names.items():
-        message = message.replace(path, name)
-    return {
-        "state": state_of(error).value,
-        "summary": {},
-        "environment": {},
-        "marks": [],
-        "error": message,
-        "error_slug": slug,
-    }
-
-
-def _sentence(error: EtscopeError) -> str:
-    """An error on one line: where, what, the runtime's last word, and what to do."""
-    text = error.message
-    if isinstance(error, FormatError) and error.path is not None:
-        text = f"{error.path}: {text}"
-    if isinstance(error, RuntimeFailure) and error.log.strip():
-        text += f": {error.log.strip().splitlines()[-1].strip()}"
-    return text if error.hint is None else f"{text} ({error.hint})"
 
 
 if __name__ == "__main__":

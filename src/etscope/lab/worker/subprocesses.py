@@ -1,4 +1,10 @@
-"""A program in a process of its own, watched: its time, its log, and who wants it stopped."""
+"""Run a program in a child process: with a time limit, a log, and a way to stop it.
+
+A child must not outlive its worker. It starts with `main([FD, MODULE, ARGUMENT…])`, which calls
+MODULE's `main(ARGUMENT…)`. FD is the reading end of a pipe whose other end the worker holds and
+never writes to: it ends when the worker does, in whatever way. SIGTERM becomes `SystemExit`, so
+that programs clean up.
+"""
 
 from __future__ import annotations
 
@@ -18,78 +24,21 @@ from typing import IO
 
 from etscope.errors import LabError
 
-# What a child process of a worker starts with: it must not outlive the worker.
-#
-# `main([FD, MODULE, ARGUMENT…])` calls MODULE's `main(ARGUMENT…)`. FD is the reading end of
-# a pipe that the worker holds the other end of and never writes to: its end is the worker's end,
-# however it came. SIGTERM becomes `SystemExit`, so that a program's cleaning up is done.
-
-
 GRACE = 5.0  # seconds: for cleaning up after SIGTERM
-
-
-def main(arguments: list[str]) -> None:
-    fd, module, *rest = arguments
-    signal.signal(signal.SIGTERM, _terminated)
-    threading.Thread(target=_end_with_parent, args=(int(fd),), daemon=True).start()
-    try:
-        sys.exit(import_module(module).main(*rest))
-    except BaseException as end:
-        if not (isinstance(end, SystemExit) and end.code == 0):
-            end_descendants(os.getpid())
-        raise
-
-
-def end_tree(pid: int, group: int) -> None:
-    """Kill a process, all that descends from it, and its group."""
-    end_descendants(pid)
-    with suppress(OSError):
-        os.killpg(group, signal.SIGKILL)
-
-
-def end_descendants(pid: int) -> None:
-    """Kill all that descends from a process: runners in sessions of their own too."""
-    for child in _descendants(pid):
-        with suppress(OSError):
-            os.kill(child, signal.SIGKILL)
-
-
-def _terminated(number: int, _: object) -> None:
-    sys.exit(128 + number)
-
-
-def _end_with_parent(fd: int) -> None:
-    while os.read(fd, 1):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(GRACE)
-    end_tree(os.getpid(), os.getpgrp())  # this process is of its group
-
-
-def _descendants(pid: int) -> list[int]:
-    import psutil  # type: ignore[import-untyped]  # of distributed
-
-    try:
-        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
 LOG_LIMIT = 16 << 20  # bytes of a log that are kept
 _PIECE = 1 << 16
-# Not `-m`, which puts the current folder before the places that modules come from: a torch.py that
-# lies there must not run.
+# Not `-m`, which puts the current folder first in sys.path: a torch.py in it must not run.
 _CHILD = (
     "import sys; sys.path[:] = [place for place in sys.path if place]; "
     "from etscope.lab.worker.subprocesses import main; main(sys.argv[1:])"
 )
-_TELL = 1.0  # seconds between two looks at what is new in the log
+_LOG_SECONDS = 1.0  # between two calls of `hear` with new text of the log
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a child ended. code: its exit status, negative for a signal. reason: "" when it ended by
-    itself, "timeout" or "stopped" when we ended it."""
+    """The end of a child. code: its exit status, negative for a signal. reason: "" when it ended by
+    itself, "timeout" or "stopped" when it was ended."""
 
     code: int
     reason: str = ""
@@ -102,7 +51,7 @@ class End:
 
 
 class Stop:
-    """A wish, from another thread, that a child be ended."""
+    """A request, from another thread, to end a child."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -120,12 +69,12 @@ class Stop:
             self._condition.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Until somebody wants the end, it came, or the time is up."""
+        """Wait for a stop request, the end of the child, or the timeout."""
         with self._condition:
             self._condition.wait_for(lambda: self.wanted or self.ended, max(seconds, 0))
 
     def wait_end(self, seconds: float) -> None:
-        """Until the end came, or the time is up."""
+        """Wait for the end of the child, or the timeout."""
         with self._condition:
             self._condition.wait_for(lambda: self.ended, seconds)
 
@@ -142,12 +91,12 @@ def run_child(
 ) -> End:
     """Run a module's `main` in a process and group of its own, to its end or for `timeout` seconds.
 
-    What it writes to stdout and stderr is in `folder`/log.txt, up to `LOG_LIMIT`; `hear` gets it
-    while it comes. Temporary files of the program are in `folder` too. When this process dies, so
-    does the child, a little later; files of `keep` are open in it until then. Raises `LabError`
-    when no process can be started.
+    Its stdout and stderr go to `folder`/log.txt, up to `LOG_LIMIT`; `hear` is called with new text
+    of them. Temporary files of the program are in `folder` too. When this process dies, so does
+    the child, a little later; the files of `keep` are open in it until then. Raises `LabError` when
+    no process can be started.
     """
-    ours, theirs = os.pipe()  # the child waits for the end of the pipe, see guard.py
+    ours, theirs = os.pipe()  # the child waits for its end
     try:
         child = subprocess.Popen(
             [sys.executable, "-c", _CHILD, str(ours), module, *arguments],
@@ -164,10 +113,21 @@ def run_child(
     finally:
         os.close(ours)
     log = _Log(child, folder / "log.txt")
-    waiter = threading.Thread(target=_wait, args=(child, stop), daemon=True)
+
+    def wait() -> None:
+        child.wait()
+        stop.note_end()
+
+    waiter = threading.Thread(target=wait, daemon=True)
     waiter.start()
     try:
-        reason = _watch(stop, timeout, lambda: hear(log.new()))
+        end, reason = time.monotonic() + timeout, ""
+        while not stop.ended and not reason:
+            stop.wait(min(_LOG_SECONDS, end - time.monotonic()))
+            hear(log.new())
+            if not stop.ended:
+                reason = "stopped" if stop.wanted else ""
+                reason = reason or ("timeout" if time.monotonic() >= end else "")
         if reason:
             with suppress(OSError):
                 os.kill(child.pid, signal.SIGTERM)
@@ -178,72 +138,53 @@ def run_child(
         return End(child.returncode, reason)
     finally:
         with suppress(OSError):
-            os.killpg(child.pid, signal.SIGKILL)  # what it left behind
+            os.killpg(child.pid, signal.SIGKILL)  # processes that it left behind
         os.close(theirs)
         log.close()
         hear(log.new())
 
 
-def _wait(child: subprocess.Popen[bytes], stop: Stop) -> None:
-    child.wait()
-    stop.note_end()
-
-
-def _watch(stop: Stop, timeout: float, tell: Callable[[], None]) -> str:
-    """Wait; why the child is to be ended, "" when it ended."""
-    end = time.monotonic() + timeout
-    while True:
-        stop.wait(min(_TELL, end - time.monotonic()))
-        tell()
-        if stop.ended:
-            return ""
-        if stop.wanted:
-            return "stopped"
-        if time.monotonic() >= end:
-            return "timeout"
-
-
 class _Log:
-    """What a child says, kept in a file while it comes."""
+    """The output of a child, written into a file as it comes."""
 
     def __init__(self, child: subprocess.Popen[bytes], path: Path) -> None:
         self._path = path
-        self._told = bytearray()
+        self._unread = bytearray()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._keep, args=(child.stdout,), daemon=True)
         self._thread.start()
 
     def new(self) -> str:
-        """What came since the last call."""
+        """Text that came since the last call."""
         with self._lock:
-            text = self._told.decode("utf-8", "replace")
-            self._told.clear()
+            text = self._unread.decode("utf-8", "replace")
+            self._unread.clear()
         return text
 
     def close(self) -> None:
-        self._thread.join(GRACE)  # a stray process may hold the pipe open; its words are not ours
+        self._thread.join(GRACE)  # not longer: a stray process may hold the pipe open
 
     def _keep(self, pipe: IO[bytes]) -> None:
         left = LOG_LIMIT
         with suppress(OSError), pipe:
             while piece := os.read(pipe.fileno(), _PIECE):
                 if left <= 0:
-                    continue  # read on: a child must not wait for us
+                    continue  # read on, so that the child does not block
                 piece = piece[:left]
                 left -= len(piece)
                 piece += b"" if left else b"\n... (the log was cut here)\n"
                 with self._lock:
-                    self._told += piece
+                    self._unread += piece
                 with suppress(OSError), self._path.open("ab") as file:  # a full disk
                     file.write(piece)
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Ours, with temporary files in the job's folder, and without what Dask's nanny adds."""
+    """Our environment, with temporary files in the job's folder, without what Dask's nanny adds."""
     import dask.config
 
     env = dict(os.environ)
-    # What is set for the worker's own sake would change what is measured: one thread, for one.
+    # Settings for the worker's own sake would change the times: one thread, for example.
     if multiprocessing.parent_process() is not None:
         for key, value in dask.config.get("distributed.nanny.pre-spawn-environ", {}).items():
             if env.get(key) == str(value):
@@ -251,3 +192,43 @@ def _environment(folder: Path) -> dict[str, str]:
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
     return {**env, "TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"}
+
+
+def main(arguments: list[str]) -> None:
+    fd, module, *rest = arguments
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+    def end_with_parent() -> None:
+        while os.read(int(fd), 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE)
+        end_tree(os.getpid(), os.getpgrp())  # this process is of its group
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    try:
+        sys.exit(import_module(module).main(*rest))
+    except BaseException as end:
+        if not (isinstance(end, SystemExit) and end.code == 0):
+            end_descendants(os.getpid())
+        raise
+
+
+def end_tree(pid: int, group: int) -> None:
+    """Kill a process, all that descends from it, and its group."""
+    end_descendants(pid)
+    with suppress(OSError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def end_descendants(pid: int) -> None:
+    """Kill all that descends from a process, also runners in sessions of their own."""
+    import psutil  # type: ignore[import-untyped]  # of distributed
+
+    try:
+        children = psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return
+    for child in children:
+        with suppress(OSError):
+            os.kill(child.pid, signal.SIGKILL)

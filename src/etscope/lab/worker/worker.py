@@ -1,7 +1,7 @@
-"""One attempt at a job, where its device is: what a Dask worker executes.
+"""One attempt at a job, executed by the Dask worker of its device.
 
-The job runs in a child process (`etscope.lab.worker.measure`). Here its files are fetched and kept,
-its time is watched, and what happened to it is put into one of the final states.
+The job runs in a child process (`etscope.lab.worker.measure`). The worker fetches and stores its
+files, watches its time, and decides on one of the final states.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import EtscopeError, LabError
-from etscope.lab.jobs.records import Artifact, DeviceConfig, Order, Outcome, State, place_of
+from etscope.lab.jobs.records import DeviceConfig, Order, Outcome, State, input_path
 from etscope.lab.jobs.spec import spec_of
 from etscope.lab.store import Store
 from etscope.lab.worker.subprocesses import GRACE, End, Stop, run_child
 
 MEASURE = "etscope.lab.worker.measure"
-PROBE = "etscope.lab.worker.probe"
+PROBE = "etscope.lab.worker.conditions"
 
 _LIVE_LIMIT = 1 << 20  # characters of a log that are sent while the job runs
 _ANSWER_LIMIT = 64 << 20  # bytes
 _PREFIX = "etscope-job-"
-_JUST_MADE = 60  # seconds: a folder that may not have its lock yet
+_JUST_MADE = 60  # seconds in which a folder may not have its lock yet
 _MEDIA = {".json": "application/json", ".txt": "text/plain; charset=utf-8"}
 
 Tell = Callable[[Mapping[str, Any]], None]
-"""Tells the engine something while the job runs: `{"kind": "started" | "log", "token": …, …}`."""
+"""Sends the engine a message while the job runs: `{"kind": "started" | "log", "token": …, …}`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCheck:
-    """A device as its driver found it. error: "" when it is in reach."""
+    """A device as its driver found it. error: "" when it is reachable."""
 
     attributes: Mapping[str, str] = field(default_factory=dict)
     conditions: Mapping[str, Any] = field(default_factory=dict)
@@ -50,10 +50,10 @@ class DeviceCheck:
 
 
 def work(order: Order, tell: Tell | str = lambda message: None) -> Outcome:
-    """Do an order. Never raises for what is the job's, the device's or the store's fault.
+    """Do an order. Faults of the job, the device or the store are in the outcome, never raised.
 
-    tell: where to report, or the Dask topic to report to. A device that was lost gets no more
-    orders, and each is answered `device_lost` without a `busy_seconds`, until `check` finds it.
+    tell: receives messages, or is the Dask topic to send them to. Orders for a device that was lost
+    are answered `device_lost` with `busy_seconds` 0, until `check` finds it again.
     """
     send = _to_topic(tell) if isinstance(tell, str) else tell
     begun = time.monotonic()
@@ -62,20 +62,29 @@ def work(order: Order, tell: Tell | str = lambda message: None) -> Outcome:
     with _stoppable(order.token) as stop:
         if stop.wanted:
             return Outcome(order.job_id, order.token, State.CANCELLED)
-        at = time.time()
-        send({"kind": "started", "token": order.token, "by": _worker_name(), "at": at})
+        by, at = f"{socket.gethostname()}:{os.getpid()}", time.time()
+        send({"kind": "started", "token": order.token, "by": by, "at": at})
         try:
             with _job_folder() as folder, _device_alone(order, stop) as lock:
                 outcome = _attempt(order, folder, stop, send, lock)
-        except (EtscopeError, OSError) as error:
-            outcome = _lab_failure(order, error)
+        except (EtscopeError, OSError) as error:  # of the store or the disk
+            known = error if isinstance(error, EtscopeError) else None
+            what = known.message if known else getattr(error, "strerror", None) or str(error)
+            file = getattr(error, "filename", None) or "temporary folder"
+            outcome = Outcome(
+                order.job_id,
+                order.token,
+                State.FAILED,
+                error=f"the lab could not do this job: {what}" + ("" if known else f" ({file})"),
+                error_slug=LabError.slug,
+            )
     if outcome.state is State.DEVICE_LOST:
         _lost.add(order.device.name)
     return replace(outcome, busy_seconds=time.monotonic() - begun)
 
 
 def stop(token: str) -> None:
-    """End the attempt of this token; if it has not begun yet, as soon as it does."""
+    """Stop the attempt of this token; if it has not begun yet, as soon as it does."""
     with _lock:
         _stops.setdefault(token, Stop()).want()
         for old in list(_stops)[:-_STOPS_KEPT]:
@@ -84,7 +93,7 @@ def stop(token: str) -> None:
 
 
 def check(config: DeviceConfig, timeout: float = 60.0) -> DeviceCheck:
-    """What a device says of itself, asked in a child process for `timeout` seconds at most."""
+    """Check a device in a child process, for `timeout` seconds at most."""
     try:
         with _job_folder() as folder:
             (folder / "device.json").write_text(json.dumps(asdict(config)))
@@ -105,7 +114,7 @@ def check(config: DeviceConfig, timeout: float = 60.0) -> DeviceCheck:
 _lock = threading.Lock()
 _stops: dict[str, Stop] = {}  # by token
 _STOPS_KEPT = 1000
-_lost: set[str] = set()  # names of devices that went away under a job of this process
+_lost: set[str] = set()  # names of devices that went away during a job of this process
 
 
 def _attempt(order: Order, folder: Path, stop: Stop, send: Tell, lock: Sequence[int]) -> Outcome:
@@ -115,24 +124,33 @@ def _attempt(order: Order, folder: Path, stop: Stop, send: Tell, lock: Sequence[
     for name, ref in spec.files.items():
         if ref.sha256 is None:
             raise LabError(f"the job's {name} is not in the store")
-        store.fetch(ref.sha256, folder / place_of(name, ref.name))
+        store.fetch(ref.sha256, folder / input_path(name, ref.name))
     (folder / "out").mkdir()
     (folder / "order.json").write_text(json.dumps(asdict(order)))
-    live = _Live(order.token, send)
+    unsent = _LIVE_LIMIT
+
+    def hear(text: str) -> None:
+        nonlocal unsent
+        text = text[:unsent]
+        if text:
+            unsent -= len(text)
+            send({"kind": "log", "token": order.token, "text": text})
+
     limit = spec.timeout_seconds
-    end = run_child(
-        MEASURE, [str(folder)], folder, timeout=limit, stop=stop, hear=live.hear, keep=lock
-    )
+    end = run_child(MEASURE, [str(folder)], folder, timeout=limit, stop=stop, hear=hear, keep=lock)
     outcome = _outcome(order, limit, folder, end)
     files = [] if end.reason else sorted((folder / "out").iterdir())
     log = folder / "log.txt"
     log.touch()
-    kept = tuple(_keep(store, path) for path in [*files, log])
-    return replace(outcome, artifacts=kept)
+    kept = []
+    for path in [*files, log]:
+        media_type = _MEDIA.get(path.suffix, "application/octet-stream")
+        kept.append(store.put_file(path, path.name, media_type))
+    return replace(outcome, artifacts=tuple(kept))
 
 
 def _outcome(order: Order, timeout: float, folder: Path, end: End) -> Outcome:
-    """What the end of the child means for the job."""
+    """The outcome of a job whose child process ended."""
     plain = Outcome(order.job_id, order.token, State.FAILED, error_slug="runtime-failure")
     if end.reason == "stopped":
         return replace(plain, state=State.CANCELLED, error="stopped on request", error_slug="")
@@ -161,22 +179,8 @@ def _outcome(order: Order, timeout: float, folder: Path, end: End) -> Outcome:
         return replace(plain, error=f"the process that measures gave no usable answer: {error}")
 
 
-def _lab_failure(order: Order, error: Exception) -> Outcome:
-    """A job that the lab itself could not do: its store or its disk."""
-    known = error if isinstance(error, EtscopeError) else None
-    what = known.message if known else getattr(error, "strerror", None) or str(error)
-    where = "" if known else f" ({getattr(error, 'filename', None) or 'temporary folder'})"
-    return Outcome(
-        order.job_id,
-        order.token,
-        State.FAILED,
-        error=f"the lab could not do this job: {what}{where}",
-        error_slug=LabError.slug,
-    )
-
-
 def _answer(folder: Path) -> dict[str, Any] | None:
-    """What the child wrote down; None when it came to no answer."""
+    """The child's answer; None when there is none."""
     path = folder / "answer.json"
     try:
         if path.stat().st_size > _ANSWER_LIMIT:
@@ -196,24 +200,6 @@ def _last_words(folder: Path) -> str:
     return ""
 
 
-def _keep(store: Store, path: Path) -> Artifact:
-    media_type = _MEDIA.get(path.suffix, "application/octet-stream")
-    return store.put_file(path, path.name, media_type)
-
-
-class _Live:
-    """The log of a job at work, sent on as it comes."""
-
-    def __init__(self, token: str, send: Tell) -> None:
-        self._token, self._send, self._left = token, send, _LIVE_LIMIT
-
-    def hear(self, text: str) -> None:
-        text = text[: self._left]
-        if text:
-            self._left -= len(text)
-            self._send({"kind": "log", "token": self._token, "text": text})
-
-
 @contextmanager
 def _stoppable(token: str) -> Iterator[Stop]:
     with _lock:
@@ -227,8 +213,14 @@ def _stoppable(token: str) -> Iterator[Stop]:
 
 @contextmanager
 def _job_folder() -> Iterator[Path]:
-    """A temporary folder that is removed at the end; those of killed workers are removed first."""
-    _sweep()
+    """A temporary folder that is removed at the end, after those of killed workers."""
+    for old in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError), (old / ".lock").open("r+") as lock:
+            about = old.stat()
+            if about.st_uid != os.getuid() or time.time() - about.st_mtime < _JUST_MADE:
+                continue
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its worker lives
+            shutil.rmtree(old, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
         with (folder / ".lock").open("w") as lock:
@@ -240,9 +232,8 @@ def _job_folder() -> Iterator[Path]:
 
 @contextmanager
 def _device_alone(order: Order, stop: Stop) -> Iterator[Sequence[int]]:
-    """A lock that the child keeps, too: what a killed worker had at the device has to end first.
-
-    It ends by itself, see guard.py; a lock that is not free by then is somebody else's affair.
+    """Hold the device's lock, which the child keeps, too: the child of a killed worker has to end
+    first. It ends by itself (see `subprocesses`); if the lock is not free by then, go on without.
     """
     what = json.dumps([order.store, asdict(order.device)], sort_keys=True)
     name = hashlib.sha256(what.encode()).hexdigest()[:16]
@@ -267,21 +258,6 @@ def _locks(handle: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _sweep() -> None:
-    """Remove folders of ours whose lock nobody holds: their worker is gone."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError), (folder / ".lock").open("r+") as lock:
-            about = folder.stat()
-            if about.st_uid != os.getuid() or time.time() - about.st_mtime < _JUST_MADE:
-                continue
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _worker_name() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def _to_topic(topic: str) -> Tell:
