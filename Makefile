@@ -43,7 +43,7 @@ $(PAGE): $(WEB) | $(INSTALLED)
 	@$(BIN)/python hatch_build.py
 
 test: $(INSTALLED) $(PAGE)  ## Unit and contract tests, in parallel: under 2 minutes after the first run
-	@$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS) tests/unit tests/contract
+	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" $(PYTEST_ARGS) tests/unit tests/contract
 
 # Child processes are measured, too. What the tests write is collected in .coverage.
 test-all: $(INSTALLED) $(PAGE)  ## All tests, and the branch coverage (40 minutes on 2 cores)

@@ -263,6 +263,7 @@ def many_runs(count: int, kernels: int) -> bytes:
     return by_hand.etdump(*(one(run) for run in range(count)))
 
 
+@pytest.mark.slow
 def test_ten_thousand_runs_stay_small(tmp_path: Path, contract: Contract) -> None:
     dump = tmp_path / "many.etdp"
     dump.write_bytes(many_runs(10_000, 30))
