@@ -23,7 +23,7 @@ from etscope.formats.program.pte import Program
 from etscope.model.table import Column, Kind, Table
 from etscope.reporting.report import save_report
 from etscope.units import TimeScale
-from etscope.views.tensorboard.event_files import write_runs
+from etscope.views.tensorboard import write_runs
 
 # Of a table in the Text tab, which renders all of it at once.
 _MOST_ROWS = 500

@@ -20,8 +20,7 @@ from etscope.analysis.profile.trace import Trace
 from etscope.cli.options.common import open_trace
 from etscope.reporting.tensorboard import write_tensorboard
 from etscope.units import TimeScale
-from etscope.views.tensorboard.event_files import write_runs
-from etscope.views.tensorboard.graph import named, scope_name, time_tag
+from etscope.views.tensorboard import named, scope_name, time_tag, write_runs
 from tests.support.artifacts import artifacts
 from tests.support.browser.chromium import screenshot
 from tests.support.timed_dumps import told_dump

@@ -13,14 +13,14 @@ import pytest
 from etscope.analysis.graphs.flow import own_times
 from etscope.analysis.graphs.views import STATISTICS, GraphView, view_of
 from etscope.units import TimeScale
-from etscope.views.tensorboard.event_files import write_runs
-from etscope.views.tensorboard.graph import (
+from etscope.views.tensorboard import (
     LONGEST_ATTRIBUTE,
     NodeNames,
     device,
     named,
     scope_name,
     time_tag,
+    write_runs,
 )
 from tests.support.analysis.graphs import call, graph, linked, profile, row
 from tests.support.views.graph_shapes import HOSTILE, hostile, timed

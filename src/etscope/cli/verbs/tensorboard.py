@@ -68,7 +68,7 @@ def command(
     from etscope.formats.program.bpte import read_program_file
     from etscope.optional import require
     from etscope.reporting.tensorboard import write_tensorboard
-    from etscope.views.tensorboard.event_files import WANTED_BY
+    from etscope.views.tensorboard import WANTED_BY
 
     if inputs is not None and debug_buffer is None:
         raise click.UsageError("--inputs are for numeric errors: they need --debug-buffer.")

@@ -32,12 +32,11 @@ from etscope.model.events import EventBlock
 from etscope.model.graph import Graph
 from etscope.model.report import Section, rows
 from etscope.model.table import Column, Kind
+from etscope.views.page.elements import Json, Lines, section_document, table_document
 from etscope.views.page.events import events_document
 from etscope.views.page.graphs import ShownGraph, graph_document
 from etscope.views.page.inputs import ReportInput
-from etscope.views.page.lines import Lines
 from etscope.views.page.method import ShownMethod, memory_documents, method_document
-from etscope.views.page.tables import Json, section_document, table_document
 from etscope.views.page.timeline import timeline_document
 
 __all__ = ["SCHEMA", "document_of"]

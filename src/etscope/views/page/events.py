@@ -13,8 +13,8 @@ from etscope.formats.etdump.reader import TensorRef
 from etscope.model.event_table import Block, EventKey
 from etscope.model.events import STATISTICS, Event, EventBlock, statistics_columns
 from etscope.model.table import Column, Kind, Table
+from etscope.views.page.elements import Json, table_document
 from etscope.views.page.method import ShownMethod
-from etscope.views.page.tables import Json, table_document
 
 # So many samples are shown in the column `raw`, those of the first events.
 MOST_RAW = 50_000

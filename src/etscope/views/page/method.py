@@ -15,8 +15,7 @@ from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.profile_table import closing_rows, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.model.graph import Node
-from etscope.views.page.lines import Lines
-from etscope.views.page.tables import Json, table_document
+from etscope.views.page.elements import Json, Lines, table_document
 
 # So many samples of rows are shown; those of the longest rows when there are more.
 MOST_SAMPLES = 200_000

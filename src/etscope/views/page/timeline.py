@@ -10,8 +10,8 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.timeline import RunSpans, few_runs, loading_runs, run_spans
 from etscope.analysis.profile.trace import Trace
 from etscope.model.event_table import EventKey
+from etscope.views.page.elements import Json
 from etscope.views.page.method import ShownMethod
-from etscope.views.page.tables import Json
 
 MOST_SPANS = 20_000
 _CALLS = ("OPERATOR_CALL", "DELEGATE_CALL")  # names of the runtime that stand around all of them

@@ -1,1 +1,0 @@
-"""Write event files for TensorBoard."""
