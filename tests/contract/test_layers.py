@@ -23,7 +23,7 @@ RANKS: dict[str, float] = {
     "etrecord": 5,
     "bundled_program": 5,
     "diagnosis": 5.4,
-    "reporting": 6,
+    "reporting": 5.6,
     "inspector": 6,
     "intermediate_output_tap": 6,
     "export": 7,

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.profile.correlate import Attribution, handle_list
-from etscope.analysis.profile.profile import EXECUTE, KERNEL_PREFIX, LOAD_METHOD, executes
 from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import FormatError
@@ -23,7 +22,18 @@ from etscope.fleet._sources import Record, Source, is_url, matching_record, open
 from etscope.fleet.run_metadata import UNKNOWN, RunMetadata, run_metadata
 from etscope.formats.bytes.source import open_source
 from etscope.formats.etdump.reader import ETDump, EventKind, read_etdump
-from etscope.model.event_table import Block, EventKey, find_blocks
+from etscope.model.event_table import (
+    EXECUTE,
+    KERNEL_PREFIX,
+    LOAD_METHOD,
+    Block,
+    Clock,
+    EventKey,
+    EventTable,
+    find_blocks,
+    framework_ticks,
+)
+from etscope.model.statistics import statistic
 from etscope.optional import require
 
 # What the events of a dump are, apart from their times: the same for every dump of a program.
@@ -33,13 +43,6 @@ from etscope.optional import require
 
 
 _KEPT = 64  # patterns in memory
-_CALLS = {
-    "OPERATOR_CALL": "call",
-    "DELEGATE_CALL": "delegate",
-    "JF_CALL": "control",
-    "MOVE_CALL": "control",
-    "FREE_CALL": "control",
-}
 TEXTS = ("method", "block", "kind", "name", "op", "delegate", "module", "source")
 
 
@@ -47,14 +50,12 @@ TEXTS = ("method", "block", "kind", "name", "op", "delegate", "module", "source"
 class Pattern:
     """K events: those of the first block, then of the next.
 
-    fingerprint: of the sequences. methods: of each block, None where nothing tells. executes:
-    whether each block runs a method. texts: [K] dictionary arrays by column. instruction: [K]
-    int32 with nulls. handles: [K] lists of int32.
+    fingerprint: of the sequences. methods: of each block, None where it is not known. texts: [K]
+    dictionary arrays by column. instruction: [K] int32 with nulls. handles: [K] lists of int32.
     """
 
     fingerprint: str
     methods: tuple[str | None, ...]
-    executes: tuple[bool, ...]
     texts: dict[str, Any]
     instruction: Any
     handles: Any
@@ -93,22 +94,19 @@ def fingerprint_of(blocks: Sequence[Block]) -> str:
 
 def _pattern(trace: Trace, fingerprint: str) -> Pattern:
     pa = require("pyarrow", wanted_by=WANTED_BY)
-    rows: list[tuple[dict[str, str | None], int | None, list[int]]] = []
-    for block in trace.blocks:
-        attribution = trace.attribution(block)
-        method = trace.method_of(block)
-        for index in block.profiled:
-            key = block.keys[index]
-            found = attribution(key)
-            texts = {"method": method, "block": block.name, **_texts(key, found)}
-            rows.append((texts, key.instruction, handle_list(found.debug_handles)))
+    events = trace.events
+    methods = [events.methods[block] for block in events.block.tolist()]
+    rows = [
+        {"method": method, "block": event.block.name, **_texts(event.key, found)}
+        for event, method, found in zip(events.events, methods, trace.attributions, strict=True)
+    ]
+    handles = [handle_list(found.debug_handles) or None for found in trace.attributions]
     return Pattern(
         fingerprint=fingerprint,
-        methods=tuple(trace.method_of(block) for block in trace.blocks),
-        executes=tuple(executes(block) for block in trace.blocks),
-        texts={name: dictionary([_storable(row[0][name]) for row in rows]) for name in TEXTS},
-        instruction=pa.array([row[1] for row in rows], pa.int32()),
-        handles=pa.array([row[2] or None for row in rows], arrow_type("ints")),
+        methods=events.methods,
+        texts={name: dictionary([_storable(row[name]) for row in rows]) for name in TEXTS},
+        instruction=pa.array([event.key.instruction for event in events.events], pa.int32()),
+        handles=pa.array(handles, arrow_type("ints")),
     )
 
 
@@ -127,21 +125,8 @@ def constant(value: str | None, length: int) -> Any:
     return pa.DictionaryArray.from_arrays(index, pa.array([_storable(value)], pa.string()))
 
 
-def iterations(blocks: Sequence[Block], pattern: Pattern, runs: int) -> npt.NDArray[np.int32]:
-    """[runs]: which execution of its method a run of the dump is, -1 for one that is none."""
-    found = np.full(runs, -1, np.int32)
-    by_method: dict[str | None, list[npt.NDArray[np.int64]]] = {}
-    for block, method, ran in zip(blocks, pattern.methods, pattern.executes, strict=True):
-        if ran:
-            by_method.setdefault(method, []).append(block.runs)
-    for parts in by_method.values():
-        mine = np.sort(np.concatenate(parts))
-        found[mine] = np.arange(len(mine))
-    return found
-
-
 def _texts(key: EventKey, found: Attribution) -> dict[str, str | None]:
-    kind = _kind(key)
+    kind = key.role
     lines = [str(line) for line in found.lines]
     more = f" +{len(lines) - 1}" if len(lines) > 1 else ""
     return {
@@ -152,16 +137,6 @@ def _texts(key: EventKey, found: Attribution) -> dict[str, str | None]:
         "module": common_module(found.nodes),
         "source": lines[0] + more if lines else None,
     }
-
-
-def _kind(key: EventKey) -> str:
-    if key.is_framework:
-        return "execute" if key.name == EXECUTE else "load"
-    if key.delegate_id is not None:
-        return "delegated"
-    if key.name.startswith(KERNEL_PREFIX):
-        return "kernel"
-    return _CALLS.get(key.name, "other")
 
 
 def _op(kind: str, key: EventKey, found: Attribution) -> str | None:
@@ -235,7 +210,7 @@ def _take(source: Source, dump: ETDump, dump_id: str, options: Options) -> Taken
     if record is not None and known.model == UNKNOWN:
         known = run_metadata(source, options.labels, record.path)
     pattern = pattern_of(dump, fingerprint, None if record is None else record.path)
-    timed = _timed(blocks, _NS[options.unit])
+    table = EventTable(dump, blocks, pattern.methods)
     program = known.program_sha256 or (None if record is None else record.program_sha256)
     constants = {
         "dump_id": dump_id,
@@ -244,15 +219,15 @@ def _take(source: Source, dump: ETDump, dump_id: str, options: Options) -> Taken
         "device": known.device,
         "program_sha256": program,
     }
-    events = _event_table(dump, blocks, pattern, timed, constants)
+    events = _arrow_events(table, pattern, _NS[options.unit], constants)
     row = {
         **constants,
         **_known(known),
-        **_totals(dump, blocks, pattern, _NS[options.unit]),
+        **_totals(table, pattern.fingerprint, _NS[options.unit]),
         "path": source.url,
         "bytes": dump.size,
         "etrecord": None if record is None else record.path,
-        "events": len(timed.row),
+        "events": len(table.row),
     }
     return Taken(events, row, (known.model, f"{known.recorded_at:%Y-%m}"))
 
@@ -270,50 +245,6 @@ def _record(
 # -- events
 
 
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    """The timed events of a dump in its own order. row: in the dump's columns; key: in the
-    pattern's."""
-
-    row: Ints
-    key: Ints
-    start: Ints
-    duration: Ints
-    own_clock: npt.NDArray[np.bool_]
-
-
-def _timed(blocks: Sequence[Block], factor: int) -> _Timed:
-    rows, keys, ticks, own = [_NONE], [_NONE], [_NONE], [np.zeros(0, np.bool_)]
-    offset = 0
-    for block in blocks:
-        profiled = list(block.profiled)
-        positions = [block.keys[index].profile for index in profiled]
-        mine = block.rows[np.array(positions, np.int64)[:, None] + block.first]  # [events, runs]
-        clocks = [
-            block.keys[i].delegate_id is not None and block.keys[i].instruction in block.own_clock
-            for i in profiled
-        ]
-        rows.append(mine.reshape(-1))
-        keys.append(np.repeat(np.arange(offset, offset + len(profiled)), len(block.runs)))
-        ticks.append(block.ticks[profiled].reshape(-1))
-        own.append(np.repeat(np.array(clocks, np.bool_), len(block.runs)))
-        offset += len(profiled)
-    row = np.concatenate(rows)
-    order = np.argsort(row, kind="stable")
-    row = row[order]
-    start = blocks[0].dump.start[row] if blocks else np.zeros(0, np.uint64)
-    return _Timed(
-        row=row,
-        key=np.concatenate(keys)[order],
-        start=_ns(start, factor),
-        duration=_ns(np.concatenate(ticks)[order], factor),
-        own_clock=np.concatenate(own)[order],
-    )
-
-
-_NONE = np.zeros(0, np.int64)
-
-
 def _ns(ticks: npt.NDArray[Any], factor: int) -> Ints:
     if len(ticks) and int(ticks.max()) > (2**63 - 1) // factor:
         raise FormatError(
@@ -323,27 +254,24 @@ def _ns(ticks: npt.NDArray[Any], factor: int) -> Ints:
     return ticks.astype(np.int64) * factor
 
 
-def _event_table(
-    dump: ETDump,
-    blocks: Sequence[Block],
-    pattern: Pattern,
-    timed: _Timed,
-    constants: Mapping[str, Any],
+def _arrow_events(
+    table: EventTable, pattern: Pattern, factor: int, constants: Mapping[str, Any]
 ) -> Any:
+    """Return the rows of `events` as a `pyarrow.Table`. factor: ns of a tick of the dump."""
     pa = require("pyarrow", wanted_by=WANTED_BY)
-    count = len(timed.row)
-    run = dump.run[timed.row]
-    iteration = iterations(blocks, pattern, dump.num_runs)[run]
-    key = pa.array(timed.key)
-    columns: dict[str, Any] = {name: values.take(key) for name, values in pattern.texts.items()}
+    count = len(table.row)
+    call = table.call
+    event = pa.array(table.event)
+    own_clock = np.array([clock is Clock.DEVICE for clock in table.clock], np.bool_)
+    columns: dict[str, Any] = {name: values.take(event) for name, values in pattern.texts.items()}
     columns |= {
-        "run": pa.array(run, pa.int32()),
-        "iteration": pa.array(iteration, pa.int32(), mask=iteration < 0),
-        "instruction_id": pattern.instruction.take(key),
-        "debug_handles": pattern.handles.take(key),
-        "own_clock": pa.array(timed.own_clock),
-        "start_ns": pa.array(timed.start),
-        "duration_ns": pa.array(timed.duration),
+        "run": pa.array(table.run, pa.int32()),
+        "iteration": pa.array(call, pa.int32(), mask=call < 0),
+        "instruction_id": pattern.instruction.take(event),
+        "debug_handles": pattern.handles.take(event),
+        "own_clock": pa.array(own_clock[table.event]),
+        "start_ns": pa.array(_ns(table.start, factor)),
+        "duration_ns": pa.array(_ns(table.ticks, factor)),
     }
     for field in EVENT_FIELDS:
         if field.name in constants:
@@ -373,33 +301,21 @@ def _known(known: RunMetadata) -> dict[str, Any]:
     }
 
 
-def _totals(dump: ETDump, blocks: Sequence[Block], pattern: Pattern, factor: int) -> dict[str, Any]:
+def _totals(table: EventTable, fingerprint: str, factor: int) -> dict[str, Any]:
+    dump = table.dump
     kinds = np.bincount(dump.kind, minlength=len(EventKind))
-    execute = _framework_ticks(blocks, EXECUTE) * factor
-    # Loading a method holds its initialisation: the two do not add up.
-    load = _framework_ticks(blocks, LOAD_METHOD)
-    load = (load if len(load) else _framework_ticks(blocks, "Method::init")) * factor
+    execute = framework_ticks(table.blocks, EXECUTE) * factor
+    # Loading a method includes its initialisation: the two are not added up.
+    load = framework_ticks(table.blocks, LOAD_METHOD)
+    load = (load if len(load) else framework_ticks(table.blocks, "Method::init")) * factor
     return {
-        "fingerprint": pattern.fingerprint,
-        "methods": sorted({m for m in pattern.methods if m is not None}) or None,
+        "fingerprint": fingerprint,
+        "methods": sorted({method for method in table.methods if method is not None}) or None,
         "runs": dump.num_runs,
-        "executions": sum(
-            len(block.runs) for block, ran in zip(blocks, pattern.executes, strict=True) if ran
-        ),
+        "executions": sum(len(block.runs) for block in table.blocks if block.executions),
         "values": int(kinds[EventKind.DEBUG]),
         "allocations": int(kinds[EventKind.ALLOCATION]),
         "load_ns": int(load.sum()) if len(load) else None,
         "execute_ns": int(execute.sum()) if len(execute) else None,
-        "p50_ns": float(np.median(execute)) if len(execute) else None,
+        "p50_ns": statistic(execute, "p50") if len(execute) else None,
     }
-
-
-def _framework_ticks(blocks: Sequence[Block], name: str) -> Ints:
-    """The ticks of the runtime's own event of that name in all runs."""
-    found = [
-        block.ticks[index]
-        for block in blocks
-        for index in block.profiled
-        if block.keys[index].is_framework and block.keys[index].name == name
-    ]
-    return np.concatenate([_NONE, *found])

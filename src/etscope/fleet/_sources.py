@@ -10,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.profile.profile import executes
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeError, FormatError, MissingDataError, MissingFileError
 from etscope.formats.etdump.reader import ETDump
@@ -95,7 +94,7 @@ _found: dict[tuple[str, tuple[Record, ...]], Record | None] = {}
 def _matches(dump: ETDump, record: Record) -> bool:
     """Return whether all methods that ran have the record's instructions."""
     trace = Trace(dump, record=open_record(record.path))
-    blocks = [block for block in trace.blocks if executes(block)]
+    blocks = [block for block in trace.blocks if block.executions]
     return bool(blocks) and all(
         (method := trace.method_of(block)) is not None and trace.doubt(block, method) is None
         for block in blocks

@@ -1,19 +1,16 @@
-"""`Inspector`: upstream's class over etscope's engine."""
+"""`Inspector`: upstream's class. Its methods forward to the analyses, diagnoses and reports."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
-from etscope.analysis.profile.correlate import EDGE_GRAPH, Attribution, load_graph
-from etscope.analysis.profile.source_location import matches_module
-from etscope.analysis.profile.trace import UNAVAILABLE, Trace, warn_no_debug_buffer, warn_own_clock
+from etscope.analysis.profile.correlate import EDGE_GRAPH, load_graph
+from etscope.analysis.profile.module_times import module_total
+from etscope.analysis.profile.scale import Scale, TimeConverter
+from etscope.analysis.profile.trace import Trace, warn_no_debug_buffer
 from etscope.errors import MissingDataError, UsageError
 from etscope.etrecord import as_record
 from etscope.formats.bytes.source import PathLike
@@ -23,19 +20,11 @@ from etscope.formats.etdump.vgf import parse_vgf_neural_statistics_delegate_meta
 from etscope.formats.etrecord.reader import EDGE, EXPORTED
 from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program
-from etscope.model.event_table import Block, EventKey
-from etscope.model.events import (
-    Event,
-    EventBlock,
-    LazyEvent,
-    LazyEventBlock,
-    PerfData,
-    ProgramOutput,
-    Runs,
-    blocks_frame,
-)
-from etscope.optional import available, require
-from etscope.units import TimeScale, scale_factor
+from etscope.inspector._event_blocks import EventBlocks, MetadataParser
+from etscope.model.event_table import FRAMEWORK_EVENTS
+from etscope.model.events import Event, EventBlock, blocks_frame
+from etscope.optional import require
+from etscope.units import TimeScale
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,15 +33,266 @@ if TYPE_CHECKING:
     from etscope.inspector._error_plots import PlottedGap, PlottedNumerics
     from etscope.model.graph import Graph
 
+# Columns and rows that `print_data_tabular` and `save_data_to_tsv` leave out, as upstream's do.
+_NOT_PRINTED = (
+    "raw",
+    "delegate_debug_identifier",
+    "stack_traces",
+    "module_hierarchy",
+    "debug_data",
+)
+_HIDDEN_EVENT = "OPERATOR_CALL"
+# The debugger ranks above the Inspector, so it is imported by name.
+_DEBUGGER = "etscope.etdb.session"
+_NOT_OPERATORS = {*FRAMEWORK_EVENTS, _HIDDEN_EVENT, "JF_CALL", "MOVE_CALL", "FREE_CALL"}
 
-# The methods of `Inspector` that compare a device's values with a reference.
 
+class Inspector:
+    """Performance and debug data of a run, linked to the Python code that it came from.
 
-class NumericGaps:
-    """A part of `Inspector`, which has the trace and the bundled program."""
+    event_blocks: list of `EventBlock`, the runs by what they executed.
+    trace: the engine behind, with the dump's columns (`trace.dump`), one row for each event.
+    """
 
-    trace: Trace
-    _bundle: BundledFile | None
+    def __init__(
+        self,
+        etdump_path: PathLike | None = None,
+        etdump_data: bytes | None = None,
+        etrecord: Any = None,
+        source_time_scale: TimeScale | str = TimeScale.NS,
+        target_time_scale: TimeScale | str = TimeScale.MS,
+        debug_buffer_path: PathLike | None = None,
+        delegate_metadata_parser: MetadataParser | None = None,
+        delegate_time_scale_converter: TimeConverter | None = None,
+        enable_module_hierarchy: bool = False,
+        reference_graph_name: str = EDGE_GRAPH,
+        *,
+        buffer_path: PathLike | None = None,
+        program: PathLike | bytes | Program | BundledFile | None = None,
+        verify: bool = True,
+    ) -> None:
+        """Open a dump and whatever explains it.
+
+        etdump_path, etdump_data: the ETDump as a file or as bytes; exactly one of them.
+        etrecord: its ETRecord: a path, an `etscope` or an ExecuTorch `ETRecord`.
+        source_time_scale: unit of the runtime's clock; target_time_scale: unit of the results.
+        debug_buffer_path: the file of logged tensors (`buffer_path` is its older name).
+        delegate_metadata_parser: from the list of a delegate event's metadata (bytes) to a list
+            or dict, for `Event.delegate_debug_metadatas`.
+        delegate_time_scale_converter: from (event name, time) to a time in the target scale, for
+            events inside delegates, whose clock may be another one.
+        enable_module_hierarchy: accepted for upstream's callers; modules are always there.
+        reference_graph_name: the record's graph that events are linked to.
+        program: the .pte or .bpte that ran, as a path, as bytes, or opened: gives operators
+            without a record, and a bundled program the outputs that its cases expect.
+        verify: refuse a record or program that the dump is not of.
+
+        Raises `UsageError` for arguments that do not fit together, `FormatError` for a bad file,
+        `MismatchError` for files that do not belong together.
+        """
+        self._scale = Scale(TimeScale.of(source_time_scale), TimeScale.of(target_time_scale))
+        if (etdump_path is None) == (etdump_data is None):
+            raise UsageError("Expecting exactly one of etdump_path or etdump_data to be specified.")
+        if debug_buffer_path is not None and buffer_path is not None:
+            raise UsageError("debug_buffer_path and buffer_path are the same file: give one")
+        debug_buffer_path = buffer_path if debug_buffer_path is None else debug_buffer_path
+        self._convert_time = delegate_time_scale_converter
+        self._etrecord = etrecord
+        dump = read_etdump(etdump_data if etdump_path is None else etdump_path)  # type: ignore[arg-type]
+        self._bundle: BundledFile | None = None
+        if isinstance(program, BundledFile):
+            self._bundle = program
+            program = program.program()
+        elif program is not None and not isinstance(program, Program):
+            program, self._bundle = read_program_file(program)
+        self.trace = Trace(
+            dump=dump,
+            record=None if etrecord is None else as_record(etrecord),
+            debug_buffer=None if debug_buffer_path is None else DebugBuffer.open(debug_buffer_path),
+            program=program,
+            reference_graph=reference_graph_name,
+            forced=not verify,
+        )
+        if verify:
+            self.trace.verify()
+        if debug_buffer_path is None and self.trace.refers_to_tensors:
+            warn_no_debug_buffer()
+        self.event_blocks: list[EventBlock] = EventBlocks(
+            self.trace,
+            self._scale,
+            delegate_metadata_parser,
+            delegate_time_scale_converter,
+            self._bundle,
+        ).all()
+
+    # -- tables
+
+    def to_dataframe(
+        self, include_units: bool = True, include_delegate_debug_data: bool = False
+    ) -> pd.DataFrame:
+        """The events of all blocks as a pandas DataFrame, one row each.
+
+        Columns: event_block_name, event_name, raw (samples), p10, p50, p90, avg, min, max (with
+        the unit in the header if `include_units`), op_types, delegate_debug_identifier,
+        stack_traces, module_hierarchy, is_delegated_op, delegate_backend_name, debug_data,
+        start_time; then the delegates' metadata if `include_delegate_debug_data`.
+
+        Raises `MissingDataError` when there is no event at all.
+        """
+        return blocks_frame(self.event_blocks, include_units, include_delegate_debug_data)
+
+    def print_data_tabular(
+        self,
+        file: IO[str] | None = None,
+        include_units: bool = True,
+        include_delegate_debug_data: bool = False,
+    ) -> None:
+        """Print the events as a grid to `file` (stdout), or display them in a notebook."""
+        frame = self._printed_frame(include_units, include_delegate_debug_data)
+        if "IPython" in sys.modules and file is None:
+            from IPython import get_ipython
+            from IPython.display import display
+
+            if get_ipython() is not None:
+                display(frame)
+                return
+        tabulate = require("tabulate", wanted_by="print_data_tabular").tabulate
+        print(
+            tabulate(frame, headers="keys", tablefmt="fancy_grid"),
+            file=sys.stdout if file is None else file,
+        )
+
+    def save_data_to_tsv(
+        self,
+        file: PathLike | IO[str],
+        include_units: bool = True,
+        include_delegate_debug_data: bool = False,
+    ) -> None:
+        """Write what `print_data_tabular` prints as tab-separated values to a path or file."""
+        frame = self._printed_frame(include_units, include_delegate_debug_data)
+        frame.to_csv(file, sep="\t")
+
+    def _printed_frame(
+        self, include_units: bool, include_delegate_debug_data: bool
+    ) -> pd.DataFrame:
+        frame = self.to_dataframe(include_units, include_delegate_debug_data)
+        frame = frame.drop(columns=list(_NOT_PRINTED))
+        hidden = frame["event_name"].str.contains(_HIDDEN_EVENT, regex=False)
+        shown: pd.DataFrame = frame[~hidden].reset_index(drop=True)
+        return shown
+
+    def write_tensorboard_artifact(
+        self, path: PathLike, *, numerics: Sequence[Numerics] | None = None
+    ) -> list[str]:
+        """Write the graphs of the record and of the program, with the times, memory and numeric
+        errors that are known of their nodes, and the tables, for ``tensorboard --logdir path``.
+
+        numerics: what `diagnose_numerics` gave, for methods that are to show it. None: it is asked
+        if there are a debug buffer and a record, and what it lacks is said in a warning.
+
+        Each graph is a run in the folder `path`; returns the names of the runs. What was written
+        there before is replaced.
+
+        Raises `UsageError` without a record and a program, `MissingDependencyError` without the
+        package tensorboard.
+        """
+        from etscope.reporting.tensorboard import numerics_if_known, write_tensorboard
+
+        if numerics is None:
+            numerics = numerics_if_known(self.trace, bundle=self._bundle)
+        return write_tensorboard(
+            path,
+            trace=self.trace,
+            numerics=numerics,
+            source=self._scale.source,
+            target=self._scale.target,
+        )
+
+    # -- queries
+
+    def find_total_for_module(self, module_name: str) -> float:
+        """Average time that the operators of a module took in one run, in the target time scale.
+
+        module_name: the module's path ("blocks.0.conv"), any run of its components ("conv"), or
+        torch's name for it ("L__self___conv"). A delegate call counts when one of its operators is
+        of the module, and then as a whole, since no file tells its parts; its inner events do
+        not count again. An operator that ran in several blocks counts with its mean over all runs
+        of those.
+
+        Raises `MissingDataError` when no module of that name is known.
+        """
+        return module_total(self.trace.profiles(), module_name, self._scale)
+
+    def get_op_list(
+        self, event_block: str, show_delegated_ops: bool = True
+    ) -> dict[str, list[Event]]:
+        """The operators of the blocks called `event_block` ("Execute"), by op type.
+
+        Each event stands under every op type behind it; one whose op types are unknown under its
+        own name. The framework's events and the calls around kernels are left out.
+
+        Raises `MissingDataError` when there is no such block.
+        """
+        blocks = [block for block in self.event_blocks if block.name == event_block]
+        if not blocks:
+            names = ", ".join(dict.fromkeys(block.name for block in self.event_blocks))
+            raise MissingDataError(f"no event block {event_block!r}", hint=f"blocks are: {names}")
+        table: dict[str, list[Event]] = {}
+        for event in (event for block in blocks for event in block.events):
+            if not event.name or event.name in _NOT_OPERATORS:
+                continue
+            if event.is_delegated_op and not show_delegated_ops:
+                continue
+            for op in dict.fromkeys(event.op_types) or (event.name,):
+                table.setdefault(op, []).append(event)
+        return table
+
+    def get_vgf_neural_statistics(self) -> list[dict[str, Any]]:
+        """The neural statistics that Arm's VGF backend logged, one dict a record; see
+        `etscope.formats.etdump.vgf`. Empty when no event has any."""
+        return [
+            record
+            for block in self.event_blocks
+            for event in block.events
+            for record in parse_vgf_neural_statistics_delegate_metadata(
+                event.raw_delegate_debug_metadatas
+            )
+        ]
+
+    def get_exported_program(self, graph: str | None = None) -> Any:
+        """The record's `ExportedProgram` called `graph`; the edge program by default (a dict of
+        them, by method, when there are several). Needs torch and executorch.
+
+        Raises `MissingDataError` without a record, or when it has no such graph.
+        """
+        if self.trace.record is None:
+            raise MissingDataError(
+                "no exported program without an ETRecord", hint="pass etrecord= to the Inspector"
+            )
+        from etscope.etrecord import as_etrecord
+
+        record = as_etrecord(self._etrecord)
+        if graph in (None, EDGE_GRAPH, EDGE):
+            return record.edge_dialect_program
+        programs: dict[str, Any] = dict(record.graph_map or {})
+        if record.exported_program is not None:
+            programs[EXPORTED] = record.exported_program
+        if graph in programs:
+            return programs[graph]
+        raise MissingDataError(
+            f"the record has no graph {graph!r}",
+            hint="its graphs are: " + ", ".join((EDGE_GRAPH, *programs)),
+        )
+
+    @property
+    def op_graph_dict(self) -> Mapping[str, Graph] | None:
+        """The record's graphs by name, as `etscope.model.graph.Graph`; None without a record."""
+        record = self.trace.record
+        if record is None:
+            return None
+        return {name: load_graph(record, name) for name in record.graph_names}
+
+    # -- values against a reference
 
     def calculate_numeric_gap(
         self,
@@ -173,18 +413,7 @@ class NumericGaps:
         )
         return plotted_numerics(found)
 
-
-# The methods of `Inspector` that show all there is: a report, and what a notebook displays.
-
-
-class Reports:
-    """A part of `Inspector`, which has the trace and the events."""
-
-    trace: Trace
-    event_blocks: list[EventBlock]
-    _bundle: BundledFile | None
-    _source_time_scale: TimeScale
-    _target_time_scale: TimeScale
+    # -- reports
 
     def report(
         self,
@@ -195,54 +424,39 @@ class Reports:
         inputs: Any = None,
         method: str | None = None,
     ) -> None:
-        """Write the report, one HTML file that opens anywhere without network: the times by
+        """Write the report, one HTML file that opens anywhere without network: times by
         operator, module, line and graph node, memory, numerics. "-" is standard output.
 
-        numerics: whether to compare logged values with a reference; None for where values and
-        reference are there. inputs: those that ran, as for `diagnose_numerics`. method: whose
+        numerics: compare logged values with a reference; None does so when both are there.
+        inputs: those that ran, as for `diagnose_numerics`. method: whose
         values are compared; None for "forward" or the only one that ran.
 
-        Raises `UsageError` for a place that cannot be written, `MissingDependencyError` when the
+        Raises `UsageError` for a path that cannot be written, `MissingDependencyError` when the
         page was not built with this installation, and with `numerics=True` what
         `diagnose_numerics` raises.
         """
-        from etscope.analysis.profile.scale import Scale
-        from etscope.reporting.report import ReportOptions, input_of_trace
-        from etscope.views.output import open_output
-        from etscope.views.page import document_of, page_html
+        from etscope.reporting.report import ReportOptions, write_report
 
         options = ReportOptions(
             numerics=numerics,
             inputs=None if inputs is None else lambda *_: inputs,
             method=method,
         )
-        scale = Scale(self._source_time_scale, self._target_time_scale)
-        found = input_of_trace(self.trace, self.event_blocks, scale, options, self._bundle)
-        text = page_html(document_of([found], title))
-        with open_output(path) as out:
-            out.write(text)
+        write_report(
+            path,
+            self.trace,
+            self._scale,
+            options,
+            title=title,
+            bundle=self._bundle,
+            convert=self._convert_time,
+        )
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: how long the methods took, and their longest operators."""
-        from etscope.analysis.profile.scale import Scale
+        """The page that a notebook shows: the times of the methods and their longest operators."""
         from etscope.views.page.html import summary_html
 
-        scale = Scale(self._source_time_scale, self._target_time_scale)
-        return summary_html(self.trace, scale)
-
-
-# `Inspector.debug`: a session of the debugger on what an Inspector has open.
-
-
-# The debugger stands above the Inspector, so it is known here by name only.
-_DEBUGGER = "etscope.etdb.session"
-
-
-class Debugging:
-    """What an Inspector has of the debugger."""
-
-    trace: Trace
-    _source_time_scale: TimeScale
+        return summary_html(self.trace, self._scale)
 
     def debug(self, inputs: Any = None) -> Any:
         """A session of ETDB (an `etscope.etdb.Session`) on this dump, its record and debug buffer.
@@ -251,430 +465,5 @@ class Debugging:
         Each command is a method of the session, and `execute` takes lines; see docs/etdb.md.
         """
         return importlib.import_module(_DEBUGGER).session_of_trace(
-            self.trace, inputs=inputs, source_unit=self._source_time_scale.value
+            self.trace, inputs=inputs, source_unit=self._scale.source.value
         )
-
-
-MetadataParser = Callable[[list[Any]], Any]
-TimeConverter = Callable[[Any, Any], Any]
-
-# Columns and rows that `print_data_tabular` and `save_data_to_tsv` leave out, as upstream's do.
-_NOT_PRINTED = (
-    "raw",
-    "delegate_debug_identifier",
-    "stack_traces",
-    "module_hierarchy",
-    "debug_data",
-)
-_HIDDEN_EVENT = "OPERATOR_CALL"
-
-
-class Inspector(NumericGaps, Reports, Debugging):
-    """Performance and debug data of a run, linked to the Python code that it came from.
-
-    event_blocks: list of `EventBlock`, the runs by what they executed.
-    trace: the engine behind, with the dump's columns (`trace.dump`), one row for each event.
-    """
-
-    def __init__(
-        self,
-        etdump_path: PathLike | None = None,
-        etdump_data: bytes | None = None,
-        etrecord: Any = None,
-        source_time_scale: TimeScale | str = TimeScale.NS,
-        target_time_scale: TimeScale | str = TimeScale.MS,
-        debug_buffer_path: PathLike | None = None,
-        delegate_metadata_parser: MetadataParser | None = None,
-        delegate_time_scale_converter: TimeConverter | None = None,
-        enable_module_hierarchy: bool = False,
-        reference_graph_name: str = EDGE_GRAPH,
-        *,
-        buffer_path: PathLike | None = None,
-        program: PathLike | bytes | Program | BundledFile | None = None,
-        verify: bool = True,
-    ) -> None:
-        """Open a dump and whatever explains it.
-
-        etdump_path, etdump_data: the ETDump as a file or as bytes; exactly one of them.
-        etrecord: its ETRecord: a path, an `etscope` or an ExecuTorch `ETRecord`.
-        source_time_scale: unit of the runtime's clock; target_time_scale: unit of the results.
-        debug_buffer_path: the file of logged tensors (`buffer_path` is its older name).
-        delegate_metadata_parser: from the list of a delegate event's metadata (bytes) to a list
-            or dict, for `Event.delegate_debug_metadatas`.
-        delegate_time_scale_converter: from (event name, time) to a time in the target scale, for
-            events inside delegates, whose clock may be another one.
-        enable_module_hierarchy: accepted for upstream's callers; modules are always there.
-        reference_graph_name: the record's graph that events are linked to.
-        program: the .pte or .bpte that ran, as a path, as bytes, or opened: gives operators
-            without a record, and a bundled program the outputs that its cases expect.
-        verify: refuse a record or program that the dump is not of.
-
-        Raises `UsageError` for arguments that do not fit together, `FormatError` for a bad file,
-        `MismatchError` for files that do not belong together.
-        """
-        source, target = TimeScale.of(source_time_scale), TimeScale.of(target_time_scale)
-        self._source_time_scale, self._target_time_scale = source, target
-        self._factor = scale_factor(source, target)
-        if (etdump_path is None) == (etdump_data is None):
-            raise UsageError("Expecting exactly one of etdump_path or etdump_data to be specified.")
-        if debug_buffer_path is not None and buffer_path is not None:
-            raise UsageError("debug_buffer_path and buffer_path are the same file: give one")
-        debug_buffer_path = buffer_path if debug_buffer_path is None else debug_buffer_path
-        self._delegate_metadata_parser = delegate_metadata_parser
-        self._delegate_time_scale_converter = delegate_time_scale_converter
-        self._etrecord = etrecord
-        dump = read_etdump(etdump_data if etdump_path is None else etdump_path)  # type: ignore[arg-type]
-        opened, self._bundle = _opened_program(program)
-        self.trace = Trace(
-            dump=dump,
-            record=None if etrecord is None else as_record(etrecord),
-            debug_buffer=None if debug_buffer_path is None else DebugBuffer.open(debug_buffer_path),
-            program=opened,
-            reference_graph=reference_graph_name,
-            forced=not verify,
-        )
-        if verify:
-            self.trace.verify()
-        if debug_buffer_path is None and self.trace.refers_to_tensors:
-            warn_no_debug_buffer()
-        self.event_blocks: list[EventBlock] = [self._block(block) for block in self.trace.blocks]
-
-    @classmethod
-    def _of_trace(cls, trace: Trace, source: TimeScale, target: TimeScale) -> Inspector:
-        """An Inspector of what is open already."""
-        inspector = cls.__new__(cls)
-        inspector._source_time_scale, inspector._target_time_scale = source, target
-        inspector._factor = scale_factor(source, target)
-        inspector._delegate_metadata_parser = inspector._delegate_time_scale_converter = None
-        inspector._etrecord, inspector._bundle, inspector.trace = trace.record, None, trace
-        inspector.event_blocks = [inspector._block(block) for block in trace.blocks]
-        return inspector
-
-    # -- from the engine's columns to upstream's objects
-
-    def _block(self, block: Block) -> EventBlock:
-        index = block.bundled_input_index
-        method = self.trace.method_of(block)
-
-        def load(name: str) -> Any:
-            if name == "events":
-                return self._events(block)
-            if name == "reference_output":
-                return self._reference(method, index)
-            outputs = self._runs(block, block.outputs)
-            return outputs if name == "run_outputs" else outputs.first()
-
-        return LazyEventBlock(
-            load,
-            name=block.name,
-            source_time_scale=self._source_time_scale,
-            target_time_scale=self._target_time_scale,
-            bundled_input_index=index if index >= 0 else None,
-            runs=block.runs.tolist(),
-            method=method,
-        )
-
-    def _events(self, block: Block) -> list[Event]:
-        if block.own_clock and self._delegate_time_scale_converter is None:
-            warn_own_clock(block.own_clock)
-        attribution = self.trace.attribution(block)
-        samples = block.ticks / self._factor
-        return [
-            self._event(block, index, key, samples, attribution(key))
-            for index, key in enumerate(block.keys)
-        ]
-
-    def _event(
-        self,
-        block: Block,
-        index: int,
-        key: EventKey,
-        samples: npt.NDArray[np.float64],
-        found: Attribution,
-    ) -> Event:
-        convert = self._delegate_time_scale_converter
-        if convert is not None and key.delegate_id is not None:
-            samples[index] = _converted(convert, key, block.starts[index], block.ticks[index])
-        return LazyEvent(
-            partial(self._load, block, index),
-            name=key.name,
-            perf_data=None if key.profile is None else PerfData(samples[index]),
-            op_types=found.op_types,
-            delegate_debug_identifier=key.delegate_id,
-            debug_handles=found.debug_handles,
-            num_outputs=found.num_outputs,
-            stack_traces={f"{node.name}_": node.stack_trace for node in found.nodes},
-            module_hierarchy={
-                f"{node.name}_": {frame.key: (frame.path, frame.type) for frame in node.modules}
-                for node in found.nodes
-            },
-            is_delegated_op=key.delegate_id is not None,
-            delegate_backend_name=found.backend_id,
-            _instruction_id=key.instruction_id,
-            _delegate_metadata_parser=self._delegate_metadata_parser,
-            _delegate_time_scale_converter=self._delegate_time_scale_converter,
-            occurrence=key.occurrence,
-        )
-
-    def _load(self, block: Block, index: int, name: str) -> Any:
-        """What an event takes from the dump only when it is asked for."""
-        key = block.keys[index]
-        if name == "_start_time":
-            return None if key.profile is None else self._starts(block, key.profile)
-        if name == "_delegate_debug_metadatas":
-            return [] if key.profile is None else self.trace.metadata(block, key.profile)
-        values = self._runs(block, key.debug)
-        return values if name == "debug_data_runs" else values.first()
-
-    def _starts(self, block: Block, position: int) -> list[int]:
-        """Start times as they are in the dump: unsigned."""
-        starts: list[int] = self.trace.dump.start[block.column(position)].tolist()
-        return starts
-
-    def _runs(self, block: Block, positions: tuple[int, ...]) -> Runs:
-        count = len(block.runs) if positions else 0
-        return Runs(count, lambda run: _outputs(self.trace.values(block, run, positions)))
-
-    def _reference(self, method: str | None, index: int) -> ProgramOutput | None:
-        """The outputs to expect of a test case: of the bundled program, whose cases the index
-        counts, else of the record, which may have been made with the same bundle."""
-        if method is None or index < 0:
-            return None
-        cases: Sequence[Any] | None = None
-        if self._bundle is not None:
-            suites = {suite.method: suite.cases for suite in self._bundle.suites}
-            cases = [case.expected_outputs for case in suites.get(method, ())]
-        elif self.trace.record is not None:
-            cases = (self.trace.record.reference_outputs() or {}).get(method)
-        if cases is None or index >= len(cases) or not cases[index]:
-            return None
-        return _outputs(list(cases[index]))
-
-    # -- tables
-
-    def to_dataframe(
-        self, include_units: bool = True, include_delegate_debug_data: bool = False
-    ) -> pd.DataFrame:
-        """The events of all blocks as a pandas DataFrame, one row each.
-
-        Columns: event_block_name, event_name, raw (samples), p10, p50, p90, avg, min, max (with
-        the unit in the header if `include_units`), op_types, delegate_debug_identifier,
-        stack_traces, module_hierarchy, is_delegated_op, delegate_backend_name, debug_data,
-        start_time; then the delegates' metadata if `include_delegate_debug_data`.
-
-        Raises `MissingDataError` when there is no event at all.
-        """
-        return blocks_frame(self.event_blocks, include_units, include_delegate_debug_data)
-
-    def print_data_tabular(
-        self,
-        file: IO[str] | None = None,
-        include_units: bool = True,
-        include_delegate_debug_data: bool = False,
-    ) -> None:
-        """Print the events as a grid to `file` (stdout), or display them in a notebook."""
-        frame = self._printed_frame(include_units, include_delegate_debug_data)
-        if "IPython" in sys.modules and file is None:
-            from IPython import get_ipython
-            from IPython.display import display
-
-            if get_ipython() is not None:
-                display(frame)
-                return
-        tabulate = require("tabulate", wanted_by="print_data_tabular").tabulate
-        print(
-            tabulate(frame, headers="keys", tablefmt="fancy_grid"),
-            file=sys.stdout if file is None else file,
-        )
-
-    def save_data_to_tsv(
-        self,
-        file: PathLike | IO[str],
-        include_units: bool = True,
-        include_delegate_debug_data: bool = False,
-    ) -> None:
-        """Write what `print_data_tabular` prints as tab-separated values to a path or file."""
-        frame = self._printed_frame(include_units, include_delegate_debug_data)
-        frame.to_csv(file, sep="\t")
-
-    def _printed_frame(
-        self, include_units: bool, include_delegate_debug_data: bool
-    ) -> pd.DataFrame:
-        frame = self.to_dataframe(include_units, include_delegate_debug_data)
-        frame = frame.drop(columns=list(_NOT_PRINTED))
-        hidden = frame["event_name"].str.contains(_HIDDEN_EVENT, regex=False)
-        shown: pd.DataFrame = frame[~hidden].reset_index(drop=True)
-        return shown
-
-    def write_tensorboard_artifact(
-        self, path: PathLike, *, numerics: Sequence[Numerics] | None = None
-    ) -> list[str]:
-        """Write the graphs of the record and of the program, with the times, memory and numeric
-        errors that are known of their nodes, and the tables, for ``tensorboard --logdir path``.
-
-        numerics: what `diagnose_numerics` gave, for methods that are to show it. None: it is asked
-        if there are a debug buffer and a record, and what it lacks is said in a warning.
-
-        Each graph is a run in the folder `path`; returns the names of the runs. What was written
-        there before is replaced.
-
-        Raises `UsageError` without a record and a program, `MissingDependencyError` without the
-        package tensorboard.
-        """
-        from etscope.reporting.tensorboard import numerics_if_known, write_tensorboard
-
-        if numerics is None:
-            numerics = numerics_if_known(self.trace, bundle=self._bundle)
-        return write_tensorboard(
-            path,
-            trace=self.trace,
-            numerics=numerics,
-            source=self._source_time_scale,
-            target=self._target_time_scale,
-        )
-
-    # -- queries
-
-    def find_total_for_module(self, module_name: str) -> float:
-        """Average time that the operators of a module took in one run, in the target time scale.
-
-        module_name: the module's path ("blocks.0.conv"), any run of its components ("conv"), or
-        torch's name for it ("L__self___conv"). A delegate call counts when one of its operators is
-        of the module, and then as a whole, since no file tells its parts; its inner events do
-        not count again. An operator that ran in several blocks counts with its mean over all runs
-        of those.
-
-        Raises `MissingDataError` when no module of that name is known.
-        """
-        total, known = 0.0, set[str]()
-        found = False
-        for profile in self.trace.profiles():
-            for row in profile.rows:
-                nodes = row.attribution.nodes
-                known.update(frame.path for node in nodes for frame in node.modules if frame.path)
-                inside = [node for node in nodes if matches_module(node.modules, module_name)]
-                if inside and row.depth == 0:
-                    ticks = row.ticks if row.kernel_ticks is None else row.kernel_ticks
-                    total += float(ticks.mean()) / self._factor
-                    found = True
-        if not found:
-            raise MissingDataError(
-                f"no event belongs to a module {module_name!r}",
-                hint="modules are: " + ", ".join(sorted(known))
-                if known
-                else "modules are known when an ETRecord is given",
-            )
-        return total
-
-    def get_op_list(
-        self, event_block: str, show_delegated_ops: bool = True
-    ) -> dict[str, list[Event]]:
-        """The operators of the blocks called `event_block` ("Execute"), by op type.
-
-        Each event stands under every op type behind it; one whose op types are unknown under its
-        own name. The framework's events and the calls around kernels are left out.
-
-        Raises `MissingDataError` when there is no such block.
-        """
-        blocks = [block for block in self.event_blocks if block.name == event_block]
-        if not blocks:
-            names = ", ".join(dict.fromkeys(block.name for block in self.event_blocks))
-            raise MissingDataError(f"no event block {event_block!r}", hint=f"blocks are: {names}")
-        table: dict[str, list[Event]] = {}
-        for event in _operators(event for block in blocks for event in block.events):
-            if event.is_delegated_op and not show_delegated_ops:
-                continue
-            for op in dict.fromkeys(event.op_types) or (event.name,):
-                table.setdefault(op, []).append(event)
-        return table
-
-    def get_vgf_neural_statistics(self) -> list[dict[str, Any]]:
-        """The neural statistics that Arm's VGF backend logged, one dict a record; see
-        `etscope.formats.etdump.vgf`. Empty when no event has any."""
-        return [
-            record
-            for block in self.event_blocks
-            for event in block.events
-            for record in parse_vgf_neural_statistics_delegate_metadata(
-                event.raw_delegate_debug_metadatas
-            )
-        ]
-
-    def get_exported_program(self, graph: str | None = None) -> Any:
-        """The record's `ExportedProgram` called `graph`; the edge program by default (a dict of
-        them, by method, when there are several). Needs torch and executorch.
-
-        Raises `MissingDataError` without a record, or when it has no such graph.
-        """
-        if self.trace.record is None:
-            raise MissingDataError(
-                "no exported program without an ETRecord", hint="pass etrecord= to the Inspector"
-            )
-        from etscope.etrecord import as_etrecord
-
-        record = as_etrecord(self._etrecord)
-        if graph in (None, EDGE_GRAPH, EDGE):
-            return record.edge_dialect_program
-        programs: dict[str, Any] = dict(record.graph_map or {})
-        if record.exported_program is not None:
-            programs[EXPORTED] = record.exported_program
-        if graph in programs:
-            return programs[graph]
-        raise MissingDataError(
-            f"the record has no graph {graph!r}",
-            hint="its graphs are: " + ", ".join((EDGE_GRAPH, *programs)),
-        )
-
-    @property
-    def op_graph_dict(self) -> Mapping[str, Graph] | None:
-        """The record's graphs by name, as `etscope.model.graph.Graph`; None without a record."""
-        record = self.trace.record
-        if record is None:
-            return None
-        return {name: load_graph(record, name) for name in record.graph_names}
-
-
-def _opened_program(program: Any) -> tuple[Program | None, BundledFile | None]:
-    if program is None or isinstance(program, Program):
-        return program, None
-    if isinstance(program, BundledFile):
-        return program.program(), program
-    return read_program_file(program)
-
-
-def _converted(
-    convert: TimeConverter,
-    key: EventKey,
-    starts: npt.NDArray[np.int64],
-    ticks: npt.NDArray[np.int64],
-) -> list[float]:
-    """Samples by the user's converter, which takes a time and not a length."""
-    return [
-        convert(key.name, end) - convert(key.name, start)
-        for start, end in zip(starts.tolist(), (starts + ticks).tolist(), strict=True)
-    ]
-
-
-def _operators(events: Iterable[Event]) -> Iterable[Event]:
-    from etscope.model.event_table import FRAMEWORK_EVENTS
-
-    hidden = {*FRAMEWORK_EVENTS, _HIDDEN_EVENT, "JF_CALL", "MOVE_CALL", "FREE_CALL"}
-    return (event for event in events if event.name and event.name not in hidden)
-
-
-def _outputs(values: list[Any]) -> ProgramOutput:
-    """Values as a caller gets them: torch tensors when torch is there, None for absent data."""
-    torch = available("torch")
-    return [_output(value, torch) for value in values]
-
-
-def _output(value: Any, torch: Any) -> Any:
-    if value is UNAVAILABLE:
-        return None
-    if isinstance(value, list):
-        return [_output(item, torch) for item in value]
-    if torch is None or not isinstance(value, np.ndarray):
-        return value
-    from etscope.bridge.tensors import tensor_from_numpy
-
-    return tensor_from_numpy(value)

@@ -1,14 +1,19 @@
-"""Runs of a dump grouped into blocks: the runs that logged the same sequence of events.
+"""The events of a dump as one table: one row for each timed event of each run.
 
-Nothing is copied but indices: a `Block` says which rows of the dump's columns its events are, so
-the run index of every sample stays known.
+Runs that logged the same sequence of events form a `Block`. A block copies nothing but indices: it
+says which rows of the dump's columns its events are, so the run of every sample stays known. What
+all runs of a block share is stored once, by event: its name, instruction, role, quantity, clock,
+unit and parent. `EventTable` has these as columns of events, and times as columns of rows. Profile,
+timeline, diff, the rows of `etscope collect` and `etscope convert`, the report's page and
+`to_dataframe` all read them from here.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -21,16 +26,46 @@ from etscope.formats.etdump.reader import ETDump, EventKind
 Ints = npt.NDArray[np.int64]
 
 # What the runtime logs for itself, not for an instruction (method.cpp, program.cpp).
-FRAMEWORK_EVENTS = frozenset({"Method::init", "Program::load_method", "Method::execute"})
+EXECUTE = "Method::execute"
+LOAD_METHOD = "Program::load_method"
+LOAD_EVENTS = (LOAD_METHOD, "Method::init")
+FRAMEWORK_EVENTS = frozenset({EXECUTE, *LOAD_EVENTS})
 DELEGATE_CALL = "DELEGATE_CALL"
+KERNEL_PREFIX = "native_call_"
+# The runtime's events around an instruction (method.cpp, `Method::execute_instruction`) by role.
+_CALL_ROLES = {
+    "OPERATOR_CALL": "call",
+    DELEGATE_CALL: "delegate",
+    "JF_CALL": "control",
+    "MOVE_CALL": "control",
+    "FREE_CALL": "control",
+}
+CALL_ROLES = frozenset(_CALL_ROLES.values())
 # The chain index of what is logged outside any instruction.
 NO_CHAIN = -1
 # Clocks of 32 bits wrap here; a 64-bit one does not wrap in practice.
 _UINT32 = 1 << 32
 
 
+class Quantity(Enum):
+    """What the numbers of an event are. Only intervals are added up or drawn as time."""
+
+    INTERVAL = "interval"
+    INSTANT = "instant"
+    COUNTER = "counter"  # a value in the event's unit
+    ESTIMATE = "estimate"  # of a compiler, not measured
+
+
+class Clock(Enum):
+    """The clock of an event's times, which says what may share a timeline with it."""
+
+    RUNTIME = "runtime"
+    HOST = "host"  # durations by the host's clock, laid end to end by the delegate
+    DEVICE = "device"  # the delegate's own: cycles, or another start
+
+
 class EventKey(NamedTuple):
-    """What makes an event of a block: two runs with equal keys in the same order share a block.
+    """Identity of an event in a block: runs with equal keys in the same order share a block.
 
     `profile` and `debug` are positions in the run: of its profiling event (None: only debug data
     was logged), and of the debug events that its instruction logged. `occurrence` counts equal
@@ -54,6 +89,18 @@ class EventKey(NamedTuple):
     def is_framework(self) -> bool:
         """Logged by the runtime for the method as a whole, outside any instruction."""
         return self.name in FRAMEWORK_EVENTS and self.chain_index == NO_CHAIN
+
+    @property
+    def role(self) -> str:
+        """Its place in a run: "execute", "load", "call" (of an operator), "kernel", "delegate"
+        (the call of one), "delegated" (inside it), "control" or "other"."""
+        if self.is_framework:
+            return "execute" if self.name == EXECUTE else "load"
+        if self.delegate_id is not None:
+            return "delegated"
+        if self.name.startswith(KERNEL_PREFIX):
+            return "kernel"
+        return _CALL_ROLES.get(self.name, "other")
 
 
 @dataclass(frozen=True)
@@ -84,11 +131,11 @@ class Block:
         return tuple(np.flatnonzero(_holds_output(self.dump, rows)).tolist())
 
     def row(self, run: int, position: int) -> int:
-        """The dump's event row of a position of the block's run `run`."""
+        """Return the dump's event row of a position of the block's run `run`."""
         return int(self.rows[self.first[run] + position])
 
     def column(self, position: int) -> Ints:
-        """The dump's event rows of a position, one for each run."""
+        """Return the dump's event rows of a position, one for each run."""
         return self.rows[self.first + position]
 
     @cached_property
@@ -97,22 +144,36 @@ class Block:
         return tuple(i for i, key in enumerate(self.keys) if key.profile is not None)
 
     @cached_property
-    def starts(self) -> npt.NDArray[np.int64]:
-        """Start times in source units, shape (number of keys, number of runs).
-
-        Rows of events without times are 0, here and in `ticks`; `profiled` tells which have one.
-        """
-        return self._by_key(self.dump.start[self._profile_rows])
+    def profile_rows(self) -> Ints:
+        """The dump's event rows of the profiled keys, shape [profiled keys, runs]."""
+        positions = [key.profile for key in self.keys if key.profile is not None]
+        rows: Ints = self.rows[np.array(positions, dtype=np.int64)[:, None] + self.first]
+        return rows
 
     @cached_property
-    def ticks(self) -> npt.NDArray[np.int64]:
-        """Elapsed times, as `starts`. Raises `FormatError` for one that cannot be."""
-        return self._by_key(_elapsed(self.dump, self._profile_rows))
+    def starts(self) -> Ints:
+        """Start times in source units, shape [keys, runs]; 0 for keys without times."""
+        return self._by_key(self.dump.start[self.profile_rows])
+
+    @cached_property
+    def ticks(self) -> Ints:
+        """Elapsed times, as `starts`. Raises `FormatError` when one is negative or too long."""
+        return self._by_key(_elapsed(self.dump, self.profile_rows))
+
+    def _by_key(self, profiled: npt.NDArray[Any]) -> Ints:
+        values = np.zeros((len(self.keys), len(self.runs)), dtype=np.int64)
+        values[list(self.profiled)] = profiled
+        return values
+
+    @cached_property
+    def executions(self) -> tuple[int, ...]:
+        """Indices into `keys` of the ``Method::execute`` events."""
+        return tuple(i for i, key in enumerate(self.keys) if key.role == "execute")
 
     @cached_property
     def own_clock(self) -> frozenset[int]:
-        """Instructions whose delegate logged times that do not lie inside its call: they are of
-        another clock (cycles of an accelerator, or another start) than the runtime's."""
+        """Instructions whose delegate logged times that do not lie inside its call. These are of
+        another clock than the runtime's: cycles of an accelerator, or another start."""
         calls: dict[int, list[int]] = {}
         delegated: dict[int, list[int]] = {}
         for index in self.profiled:
@@ -129,29 +190,206 @@ class Block:
             if instruction in calls and not self.span_holds(calls[instruction], inner)
         )
 
-    def span_holds(self, outer: list[int], inner: list[int]) -> bool:
-        """Whether, in every run, all `inner` events lie between the ends of the `outer` ones.
-        Both are indices into `keys`."""
+    def clock(self, key: EventKey) -> Clock:
+        """Return the clock of an event."""
+        is_device = key.delegate_id is not None and key.instruction in self.own_clock
+        return Clock.DEVICE if is_device else Clock.RUNTIME
+
+    def span_holds(self, outer: Iterable[int], inner: Iterable[int]) -> bool:
+        """Return whether, in every run, all `inner` events lie between the ends of the `outer`
+        ones. Both are indices into `keys`."""
+        outer, inner = list(outer), list(inner)
         outer_end = (self.starts[outer] + self.ticks[outer]).max(axis=0)
         inner_end = (self.starts[inner] + self.ticks[inner]).max(axis=0)
         starts_inside = self.starts[outer].min(axis=0) <= self.starts[inner].min(axis=0)
         return bool((starts_inside & (inner_end <= outer_end)).all())
 
-    @property
-    def _profile_rows(self) -> Ints:
-        """The dump's event rows of the profiled keys, shape (profiled keys, runs)."""
-        positions = [key.profile for key in self.keys if key.profile is not None]
-        rows: Ints = self.rows[np.array(positions, dtype=np.int64)[:, None] + self.first]
-        return rows
+    def device_shift(self, instruction: int | None) -> Ints:
+        """Return the ticks from a delegate's own clock to the start of its call, for each run."""
+        same = [i for i in self.profiled if self.keys[i].instruction == instruction]
+        inner = [i for i in same if self.keys[i].delegate_id is not None]
+        call = next(i for i in same if self.keys[i].name == DELEGATE_CALL)
+        shift: Ints = self.starts[call] - self.starts[inner].min(axis=0)
+        return shift
 
-    def _by_key(self, profiled: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        values = np.zeros((len(self.keys), len(self.runs)), dtype=np.int64)
-        values[list(self.profiled)] = profiled
-        return values
+    @cached_property
+    def parents(self) -> tuple[int | None, ...]:
+        """For each of `keys` the index of the event that it is a part of, if any.
+
+        An event is logged when it ends. So a kernel's or a delegate's event belongs to the next
+        call of its instruction, a call to the next ``Method::execute``, and ``Method::init`` to the
+        next ``Program::load_method``.
+        """
+        ends: dict[object, list[tuple[int, int]]] = {}  # (position, index), ascending
+        for index in sorted(self.profiled, key=lambda i: self.keys[i].profile or 0):
+            key = self.keys[index]
+            position = key.profile or 0
+            if key.role in CALL_ROLES and key.instruction is not None:
+                ends.setdefault((key.instruction, key.chain_index), []).append((position, index))
+            elif key.is_framework and key.name in (EXECUTE, LOAD_METHOD):
+                ends.setdefault(key.name, []).append((position, index))
+        found: list[int | None] = [None] * len(self.keys)
+        for index in self.profiled:
+            key = self.keys[index]
+            if key.name == EXECUTE and key.is_framework:
+                continue
+            around: object = LOAD_METHOD if key.role == "load" else EXECUTE
+            call = (key.instruction, key.chain_index)
+            if key.role not in CALL_ROLES and key.instruction is not None and call in ends:
+                around = call
+            after = ends.get(around, [])
+            next_end = bisect_right(after, (key.profile or 0, len(self.keys)))
+            if next_end < len(after):
+                found[index] = after[next_end][1]
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class TableEvent:
+    """An event with times: `index` is into the keys of `block`."""
+
+    block: Block
+    index: int
+
+    @property
+    def key(self) -> EventKey:
+        return self.block.keys[self.index]
+
+
+@dataclass(frozen=True)
+class EventTable:
+    """All timed events of a dump: K distinct events, of which the runs have N in all.
+
+    methods: the method that each block ran, None when it is not known.
+    """
+
+    dump: ETDump
+    blocks: tuple[Block, ...]
+    methods: tuple[str | None, ...]
+
+    # -- columns of the distinct events, [K]: block after block, in the order of its keys
+
+    @cached_property
+    def events(self) -> tuple[TableEvent, ...]:
+        """The distinct events."""
+        return tuple(TableEvent(block, i) for block in self.blocks for i in block.profiled)
+
+    @cached_property
+    def block(self) -> Ints:
+        """Index in `blocks`; `methods` and `phases` are taken by it."""
+        counts = np.array([len(block.profiled) for block in self.blocks], np.int64)
+        return np.repeat(np.arange(len(self.blocks)), counts)
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """The phase of each block: "execute", or "load" when it ran no method."""
+        return tuple("execute" if block.executions else "load" for block in self.blocks)
+
+    @cached_property
+    def quantity(self) -> tuple[Quantity, ...]:
+        """What the numbers are; the runtime logs intervals."""
+        return (Quantity.INTERVAL,) * len(self.events)
+
+    @cached_property
+    def clock(self) -> tuple[Clock, ...]:
+        """The clock of the times."""
+        return tuple(event.block.clock(event.key) for event in self.events)
+
+    @cached_property
+    def unit(self) -> tuple[str | None, ...]:
+        """The unit of the numbers; None for ticks of the dump's clock."""
+        return (None,) * len(self.events)
+
+    # -- columns of the rows, [N], in the order of the dump
+
+    @cached_property
+    def _order(self) -> Ints:
+        return np.argsort(self._unordered([b.profile_rows for b in self.blocks]), kind="stable")
+
+    @staticmethod
+    def _unordered(matrices: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        return np.concatenate([np.zeros(0, np.int64), *(m.reshape(-1) for m in matrices)])
+
+    def by_row(self, matrices: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return a column of rows from one matrix for each block, [its profiled keys, its runs]."""
+        return self._unordered(matrices)[self._order]
+
+    @cached_property
+    def row(self) -> Ints:
+        """Row in the event columns of the dump, ascending."""
+        return self.by_row(block.profile_rows for block in self.blocks)
+
+    @cached_property
+    def event(self) -> Ints:
+        """Index in `events`."""
+        runs = np.array([len(block.runs) for block in self.blocks], np.int64)
+        numbers: Ints = np.repeat(np.arange(len(self.events)), runs[self.block])
+        return numbers[self._order]
+
+    @property
+    def run(self) -> npt.NDArray[np.int32]:
+        """Index of the run in the dump."""
+        return self.dump.run[self.row]
+
+    @property
+    def start(self) -> npt.NDArray[np.uint64]:
+        """Start in ticks, as in the dump."""
+        return self.dump.start[self.row]
+
+    @cached_property
+    def ticks(self) -> Ints:
+        """Elapsed ticks. Raises `FormatError` when one is negative or too long."""
+        return self.by_row(block.ticks[list(block.profiled)] for block in self.blocks)
+
+    @cached_property
+    def run_calls(self) -> npt.NDArray[np.int32]:
+        """For each run of the dump which execution of its method it is, -1 when it is none."""
+        found = np.full(self.dump.num_runs, -1, np.int32)
+        by_method: dict[str | None, list[Ints]] = {}
+        for block, method in zip(self.blocks, self.methods, strict=True):
+            if block.executions:
+                by_method.setdefault(method, []).append(block.runs)
+        for parts in by_method.values():
+            mine = np.sort(np.concatenate(parts))
+            found[mine] = np.arange(len(mine))
+        return found
+
+    @property
+    def call(self) -> npt.NDArray[np.int32]:
+        """Which execution of its method the row is of, -1 for loading."""
+        return self.run_calls[self.run]
+
+    @cached_property
+    def parent(self) -> Ints:
+        """Row of this table that the event is a part of, -1 for none; see `Block.parents`."""
+
+        def parent_rows(block: Block) -> Ints:
+            found = np.full((len(block.profiled), len(block.runs)), -1, np.int64)
+            for number, index in enumerate(block.profiled):
+                parent = block.parents[index]
+                position = None if parent is None else block.keys[parent].profile
+                if position is not None:
+                    found[number] = block.column(position)
+            return found
+
+        rows = self.by_row(parent_rows(block) for block in self.blocks)
+        return np.where(rows < 0, -1, np.searchsorted(self.row, rows))
+
+
+def framework_ticks(blocks: Iterable[Block], name: str) -> Ints:
+    """Return the ticks of the runtime's own event of that name, such as `EXECUTE`, in all runs."""
+    found = [
+        block.ticks[index]
+        for block in blocks
+        for index in block.profiled
+        if block.keys[index].is_framework and block.keys[index].name == name
+    ]
+    return np.concatenate([np.zeros(0, np.int64), *found])
 
 
 def find_blocks(dump: ETDump) -> tuple[Block, ...]:
-    """The blocks of a dump in order of first appearance. Runs without an event list are left out.
+    """Group the runs of a dump into blocks, in order of first appearance; those without an event
+    list are left out.
 
     Upstream's blocks, except that a loop's repeated events all count, and that a dump with
     allocation events can be read.
@@ -182,7 +420,7 @@ def find_blocks(dump: ETDump) -> tuple[Block, ...]:
 
 
 def _pack(dump: ETDump, rows: Ints) -> npt.NDArray[np.void]:
-    """What identifies an event, as one record each, so that sequences compare as bytes."""
+    """Pack the identity of each event into a record, so that sequences compare as bytes."""
     fields = ("name", "instruction_id", "delegate_id_int", "delegate_id_str")
     packed = np.empty(
         len(rows),
@@ -195,7 +433,7 @@ def _pack(dump: ETDump, rows: Ints) -> npt.NDArray[np.void]:
 
 
 def _event_keys(dump: ETDump, rows: Ints) -> Iterator[EventKey]:
-    """Keys of one run's events. Small: a run's sequence, not the dump."""
+    """Yield the keys of one run's events. Small: a run's sequence, not the dump."""
     columns = (dump.instruction_id, dump.chain_index, dump.delegate_id_int, dump.delegate_id_str)
     signatures = zip(*(column[rows].tolist() for column in columns), strict=True)
     outputs = _holds_output(dump, rows).tolist()
@@ -232,7 +470,7 @@ def _event_keys(dump: ETDump, rows: Ints) -> Iterator[EventKey]:
 
 
 def _holds_output(dump: ETDump, rows: Ints) -> npt.NDArray[np.bool_]:
-    """Debug events that hold an output of the program.
+    """Mask of the debug events that hold an output of the program.
 
     The runtime marks tensors alone; an int, float or bool among the outputs is known by being
     logged outside any instruction.
@@ -245,7 +483,7 @@ def _holds_output(dump: ETDump, rows: Ints) -> npt.NDArray[np.bool_]:
 def _with_debug(
     profile: list[int], debug: tuple[int, ...], names: list[str]
 ) -> list[tuple[int | None, tuple[int, ...]]]:
-    """The profiling events of one instruction, each with the debug events that belong to it.
+    """Pair the profiling events of one instruction with the debug events that belong to each.
 
     The kernel's event and the call around it both carry the instruction's values. A loop runs an
     instruction several times in a run: each pass ends with the call's event, and has the values

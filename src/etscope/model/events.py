@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import MissingDataError, UsageError
+from etscope.model.statistics import summarize
 from etscope.optional import require
 from etscope.units import TimeScale
 
@@ -117,14 +118,10 @@ def statistics_columns(perf_data: Sequence[PerfData | None]) -> dict[str, Any]:
     result = {name: np.full(len(perf_data), np.nan) for name in STATISTICS}
     lengths = np.array([perf.count if perf else 0 for perf in perf_data])
     for length in np.unique(lengths[lengths > 0]):
-        rows = np.flatnonzero(lengths == length)
         chosen = [perf for perf in perf_data if perf is not None and perf.count == length]
         samples = np.stack([perf.values for perf in chosen])
-        percentiles = np.percentile(samples, (10, 50, 90), axis=1)
-        result["p10"][rows], result["p50"][rows], result["p90"][rows] = percentiles
-        result["avg"][rows] = samples.mean(axis=1)
-        result["min"][rows] = samples.min(axis=1)
-        result["max"][rows] = samples.max(axis=1)
+        for name, column in summarize(samples, STATISTICS).items():
+            result[name][lengths == length] = column
     return result
 
 

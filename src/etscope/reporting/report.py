@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.scale import Scale, TimeConverter
+from etscope.analysis.profile.trace import Trace
 from etscope.errors import (
     EtscopeError,
     EtscopeWarning,
@@ -22,36 +23,35 @@ from etscope.errors import (
 )
 from etscope.formats.bytes.source import PathLike, open_source
 from etscope.formats.etdump.debug_values import DebugBuffer
+from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecord
 from etscope.formats.exported_program.exported_json import integer
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTE, identify
 from etscope.formats.program.bpte import read_program_file
 from etscope.formats.run_json import RUN_JSON, SavedRun, read_run_json
-from etscope.inspector._inspector import Inspector
 from etscope.model.report import Section, facts, rows
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
 from etscope.optional import available
 from etscope.units import TimeScale
-from etscope.views.page import FileFact, ReportInput, document_of
+from etscope.views.output import open_output
+from etscope.views.page import FileFact, ReportInput, document_of, page_html
 from etscope.views.page.inputs import NANOSECONDS
 from etscope.views.page.store import save_document
 
 if TYPE_CHECKING:
     from etscope.analysis.graphs.views import GraphView
     from etscope.analysis.numerics.rows import Numerics
-    from etscope.analysis.profile.trace import Trace
     from etscope.formats.program.bpte import BundledFile
     from etscope.formats.program.pte import Program
-    from etscope.model.events import EventBlock
 
 __all__ = [
     "ReportOptions",
     "RunFiles",
-    "input_of_trace",
     "report_inputs",
     "runs_of_files",
     "save_report",
+    "write_report",
 ]
 
 
@@ -395,14 +395,20 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
         return ReportInput(
             files.name, record=record, program=program, files=facts, numerics_note=note
         )
-    inspector = _inspector(files.dump, files.debug_buffer, record, bundle or program, options)
-    notes = _doubts(inspector.trace, options)
+    trace = Trace(
+        dump=read_etdump(files.dump),
+        record=record,
+        debug_buffer=None if files.debug_buffer is None else DebugBuffer.open(files.debug_buffer),
+        program=program,
+        forced=options.force,
+    )
+    notes = _verify(trace, options)
+    trace.check_debug_buffer()
     sections, saved_notes = _saved(files, facts, record)
-    numerics, numerics_note = _numerics(inspector.trace, files, options, bundle)
+    numerics, numerics_note = _numerics(trace, files, options, bundle)
     return ReportInput(
         files.name,
-        trace=inspector.trace,
-        blocks=inspector.event_blocks,
+        trace=trace,
         scale=options.scale,
         files=facts,
         sections=sections,
@@ -412,31 +418,9 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
     )
 
 
-def _inspector(
-    dump: Path,
-    debug_buffer: Path | None,
-    record: RecordFile | None,
-    program: Program | BundledFile | None,
-    options: ReportOptions,
-) -> Inspector:
-    with warnings.catch_warnings():
-        # What is warned of is told by the report itself.
-        warnings.simplefilter("ignore", EtscopeWarning)
-        inspector = Inspector(
-            dump,
-            etrecord=record,
-            debug_buffer_path=debug_buffer,
-            program=program,
-            source_time_scale=options.scale.source,
-            target_time_scale=options.scale.target,
-            verify=not options.force,
-        )
-    inspector.trace.check_debug_buffer()
-    return inspector
-
-
-def _doubts(trace: Trace, options: ReportOptions) -> list[str]:
-    """Why the files may not belong together; also warned of."""
+def _verify(trace: Trace, options: ReportOptions) -> list[str]:
+    """Raise `MismatchError` for files that do not belong together. Return the reasons why they may
+    not, which are also warned of."""
     if options.force:
         return []
     with warnings.catch_warnings(record=True) as caught:
@@ -477,8 +461,6 @@ def _numerics(
         return None, "They were not asked for (--no-numerics)."
     logged = trace
     if files.values is not None and not trace.refers_to_tensors:
-        from etscope.formats.etdump.reader import read_etdump
-
         buffer = None if files.values_buffer is None else DebugBuffer.open(files.values_buffer)
         logged = replace(trace, dump=read_etdump(files.values), debug_buffer=buffer)
     return diagnosis(logged, options, bundle)
@@ -584,27 +566,33 @@ def _missing(trace: Trace) -> str | None:
 # -- of what is open already
 
 
-def input_of_trace(
+def write_report(
+    path: PathLike,
     trace: Trace,
-    blocks: Sequence[EventBlock],
     scale: Scale,
     options: ReportOptions,
+    *,
+    title: str | None = None,
     bundle: BundledFile | None = None,
-) -> ReportInput:
-    """The input of a report on what is open already; `blocks` are the events of an `Inspector`."""
+    convert: TimeConverter | None = None,
+) -> None:
+    """Write the report on a trace as one HTML file; see `Inspector.report`."""
     numerics: Numerics | None = None
     note: str | None = "They were not asked for."
     if options.numerics is not False:
         numerics, note = diagnosis(trace, options, bundle)
-    return ReportInput(
+    found = ReportInput(
         Path(trace.dump.path).name if trace.dump.path else "a dump in memory",
         trace=trace,
-        blocks=blocks,
         scale=scale,
+        convert=convert,
         files=list(_facts(trace)),
         numerics=numerics,
         numerics_note=note,
     )
+    text = page_html(document_of([found], title))
+    with open_output(path) as out:
+        out.write(text)
 
 
 def save_report(
@@ -626,9 +614,7 @@ def save_report(
     if trace is None:
         found = ReportInput(name, record=record, program=program, **known)
     else:
-        inspector = Inspector._of_trace(trace, scale.source, scale.target)
-        blocks, files = inspector.event_blocks, list(_facts(trace))
-        found = ReportInput(name, trace=trace, blocks=blocks, files=files, **known)
+        found = ReportInput(name, trace=trace, files=list(_facts(trace)), **known)
     save_document(folder, document_of([found], name))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from etscope.analysis.graphs.errors import with_errors
 from etscope.analysis.graphs.views import graph_views
 from etscope.analysis.numerics.rows import Numerics
-from etscope.analysis.profile.profile import LOAD_EVENTS, MethodProfile
+from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.profile_table import grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
@@ -20,6 +20,7 @@ from etscope.formats.bytes.source import PathLike
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.pte import Program
+from etscope.model.event_table import LOAD_EVENTS
 from etscope.model.table import Column, Kind, Table
 from etscope.reporting.report import save_report
 from etscope.units import TimeScale

@@ -227,7 +227,7 @@ def test_both_colour_schemes(page: Any, report: str, scheme: str) -> None:
 def test_hostile_names_are_text(page: Any, tmp_path: Path) -> None:
     opened = Inspector(etdump_data=hostile_dump())
     path = tmp_path / "hostile.html"
-    found = ReportInput(HOSTILE[0], trace=opened.trace, blocks=opened.event_blocks)
+    found = ReportInput(HOSTILE[0], trace=opened.trace)
     path.write_text(page_html(document_of([found])))
     page.on("dialog", lambda dialog: page.failures.append(dialog.message))
 

@@ -28,9 +28,10 @@ from etscope.analysis.comparison.compare_samples import (
     noise_between,
     overall,
 )
-from etscope.analysis.profile.profile import EXECUTE, MethodProfile, Row, Ticks
+from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeWarning, MismatchError, MissingDataError
+from etscope.model.event_table import EXECUTE
 
 if TYPE_CHECKING:
     from etscope.analysis.profile.scale import Scale

@@ -7,12 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.profile.profile import EXECUTE, KERNEL_PREFIX, LOAD_EVENTS
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.debug_values import ValueType
 from etscope.formats.etdump.reader import ETDump, EventKind, LoggedValues, logged_values
 from etscope.formats.program.scalar_type import scalar_type
-from etscope.model.event_table import Block, EventKey, find_blocks
+from etscope.model.event_table import (
+    EXECUTE,
+    KERNEL_PREFIX,
+    LOAD_EVENTS,
+    Block,
+    EventKey,
+    find_blocks,
+)
 from etscope.model.report import Section, facts, rows
 from etscope.model.table import Column, Kind
 

@@ -9,11 +9,10 @@ from typing import Any
 from etscope.analysis.matching.matching import Pair
 from etscope.analysis.matching.program import with_flow
 from etscope.analysis.matching.run import LoggedSpec
-from etscope.analysis.profile.profile import KERNEL_PREFIX
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import InstructionRecord
 from etscope.formats.etdump.debug_values import TensorRef
-from etscope.model.event_table import DELEGATE_CALL, Block
+from etscope.model.event_table import DELEGATE_CALL, KERNEL_PREFIX, Block
 
 _Key = tuple[int, int | str | None]
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run
 from etscope.analysis.matching.matching import Matching, match
 from etscope.analysis.profile.correlate import EDGE_GRAPH, MethodSymbols, method_symbols
-from etscope.analysis.profile.profile import executes
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE
@@ -42,7 +41,7 @@ def runs_of(trace: Trace, method: str) -> list[MethodRun]:
     found = [
         MethodRun(block, position, int(number))
         for block in trace.blocks
-        if executes(block) and method_by_values(trace, block) == method
+        if block.executions and method_by_values(trace, block) == method
         for position, number in enumerate(block.runs)
     ]
     return sorted(found, key=lambda run: run.number)
@@ -70,7 +69,7 @@ def chosen_run(trace: Trace, method: str, run: int | MethodRun | None) -> Method
     """
     runs = [run] if isinstance(run, MethodRun) else runs_of(trace, method)
     if not runs:
-        ran = {trace.method_of(block) for block in trace.blocks if executes(block)}
+        ran = {trace.method_of(block) for block in trace.blocks if block.executions}
         names = ", ".join(sorted(str(name) for name in ran if name is not None)) or "none"
         raise NumericGapError(
             f"the ETDump has no run of the method {method!r}", hint=f"methods that ran: {names}"
@@ -165,7 +164,7 @@ def sequences(trace: Trace, method: str) -> Sequences:
             "the dump does not show when the model was loaded: its first run is taken to start "
             "from the first state",
         )
-    methods = {trace.method_of(block) for block in trace.blocks if executes(block)}
+    methods = {trace.method_of(block) for block in trace.blocks if block.executions}
     if len(methods) > 1:
         doubt = (
             f"methods were loaded {len(loads)} times, and the dump does not say which: the state "

@@ -8,11 +8,13 @@ events that no node is known of, count where the call as a whole does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from etscope.analysis.profile.profile import MethodProfile, Row
-from etscope.analysis.profile.source_location import common_module
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.source_location import common_module, matches_module
+from etscope.errors import MissingDataError
 
 NO_MODULE = "(no module)"
 _DEEPEST = 100  # levels told apart; no model has as many
@@ -135,3 +137,26 @@ class _Tree:
             self._parents.setdefault(inner, around)
             around = inner
         return around
+
+
+def module_total(profiles: Iterable[MethodProfile], name: str, scale: Scale) -> float:
+    """Return the average time of a module's operators in one run; see
+    `Inspector.find_total_for_module`."""
+    total, known = 0.0, set[str]()
+    found = False
+    for profile in profiles:
+        for row in profile.rows:
+            nodes = row.attribution.nodes
+            known.update(frame.path for node in nodes for frame in node.modules if frame.path)
+            if row.depth == 0 and any(matches_module(node.modules, name) for node in nodes):
+                ticks = row.ticks if row.kernel_ticks is None else row.kernel_ticks
+                total += float(scale(ticks.mean()))
+                found = True
+    if not found:
+        raise MissingDataError(
+            f"no event belongs to a module {name!r}",
+            hint="modules are: " + ", ".join(sorted(known))
+            if known
+            else "modules are known when an ETRecord is given",
+        )
+    return total

@@ -1,37 +1,34 @@
-"""Where the time of a method goes: one row for each instruction, and it adds up.
+"""The profile of a method: one row for each instruction, which add up to its time.
 
 ``Method::execute`` holds the calls of the instructions, a call holds its kernel or the events of
-its delegate. What no call accounts for is a row of its own, so that the rows sum to the method's
-time to the tick, in every run.
+its delegate. The time that no call accounts for is a row of its own, so that the rows sum to the
+method's time to the tick, in every run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.profile.correlate import UNATTRIBUTED, Attribution
 from etscope.errors import MissingDataError
-from etscope.model.event_table import Block, EventKey
+from etscope.model.event_table import (
+    CALL_ROLES,
+    EXECUTE,
+    KERNEL_PREFIX,
+    LOAD_EVENTS,
+    Block,
+    Clock,
+    EventKey,
+    framework_ticks,
+)
 
 Ticks = npt.NDArray[np.int64]
 Attribute = Callable[[EventKey], Attribution]
-
-EXECUTE = "Method::execute"
-LOAD_METHOD = "Program::load_method"
-LOAD_EVENTS = (LOAD_METHOD, "Method::init")
-KERNEL_PREFIX = "native_call_"
-# The runtime's own events around an instruction (method.cpp, `Method::execute_instruction`).
-_CALLS = {
-    "OPERATOR_CALL": "kernel",
-    "DELEGATE_CALL": "delegate",
-    "JF_CALL": "control",
-    "MOVE_CALL": "control",
-    "FREE_CALL": "control",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +64,9 @@ class MethodProfile:
     """All runs of one method. `rows` are in run order, events of a delegate below its call.
 
     `runs` are indices in the dump; `total` is ``Method::execute`` of each run, in ticks. `load`
-    are the samples of the loading events that were logged, by name. `alternatives` are methods of
-    the same instructions, of which the runs may be as well. `traced`: whether debug data
-    was logged, which takes time of its own.
+    are the samples of the loading events that were logged, by name. `alternatives` are other
+    methods of the same instructions, which the runs may be of instead. `traced`: debug data was
+    logged, which takes time of its own.
     """
 
     method: str | None
@@ -82,7 +79,7 @@ class MethodProfile:
 
     @property
     def unaccounted(self) -> Ticks:
-        """What of each run's total no instruction accounts for, in ticks."""
+        """Ticks of each run's total that no instruction accounts for."""
         accounted = sum(
             (row.ticks for row in self.rows if row.depth == 0), np.zeros_like(self.total)
         )
@@ -96,11 +93,11 @@ def method_profile(
     load: Mapping[str, Ticks] | None = None,
     alternatives: tuple[str, ...] = (),
 ) -> MethodProfile:
-    """The profile of the runs of `blocks`, which ran one method (other patterns of it included).
+    """Add up the events of `blocks`, the runs of one method in all its patterns.
 
     Raises `MissingDataError` when no block has a ``Method::execute``.
     """
-    blocks = [block for block in blocks if executes(block)]
+    blocks = [block for block in blocks if block.executions]
     if not blocks:
         raise MissingDataError(
             f"no {EXECUTE} event: nothing was executed, or only debug data was logged",
@@ -108,28 +105,35 @@ def method_profile(
         )
     runs = np.concatenate([block.runs for block in blocks])
     order = np.argsort(runs, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    columns: dict[tuple[object, ...], _Sum] = {}
+    column = np.empty_like(order)  # of each run in the profile
+    column[order] = np.arange(len(order))
+    sums: dict[tuple[object, ...], _Sum] = {}
     total = np.zeros(len(runs), dtype=np.int64)
     offset = 0
     for block in blocks:
-        where = place[offset : offset + len(block.runs)]
+        columns = column[offset : offset + len(block.runs)]
         offset += len(block.runs)
-        executions = _executions(block)
-        total[where] = block.ticks[executions].sum(axis=0)
+        total[columns] = block.ticks[list(block.executions)].sum(axis=0)
         for index in block.profiled:
             key = block.keys[index]
             if key.is_framework:
                 continue
-            if key.instruction is None and not block.span_holds(executions, [index]):
-                continue  # logged around the method or beside it: no part of its time
-            identity = (key.instruction, key.delegate_id, _role(key))
-            entry = columns.get(identity)
+            if key.instruction is None and not block.span_holds(block.executions, [index]):
+                continue  # logged around the method or beside it: not a part of its time
+            role = key.role
+            named = role not in (*CALL_ROLES, "delegated")
+            identity = (key.instruction, key.delegate_id, key.name if named else role)
+            entry = sums.get(identity)
             if entry is None:
-                entry = columns[identity] = _Sum(key, len(runs))
-            entry.add(block, index, where)
-    rows = _rows(columns.values(), attribute)
+                entry = sums[identity] = _Sum(key, len(runs))
+            entry.ticks[columns] += block.ticks[index]
+            entry.calls[columns] += 1
+            entry.own_clock |= block.clock(key) is Clock.DEVICE
+    by_instruction: dict[int | None, list[_Sum]] = {}
+    for entry in sums.values():
+        by_instruction.setdefault(entry.key.instruction, []).append(entry)
+    ordered = sorted(by_instruction, key=lambda i: (i is None, i or 0))
+    rows = [row for i in ordered for row in _instruction_rows(i, by_instruction[i], attribute)]
     return MethodProfile(
         method=method,
         runs=runs[order],
@@ -141,26 +145,10 @@ def method_profile(
     )
 
 
-def executes(block: Block) -> bool:
-    """Whether the block's runs executed a method."""
-    return bool(_executions(block))
-
-
-def _executions(block: Block) -> list[int]:
-    """The block's ``Method::execute`` events, as indices into its keys."""
-    keys = enumerate(block.keys)
-    return [index for index, key in keys if key.is_framework and key.name == EXECUTE]
-
-
-def load_ticks(blocks: Iterable[Block]) -> dict[str, Ticks]:
-    """Samples of the loading events, by name, in ticks; only those that were logged."""
-    samples: dict[str, list[Ticks]] = {}
-    for block in blocks:
-        for index in block.profiled:
-            key = block.keys[index]
-            if key.is_framework and key.name in LOAD_EVENTS:
-                samples.setdefault(key.name, []).append(block.ticks[index])
-    return {name: np.concatenate(parts) for name, parts in samples.items()}
+def load_ticks(blocks: Sequence[Block]) -> dict[str, Ticks]:
+    """Return the samples of the loading events that were logged, by name, in ticks."""
+    found = {name: framework_ticks(blocks, name) for name in LOAD_EVENTS}
+    return {name: ticks for name, ticks in found.items() if len(ticks)}
 
 
 class _Sum:
@@ -172,95 +160,55 @@ class _Sum:
         self.calls = np.zeros(runs, dtype=np.int64)
         self.own_clock = False
 
-    def add(self, block: Block, index: int, where: Ticks) -> None:
-        self.ticks[where] += block.ticks[index]
-        self.calls[where] += 1
-        if self.key.delegate_id is not None:
-            self.own_clock |= self.key.instruction in block.own_clock
-
-
-def _role(key: EventKey) -> str:
-    if key.delegate_id is not None:
-        return "delegated"
-    return _CALLS.get(key.name, key.name)
-
-
-def _rows(sums: Iterable[_Sum], attribute: Attribute) -> Iterable[Row]:
-    by_instruction: dict[int | None, list[_Sum]] = {}
-    for entry in sums:
-        by_instruction.setdefault(entry.key.instruction, []).append(entry)
-    ordered = sorted(by_instruction, key=lambda i: (i is None, i or 0))
-    for instruction in ordered:
-        yield from _instruction_rows(instruction, by_instruction[instruction], attribute)
-
 
 def _instruction_rows(
     instruction: int | None, entries: list[_Sum], attribute: Attribute
-) -> Iterable[Row]:
-    """The row of the call, then those of what its delegate logged."""
-    call = next((entry for entry in entries if _role(entry.key) in _CALLS.values()), None)
-    delegated = [entry for entry in entries if _role(entry.key) == "delegated"]
+) -> Iterator[Row]:
+    """Yield the row of the call, then those of the events that its delegate logged."""
+
+    def row(kind: str, entry: _Sum, **more: Any) -> Row:
+        key = entry.key
+        fields: dict[str, Any] = {"name": key.name, "attribution": attribute(key), **more}
+        return Row(
+            kind=kind,
+            ticks=entry.ticks,
+            calls=entry.calls,
+            instruction_id=key.instruction,
+            delegate_id=key.delegate_id,
+            **fields,
+        )
+
+    call = next((entry for entry in entries if entry.key.role in CALL_ROLES), None)
+    delegated = [entry for entry in entries if entry.key.role == "delegated"]
     kernels = [entry for entry in entries if entry is not call and entry not in delegated]
     if call is None:
         for entry in kernels:
-            kind = "kernel" if entry.key.name.startswith(KERNEL_PREFIX) else "other"
-            yield _row(kind, entry, attribute, name=_kernel_name(entry.key.name))
+            kind = "kernel" if entry.key.role == "kernel" else "other"
+            yield row(kind, entry, name=entry.key.name.removeprefix(KERNEL_PREFIX))
     else:
-        # What a kernel logs of its phases is a part of its own event.
-        own = [entry for entry in kernels if entry.key.name.startswith(KERNEL_PREFIX)]
-        kernels = own or kernels
-        kind = _role(call.key)
-        kernel_ticks = None
-        if kernels:
-            kernel_ticks = np.sum([entry.ticks for entry in kernels], axis=0)
-        names = dict.fromkeys(_kernel_name(entry.key.name) for entry in kernels)
-        # Both events of a kernel have its handles; the kernel's own is the more telling one.
-        source = kernels[0] if kernels else call
-        attribution = attribute(source.key)
+        # A kernel may log its phases, which are a part of its own event.
+        kernels = [entry for entry in kernels if entry.key.role == "kernel"] or kernels
+        names = dict.fromkeys(entry.key.name.removeprefix(KERNEL_PREFIX) for entry in kernels)
+        # Both events of a kernel have its handles; the kernel's own also names the operator.
+        attribution = attribute(kernels[0].key if kernels else call.key)
         name = ", ".join(names) or attribution.backend_id or attribution.operator or call.key.name
-        yield _row(kind, call, attribute, name=name, kernel_ticks=kernel_ticks)
+        yield row(
+            "kernel" if call.key.role == "call" else call.key.role,
+            call,
+            name=name,
+            kernel_ticks=np.sum([entry.ticks for entry in kernels], axis=0) if kernels else None,
+        )
     own_clock = any(entry.own_clock for entry in delegated)
     for entry in delegated:
-        yield _row(
-            "delegated", entry, attribute, depth=0 if call is None else 1, own_clock=own_clock
-        )
+        yield row("delegated", entry, depth=0 if call is None else 1, own_clock=own_clock)
     if call is not None and delegated and not own_clock:
         rest = call.ticks - np.sum([entry.ticks for entry in delegated], axis=0)
-        if (rest < 0).any():  # they hold one another: nothing tells which to add up
-            return
-        yield Row(
-            kind="unaccounted",
-            name="(rest of the delegate call)",
-            ticks=rest,
-            calls=call.calls,
-            instruction_id=instruction,
-            depth=1,
-        )
-
-
-def _row(
-    kind: str,
-    entry: _Sum,
-    attribute: Attribute,
-    *,
-    name: str | None = None,
-    kernel_ticks: Ticks | None = None,
-    depth: int = 0,
-    own_clock: bool = False,
-) -> Row:
-    return Row(
-        kind=kind,
-        name=entry.key.name if name is None else name,
-        ticks=entry.ticks,
-        calls=entry.calls,
-        instruction_id=entry.key.instruction,
-        kernel_ticks=kernel_ticks,
-        delegate_id=entry.key.delegate_id,
-        attribution=attribute(entry.key),
-        depth=depth,
-        own_clock=own_clock,
-    )
-
-
-def _kernel_name(event_name: str) -> str:
-    return event_name.removeprefix(KERNEL_PREFIX)
+        if (rest >= 0).all():  # else they hold one another, and which to add up is not known
+            yield Row(
+                kind="unaccounted",
+                name="(rest of the delegate call)",
+                ticks=rest,
+                calls=call.calls,
+                instruction_id=instruction,
+                depth=1,
+            )

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.profile.correlate import handle_list
-from etscope.analysis.profile.profile import EXECUTE, LOAD_METHOD, MethodProfile, Row, Ticks
+from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import common_module, module_type, short_lines
 from etscope.errors import UsageError
+from etscope.model.event_table import EXECUTE, LOAD_METHOD
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_duration
 

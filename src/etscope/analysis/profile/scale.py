@@ -1,18 +1,24 @@
-"""From a dump's ticks to the unit that a person reads."""
+"""Conversion of a dump's ticks to the unit in which times are shown."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from etscope.model.event_table import Block
 from etscope.units import TimeScale, scale_factor
+
+# From an event's name and a time on its delegate's clock to a time in the target scale.
+TimeConverter = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From the dump's ticks to the unit that a person reads."""
+    """Conversion from the dump's ticks, of unit `source`, to the unit `target`."""
 
     source: TimeScale
     target: TimeScale
@@ -23,3 +29,21 @@ class Scale:
 
     def __call__(self, ticks: npt.ArrayLike) -> npt.NDArray[np.float64]:
         return np.asarray(ticks, dtype=np.float64) / scale_factor(self.source, self.target)
+
+
+def block_samples(
+    block: Block, scale: Scale, convert: TimeConverter | None = None
+) -> npt.NDArray[np.float64]:
+    """Return the elapsed times of a block, shape [keys, runs], in the target unit.
+
+    convert: of the user, for events inside delegates. It takes a time, not a length.
+    """
+    samples = scale(block.ticks)
+    for index, key in enumerate(block.keys if convert is not None else ()):
+        if convert is not None and key.delegate_id is not None:
+            starts, ends = block.starts[index], block.starts[index] + block.ticks[index]
+            samples[index] = [
+                convert(key.name, end) - convert(key.name, start)
+                for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+            ]
+    return samples

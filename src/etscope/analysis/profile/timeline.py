@@ -1,4 +1,4 @@
-"""A dump as a `Timeline`: a track for the method, one for each delegate, slices as they nested."""
+"""A dump as a `Timeline`: a track for the runtime, one for each delegate, spans nested in calls."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.profile.correlate import Attribution, handle_list
-from etscope.analysis.profile.profile import MethodProfile, Ticks, executes
+from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.profile.trace import Trace
-from etscope.model.event_table import DELEGATE_CALL, Block, EventKey
+from etscope.model.event_table import Block, Clock, EventKey, Ints, TableEvent
 from etscope.model.timeline import Timeline, Track
 from etscope.units import TimeScale, scale_factor
 
@@ -21,74 +21,96 @@ _RUNTIME = "runtime"
 _OWN_CLOCK = "own clock"
 
 
-def timeline(trace: Trace, source: TimeScale = TimeScale.NS) -> Timeline:
-    """All profiling events of the dump as spans.
-
-    Ticks are those of the dump, of unit `source`; cycles stay cycles. Events inside delegates are
-    on a track for each backend below the runtime's. One whose times do not lie inside its call is
-    on a clock of its own: it is moved to the start of the call, on a track that says so.
-    """
-    return event_spans(trace, source=source).timeline
-
-
 @dataclass(frozen=True)
 class EventSpans:
-    """A timeline, and of which event each span is: `event` indexes `events`."""
+    """A timeline, and the event of each span: `event` indexes `events`."""
 
     timeline: Timeline
-    events: Sequence[tuple[Block, EventKey]]
-    event: npt.NDArray[np.int64]
+    events: Sequence[TableEvent]
+    event: Ints
+
+
+def timeline(trace: Trace, source: TimeScale = TimeScale.NS) -> Timeline:
+    """Return all profiling events of the dump as spans.
+
+    Ticks are those of the dump, of unit `source`; cycles stay cycles. Events inside delegates are
+    on a track for each backend below the runtime's. Events on a delegate's own clock are moved to
+    the start of their call, on a track that says so.
+    """
+    return event_spans(trace, source=source).timeline
 
 
 def event_spans(
     trace: Trace, runs: Collection[int] | None = None, source: TimeScale = TimeScale.NS
 ) -> EventSpans:
-    """The spans of the dump's runs of these numbers, or of all; see `timeline`."""
-    builder = _Builder()
-    for block in trace.blocks:
-        shown = None if runs is None else np.flatnonzero(np.isin(block.runs, list(runs)))
-        if shown is None or len(shown):
-            _add_block(builder, trace, block, shown)
-    per_second = None if source is TimeScale.CYCLES else scale_factor(source, TimeScale.S)
-    return builder.spans(trace.dump.path or "", per_second)
-
-
-def _add_block(
-    builder: _Builder, trace: Trace, block: Block, shown: npt.NDArray[np.intp] | None
-) -> None:
-    """Add the block's spans; `shown` are positions in its runs, None for all."""
-    attribution = trace.attribution(block)
-    for index in block.profiled:
-        key = block.keys[index]
-        start = block.starts[index]
-        found = attribution(key)
-        track, note = _RUNTIME, None
+    """Return the spans of the runs of these numbers, or of all; see `timeline`."""
+    table = trace.events
+    chosen = slice(None) if runs is None else np.isin(table.run, list(runs))
+    event = table.event[chosen]
+    tracks: dict[tuple[str, str | None], int] = {(_RUNTIME, None): 0}
+    names: dict[str, int] = {}
+    args: list[Mapping[str, Any]] = []
+    shown = np.arange(len(table.events)) if runs is None else np.unique(event)
+    track, name_id, args_id = np.zeros((3, len(table.events)), np.int32)
+    for number in shown.tolist():
+        key, found = table.events[number].key, trace.attributions[number]
+        head: tuple[str, str | None] = (_RUNTIME, None)
         if key.delegate_id is not None:
-            track = found.backend_id or "delegate"
-            if key.instruction in block.own_clock:
-                note = _OWN_CLOCK
-                start = start + _shift(block, key.instruction)
-        end = start + block.ticks[index]
-        if shown is not None:
-            start, end = start[shown], end[shown]
-        builder.events.append((block, key))
-        builder.add(track, note, key.name, _args(trace, block, key, found), start, end)
+            is_device = table.clock[number] is Clock.DEVICE
+            head = (found.backend_id or "delegate", _OWN_CLOCK if is_device else None)
+        track[number] = tracks.setdefault(head, len(tracks))
+        name_id[number] = names.setdefault(key.name, len(names))
+        about = _args(table.methods[table.block[number]], key, found)
+        args_id[number] = len(args) if about else -1
+        if about:
+            args.append(about)
+    start = (table.start[chosen].astype(np.int64) + _device_shifts(trace)[chosen]).astype(np.int64)
+    end = start + table.ticks[chosen]
+    # A parent starts no later and ends no earlier than its children; of two equal spans the one
+    # that was logged last is the parent, since events are written when they end.
+    order = np.lexsort((table.row[chosen], event, -event, -end, start, track[event]))
+    event = event[order]
+    return EventSpans(
+        Timeline(
+            tracks=tuple(
+                Track(name, None if index == 0 else 0, note)
+                for (name, note), index in tracks.items()
+            ),
+            names=tuple(names),
+            args=tuple(args),
+            ticks_per_second=None
+            if source is TimeScale.CYCLES
+            else scale_factor(source, TimeScale.S),
+            track=track[event],
+            start=start[order],
+            end=end[order],
+            name_id=name_id[event],
+            args_id=args_id[event],
+            title=trace.dump.path or "",
+        ),
+        [table.events[number] for number in shown.tolist()],
+        np.searchsorted(shown, event),
+    )
 
 
-def _shift(block: Block, instruction: int | None) -> npt.NDArray[np.int64]:
-    """From a delegate's own clock to the start of its call, for each run."""
-    of_instruction = [i for i in block.profiled if block.keys[i].instruction == instruction]
-    inner = [i for i in of_instruction if block.keys[i].delegate_id is not None]
-    call = next(i for i in of_instruction if block.keys[i].name == DELEGATE_CALL)
-    shift: npt.NDArray[np.int64] = block.starts[call] - block.starts[inner].min(axis=0)
-    return shift
+def _device_shifts(trace: Trace) -> Ints:
+    """Return the ticks to add to the start of each row of the events, 0 on the runtime's clock."""
+
+    def shifts(block: Block) -> Ints:
+        found = np.zeros((len(block.profiled), len(block.runs)), np.int64)
+        for number, index in enumerate(block.profiled):
+            key = block.keys[index]
+            if block.clock(key) is Clock.DEVICE:
+                found[number] = block.device_shift(key.instruction)
+        return found
+
+    return trace.events.by_row(shifts(block) for block in trace.blocks)
 
 
-def _args(trace: Trace, block: Block, key: EventKey, found: Attribution) -> dict[str, Any]:
-    """What a trace viewer shows with a slice."""
+def _args(method: str | None, key: EventKey, found: Attribution) -> dict[str, Any]:
+    """Return the annotations that a trace viewer shows with a slice."""
     args: dict[str, Any] = {}
     if key.is_framework:
-        method = trace.method_of(block)
         return {} if method is None else {"method": method}
     if key.instruction is not None:
         args["instruction_id"] = key.instruction
@@ -107,69 +129,8 @@ def _args(trace: Trace, block: Block, key: EventKey, found: Attribution) -> dict
     return args
 
 
-class _Builder:
-    """Collects columns, one part for each event of a block."""
-
-    def __init__(self) -> None:
-        self.tracks: dict[tuple[str, str | None], int] = {(_RUNTIME, None): 0}
-        self.names: dict[str, int] = {}
-        self.args: list[Mapping[str, Any]] = []
-        self.parts: list[tuple[int, int, int, Any, Any]] = []
-        self.events: list[tuple[Block, EventKey]] = []  # of each part
-
-    def add(
-        self, track: str, note: str | None, name: str, args: Mapping[str, Any], start: Any, end: Any
-    ) -> None:
-        self.parts.append(
-            (
-                self.tracks.setdefault((track, note), len(self.tracks)),
-                self.names.setdefault(name, len(self.names)),
-                len(self.args) if args else -1,
-                start,
-                end,
-            )
-        )
-        if args:
-            self.args.append(args)
-
-    def spans(self, title: str, ticks_per_second: float | None) -> EventSpans:
-        counts = [len(start) for *_, start, _ in self.parts]
-        ids = np.repeat(
-            np.array([part[:3] for part in self.parts], np.int32).reshape(-1, 3), counts, axis=0
-        )
-        empty = np.zeros(0, np.int64)
-        start = np.concatenate([empty, *(part[3] for part in self.parts)])
-        end = np.concatenate([empty, *(part[4] for part in self.parts)])
-        # A parent starts no later and ends no earlier than its children; of two equal spans the
-        # one that was logged last is the parent, since events are written when they end.
-        position = np.repeat(np.arange(len(self.parts)), counts)
-        order = np.lexsort((-position, -end, start, ids[:, 0]))
-        ids = ids[order]
-        timeline = Timeline(
-            tracks=tuple(
-                Track(name, None if index == 0 else 0, note)
-                for (name, note), index in self.tracks.items()
-            ),
-            names=tuple(self.names),
-            args=tuple(self.args),
-            ticks_per_second=ticks_per_second,
-            track=ids[:, 0],
-            start=start[order],
-            end=end[order],
-            name_id=ids[:, 1],
-            args_id=ids[:, 2],
-            title=title,
-        )
-        return EventSpans(timeline, self.events, position[order])
-
-
-# A few runs of a dump as they happened: the spans that a page draws of them.
-#
-# A dump of ten thousand runs has millions of spans; of each method the first run, the median and
-# the slowest tell most of it.
-
-
-Ints = npt.NDArray[np.int64]
+# A page draws a few runs only: a dump of ten thousand runs has millions of spans, and the first
+# run, the median and the slowest of each method show most of it.
 
 
 @dataclass(frozen=True)
@@ -177,13 +138,13 @@ class RunSpans:
     """The spans of one run on its tracks, parents before children, `start` 0 at the first.
 
     tracks: (name, note) of each; `track`, `start`, `duration` (ticks), `level` (0: nested in no
-    other of its track) and `event` are parallel. `event` is an index into `events`: the block and
-    its key that a span is of. `left_out` counts the shortest spans, left out for their number.
+    other of its track) and `event` are parallel. `event` is an index into `events`. `left_out`
+    counts the shortest spans, left out for their number.
     """
 
     run: int
     tracks: tuple[tuple[str, str | None], ...]
-    events: Sequence[tuple[Block, EventKey]]
+    events: Sequence[TableEvent]
     track: Ints
     start: Ints
     duration: Ints
@@ -193,9 +154,9 @@ class RunSpans:
 
 
 def few_runs(profile: MethodProfile) -> dict[int, str]:
-    """The runs of a profile that tell most of it, as positions in `profile.runs`, and why each:
-    "first", "median", "slowest"; one that is several has the words of all. The first run fills
-    caches: it is neither of the others."""
+    """Choose the runs to show: positions in `profile.runs`, each with the reason: "first",
+    "median", "slowest", or several of these. The first run fills caches and is therefore never the
+    median or the slowest."""
     total = profile.total
     if len(total) == 1:
         return {0: "the only one"}
@@ -208,18 +169,18 @@ def few_runs(profile: MethodProfile) -> dict[int, str]:
 
 
 def loading_runs(trace: Trace) -> list[int]:
-    """The runs of the dump that executed nothing, but were timed: loading."""
+    """Return the timed runs of the dump that executed nothing: loading."""
     runs = [
         run
         for block in trace.blocks
-        if block.profiled and not executes(block)
+        if block.profiled and not block.executions
         for run in block.runs.tolist()
     ]
     return sorted(runs)
 
 
 def run_spans(trace: Trace, run: int, limit: int) -> RunSpans:
-    """The spans of one run of the dump, the longest `limit` of them."""
+    """Return the spans of one run of the dump, the longest `limit` of them."""
     spans = event_spans(trace, [run])
     timeline = spans.timeline
     duration = timeline.end - timeline.start
@@ -243,8 +204,8 @@ def run_spans(trace: Trace, run: int, limit: int) -> RunSpans:
     )
 
 
-def _levels(track: npt.NDArray[np.intp], start: Ticks, end: Ticks) -> Ints:
-    """How many spans of its track each one lies in; spans stand after those that hold them."""
+def _levels(track: npt.NDArray[np.intp], start: Ints, end: Ints) -> Ints:
+    """Count the spans around each span on its track; spans come after those that hold them."""
     levels = np.zeros(len(start), np.int64)
     around: list[int] = []  # where those end that hold what comes next
     before = -1

@@ -26,7 +26,7 @@ from etscope.analysis.profile.correlate import (
     method_symbols,
     record_methods,
 )
-from etscope.analysis.profile.profile import MethodProfile, executes, load_ticks, method_profile
+from etscope.analysis.profile.profile import MethodProfile, load_ticks, method_profile
 from etscope.analysis.program.branches import branch_nodes
 from etscope.analysis.program.compatibility import (
     Observed,
@@ -41,7 +41,7 @@ from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import DebugValue, ETDump, TensorRef, logged_values
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program, read_pte
-from etscope.model.event_table import Block, EventKey, find_blocks
+from etscope.model.event_table import Block, EventKey, EventTable, find_blocks
 from etscope.model.graph import Node
 
 # What is behind the events of a method, from all that is known: its record and its program.
@@ -123,6 +123,17 @@ class Trace:
         return find_blocks(self.dump)
 
     @cached_property
+    def events(self) -> EventTable:
+        """All timed events of the dump as one table."""
+        return EventTable(self.dump, self.blocks, tuple(map(self.method_of, self.blocks)))
+
+    @cached_property
+    def attributions(self) -> tuple[Attribution, ...]:
+        """The attribution of each of `events.events`."""
+        by_block = {id(block): self.attribution(block) for block in self.blocks}
+        return tuple(by_block[id(event.block)](event.key) for event in self.events.events)
+
+    @cached_property
     def recorded_program(self) -> Program | None:
         """The program: the one that was given, or that the record stores."""
         if self.program is not None or self.record is None:
@@ -167,7 +178,7 @@ class Trace:
         likely: dict[tuple[EventKey, ...], list[str]] = {}
         for block in self.blocks:
             if block.keys not in likely:
-                methods = self.methods if executes(block) else ()
+                methods = self.methods if block.executions else ()
                 agreeing = [m for m in methods if self.disagreement(block, m) is None]
                 if self.forced:
                     agreeing = agreeing or list(methods)
@@ -217,7 +228,7 @@ class Trace:
             method = self.method_of(block)
             if method is not None:
                 _warn_of(self.doubt(block, method))
-            if method is not None or not executes(block):
+            if method is not None or not block.executions:
                 continue
             reasons = [f"{m}: {self.disagreement(block, m)}" for m in self.methods]
             other = "ETRecord" if self.record is not None else "program"
@@ -288,7 +299,7 @@ class Trace:
         """
         named: dict[str | None, list[Block]] = {}
         for block in self.blocks:
-            if executes(block):
+            if block.executions:
                 named.setdefault(self.method_of(block), []).append(block)
         groups = [
             (method, part)

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from etscope.analysis.profile.correlate import MethodSymbols
-from etscope.analysis.profile.profile import KERNEL_PREFIX
 from etscope.analysis.program.program import InstructionRecord
 from etscope.formats.program import pte_schema as pte
-from etscope.model.event_table import Block
+from etscope.model.event_table import KERNEL_PREFIX, Block
 from etscope.model.graph import stem
 
 # What the runtime logs around an instruction of each kind, but kernels.

@@ -11,12 +11,11 @@ from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.numerics.runs import RECORD_HINT, MethodRun, match_run, method_by_values
-from etscope.analysis.profile.profile import EXECUTE, KERNEL_PREFIX, executes
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.targets.target import Kept, RunInfo, Stop, Watch, stop_of
 from etscope.formats.program.bpte import BundledFile
-from etscope.model.event_table import Block, EventKey
+from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
 
 NO_DUMP = "there is no recorded run"
 NO_DUMP_HINT = "load one: core RUN.etdp"
@@ -278,7 +277,7 @@ _Identity = tuple[int | None, int | str | None]
 
 def _runs(trace: Trace) -> Iterator[MethodRun]:
     for block in trace.blocks:
-        if executes(block) or any(key.debug and key.instruction is not None for key in block.keys):
+        if block.executions or any(key.debug and key.instruction is not None for key in block.keys):
             for position, number in enumerate(block.runs):
                 yield MethodRun(block, position, int(number))
 

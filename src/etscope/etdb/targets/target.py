@@ -16,12 +16,11 @@ import numpy.typing as npt
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.matching import Pair
 from etscope.analysis.profile.correlate import Attribution, handle_list
-from etscope.analysis.profile.profile import KERNEL_PREFIX
 from etscope.analysis.profile.source_location import common_module
 from etscope.errors import UsageError
 from etscope.etdb.protocol.messages import Condition, Core, Statistics
 from etscope.formats.program.bpte import BundledFile
-from etscope.model.event_table import EventKey
+from etscope.model.event_table import KERNEL_PREFIX, EventKey
 from etscope.model.graph import Node, SourceLine, source_lines, stem
 
 __all__ = ["stop_of"]

@@ -20,15 +20,14 @@ from etscope.analysis.info.etrecord_info import etrecord_sections
 from etscope.analysis.info.program_info import program_sections
 from etscope.analysis.memory import MemoryPlan, memory_plan
 from etscope.analysis.numerics.rows import Numerics, NumericsRow
-from etscope.analysis.profile.profile import LOAD_METHOD, MethodProfile, executes
+from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.profile_table import grouped_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import RecordFile, RecordView
 from etscope.formats.program.pte import Program, read_pte
-from etscope.model.event_table import Block
-from etscope.model.events import EventBlock
+from etscope.model.event_table import LOAD_METHOD
 from etscope.model.graph import Graph
 from etscope.model.report import Section, rows
 from etscope.model.table import Column, Kind
@@ -309,26 +308,18 @@ def _methods(
             or graph.view.profile is shown.profile
         }
         if found.trace is not None:
-            pairs = _blocks_of(found, shown, is_first=not documents)
+            # The first method also has the runs that executed nothing.
+            runs = set(shown.profile.runs.tolist())
+            blocks = [
+                block
+                for block in found.trace.blocks
+                if (int(block.runs[0]) in runs if block.executions else not documents)
+            ]
             document["events"], document["eventRow"] = events_document(
-                found.trace, pairs, shown, found.scale
+                found.trace, blocks, shown, found.scale, found.convert
             )
         documents.append(document)
     return documents
-
-
-def _blocks_of(
-    found: ReportInput, shown: ShownMethod, *, is_first: bool
-) -> list[tuple[Block, EventBlock]]:
-    """The blocks of a method's runs; the first method also has those that executed nothing."""
-    if found.trace is None:
-        return []
-    runs = set(shown.profile.runs.tolist())
-    return [
-        (block, events)
-        for block, events in zip(found.trace.blocks, found.blocks, strict=True)
-        if (int(block.runs[0]) in runs if executes(block) else is_first)
-    ]
 
 
 def _notes(

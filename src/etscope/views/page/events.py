@@ -2,66 +2,97 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from etscope.analysis.profile.profile import EXECUTE, KERNEL_PREFIX
-from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.scale import Scale, TimeConverter, block_samples
 from etscope.analysis.profile.source_location import user_line
-from etscope.analysis.profile.trace import Trace
+from etscope.analysis.profile.trace import Trace, warn_own_clock
 from etscope.formats.etdump.reader import TensorRef
-from etscope.model.event_table import Block, EventKey
-from etscope.model.events import STATISTICS, Event, EventBlock, statistics_columns
+from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
+from etscope.model.events import STATISTICS
+from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind, Table
 from etscope.views.page.elements import Json, table_document
 from etscope.views.page.method import ShownMethod
 
-# So many samples are shown in the column `raw`, those of the first events.
+# Samples in the column `raw`; those of later events are left out.
 MOST_RAW = 50_000
-# So many nodes of one event are named, so many values that it logged.
+# Nodes that are named of one event, and values that it logged.
 _MOST_PARTS = 40
-
-Pairs = Sequence[tuple[Block, EventBlock]]
 
 
 def events_document(
-    trace: Trace, pairs: Pairs, shown: ShownMethod, scale: Scale
+    trace: Trace,
+    blocks: Sequence[Block],
+    shown: ShownMethod,
+    scale: Scale,
+    convert: TimeConverter | None = None,
 ) -> tuple[Json, list[int | None]]:
-    """`Method.events` and `Method.eventRow`: one row an event of each block of `pairs`."""
-    events: list[Event] = []
-    blocks: list[Block] = []
-    keys: list[EventKey] = []
-    names: list[str] = []
-    for block, found in pairs:
-        events += found.events
-        keys += block.keys
-        blocks += [block] * len(block.keys)
-        names += [found.name] * len(block.keys)
-    raw, notes = _raw(events)
-    values: dict[str, Any] = {
-        "event_block_name": names,
-        "event_name": [event.name for event in events],
-        "raw": raw,
-        **{
-            name: column.tolist()
-            for name, column in statistics_columns([event.perf_data for event in events]).items()
-        },
-        "op_types": [_cut(event.op_types) for event in events],
-        "delegate_debug_identifier": [_text(event.delegate_debug_identifier) for event in events],
-        "stack_traces": [_stack_lines(event) for event in events],
-        "module_hierarchy": [_modules(event) for event in events],
-        "is_delegated_op": [event.is_delegated_op for event in events],
-        "delegate_backend_name": [event.delegate_backend_name for event in events],
-        "debug_data": [_logged(trace, block, key) for block, key in zip(blocks, keys, strict=True)],
-        "start_time": [_start(block, key) for block, key in zip(blocks, keys, strict=True)],
-    }
+    """Return `Method.events` and `Method.eventRow`: one row for each event of each block."""
+    values: dict[str, list[Any]] = {column.name: [] for column in _columns(scale)}
+    rows: list[int | None] = []
+    room = MOST_RAW
+    for block in blocks:
+        if block.own_clock and convert is None:
+            warn_own_clock(block.own_clock)
+        attribution = trace.attribution(block)
+        samples = block_samples(block, scale, convert)
+        profiled = set(block.profiled)
+        statistics = {
+            name: column.tolist() for name, column in summarize(samples, STATISTICS).items()
+        }
+        for index, key in enumerate(block.keys):
+            found = attribution(key)
+            nodes = {f"{node.name}_": node for node in found.nodes}  # named as upstream has it
+            is_timed = index in profiled
+            room -= len(block.runs) if is_timed else 0
+            cells = {
+                "event_block_name": block.name,
+                "event_name": key.name,
+                "raw": samples[index].tolist() if is_timed and room >= 0 else None,
+                **{
+                    name: column[index] if is_timed else math.nan
+                    for name, column in statistics.items()
+                },
+                "op_types": _cut(found.op_types),
+                "delegate_debug_identifier": None
+                if key.delegate_id is None
+                else str(key.delegate_id),
+                "stack_traces": _cut(
+                    f"{name}: {line}"
+                    for name, node in nodes.items()
+                    if (line := user_line(node.stack_trace)) is not None
+                ),
+                "module_hierarchy": _cut(
+                    f"{name}: {node.modules[-1].path or '(root)'} ({node.modules[-1].type})"
+                    for name, node in nodes.items()
+                    if node.modules
+                ),
+                "is_delegated_op": key.delegate_id is not None,
+                "delegate_backend_name": found.backend_id,
+                # Of the block's first run.
+                "debug_data": _cut(
+                    _value_text(trace.dump.value(block.row(0, position))) for position in key.debug
+                ),
+                "start_time": None
+                if key.profile is None
+                else int(block.dump.start[block.row(0, key.profile)]),
+            }
+            for name, column in values.items():
+                column.append(cells[name])
+            rows.append(_row(shown, key))
+    notes = (
+        "The samples of some events are left out, for their number: to_dataframe and "
+        "etscope convert have them. The statistics are of all.",
+    )
     table = Table(
         columns=_columns(scale),
         values=values,
         title=f"Events of {shown.name}",
-        notes=notes,
+        notes=notes if room < 0 else (),
     )
-    rows = [_row(shown, key) for key in keys]
     return table_document(table), rows
 
 
@@ -86,58 +117,12 @@ def _columns(scale: Scale) -> tuple[Column, ...]:
     )
 
 
-def _raw(events: Sequence[Event]) -> tuple[list[list[float] | None], tuple[str, ...]]:
-    """The samples of each event, as many as there is room for."""
-    room = MOST_RAW
-    cells: list[list[float] | None] = []
-    for event in events:
-        count = 0 if event.perf_data is None else event.perf_data.count
-        room -= count
-        cells.append(None if event.perf_data is None or room < 0 else event.perf_data.raw)
-    if room >= 0:
-        return cells, ()
-    return cells, (
-        "The samples of some events are left out, for their number: to_dataframe and "
-        "etscope convert have them. The statistics are of all.",
-    )
-
-
 def _row(shown: ShownMethod, key: EventKey) -> int | None:
     if key.is_framework:
         return shown.row_named(EXECUTE) if key.name == EXECUTE else None
     if key.instruction is None:
         return shown.row_named(key.name.removeprefix(KERNEL_PREFIX))
     return shown.row_of(key.instruction, key.delegate_id)
-
-
-def _text(value: int | str | None) -> str | None:
-    return None if value is None else str(value)
-
-
-def _start(block: Block, key: EventKey) -> int | None:
-    """When the event began in the block's first run, in the dump's own ticks."""
-    if key.profile is None:
-        return None
-    return int(block.dump.start[block.row(0, key.profile)])
-
-
-def _stack_lines(event: Event) -> list[str]:
-    """The user's innermost line of each node, with the node's name as upstream has it."""
-    found = ((node, user_line(trace)) for node, trace in event.stack_traces.items())
-    return _cut(f"{node}: {line}" for node, line in found if line is not None)
-
-
-def _modules(event: Event) -> list[str]:
-    """Path and type of the innermost module of each node."""
-    known = ((node, frames) for node, frames in event.module_hierarchy.items() if frames)
-    inner = ((node, list(frames.values())[-1]) for node, frames in known)
-    return _cut(f"{node}: {path or '(root)'} ({kind})" for node, (path, kind) in inner)
-
-
-def _logged(trace: Trace, block: Block, key: EventKey) -> list[str]:
-    """What the event logged in the block's first run: numbers, and what tensors are."""
-    rows = (block.row(0, position) for position in key.debug)
-    return _cut(_value_text(trace.dump.value(row)) for row in rows)
 
 
 def _value_text(value: Any) -> str:

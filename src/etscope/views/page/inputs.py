@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from etscope.analysis.graphs.views import GraphView
 from etscope.analysis.numerics.rows import Numerics
-from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program
-from etscope.model.events import EventBlock
 from etscope.model.report import Section
 from etscope.units import TimeScale
 
@@ -34,8 +33,8 @@ class ReportInput:
     """One run of a report: a dump with all that explains it, or a record or program alone.
 
     name: for people. trace: None without a dump; record, program: what is known without one.
-    blocks: the events as an `Inspector` has them, parallel to the trace's blocks. scale: from the
-    dump's ticks to the report's times. sections: what the summary says first, of the run's
+    scale: from the dump's ticks to the report's times. convert: the user's, for events inside
+    delegates. sections: what the summary says first, of the run's
     environment. notes: sentences that a reader must know. numerics: the diagnosis of the run's
     values; numerics_note: why there is none, or what they leave out. views: the graphs, where they
     are at hand, with the errors of `numerics`.
@@ -45,8 +44,8 @@ class ReportInput:
     trace: Trace | None = None
     record: RecordView | None = None
     program: Program | None = None
-    blocks: Sequence[EventBlock] = ()
     scale: Scale = NANOSECONDS
+    convert: TimeConverter | None = None
     files: Sequence[FileFact] = ()
     sections: Sequence[Section] = ()
     notes: Sequence[str] = ()

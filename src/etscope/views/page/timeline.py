@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from etscope.analysis.profile.profile import EXECUTE, KERNEL_PREFIX
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.timeline import RunSpans, few_runs, loading_runs, run_spans
 from etscope.analysis.profile.trace import Trace
-from etscope.model.event_table import EventKey
+from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, EventKey
 from etscope.views.page.elements import Json
 from etscope.views.page.method import ShownMethod
 
@@ -53,8 +52,10 @@ class _Builder:
         self._tracks.append({"name": title, "parent": None, "note": None})
         for name, note in spans.tracks:
             self._tracks.append({"name": name, "parent": parent, "note": note})
-        rows = [_row(key, method) for _, key in spans.events]
-        named = [_name(key, row, method) for (_, key), row in zip(spans.events, rows, strict=True)]
+        rows = [_row(event.key, method) for event in spans.events]
+        named = [
+            _name(event.key, row, method) for event, row in zip(spans.events, rows, strict=True)
+        ]
         names = [self._names.setdefault(name, len(self._names)) for name in named]
         events = spans.event.tolist()
         columns = self._columns

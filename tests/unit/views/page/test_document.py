@@ -305,9 +305,7 @@ def hostile_dump() -> bytes:
 
 def test_hostile_names_are_text(contract: Contract) -> None:
     trace_of = Inspector(etdump_data=hostile_dump())
-    found = document_of(
-        [ReportInput(HOSTILE[0], trace=trace_of.trace, blocks=trace_of.event_blocks)]
-    )
+    found = document_of([ReportInput(HOSTILE[0], trace=trace_of.trace)])
 
     text = escaped_json(found)
 
