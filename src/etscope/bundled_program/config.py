@@ -26,16 +26,13 @@ __all__ = [
 ]
 
 
-# Nested inputs to a flat list, as `torch.export` has them in a program.
-
-
 _SEQUENCES = (list, tuple, deque)
 _MAPPINGS = (dict, OrderedDict, defaultdict)
 
 
 def flat_leaves(tree: Any) -> list[Any]:
-    """The values in lists, tuples, named tuples, deques and dicts, in order; anything else is a
-    value itself.
+    """Flatten lists, tuples, named tuples, deques and dicts, in the order of `torch.export`;
+    anything else is a value itself.
 
     When torch is loaded it is torch that flattens, since it knows the containers that libraries
     have registered. Otherwise no such container can have been registered.
@@ -46,7 +43,7 @@ def flat_leaves(tree: Any) -> list[Any]:
             return list(pytree.tree_leaves(tree))
         return list(_leaves(tree))
     except RecursionError as error:
-        raise BundleError("values are nested too deep, or in themselves") from error
+        raise BundleError("values are nested too deep, or contain themselves") from error
 
 
 def _leaves(tree: Any) -> Iterator[Any]:
@@ -63,7 +60,7 @@ def _leaves(tree: Any) -> Iterator[Any]:
 ConfigValue: TypeAlias = Union["torch.Tensor", npt.NDArray[Any], int, bool, float]
 MethodInputType: TypeAlias = Sequence[ConfigValue]
 MethodOutputType: TypeAlias = Sequence[Union["torch.Tensor", npt.NDArray[Any]]]
-# What values may be nested in.
+# Containers of nested values.
 DataContainer: TypeAlias = list[Any] | tuple[Any, ...] | dict[Any, Any]
 
 

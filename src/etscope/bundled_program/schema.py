@@ -1,4 +1,4 @@
-"""What a .bpte file holds: upstream's `executorch.devtools.bundled_program.schema`."""
+"""The content of a .bpte file: upstream's `executorch.devtools.bundled_program.schema`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""To bytes and back: upstream's `executorch.devtools.bundled_program.serialize`."""
+"""Bytes of bundled programs: upstream's `executorch.devtools.bundled_program.serialize`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = [
 
 
 def serialize_from_bundled_program_to_flatbuffer(bundled_program: Any) -> bytes:
-    """The bytes of a .bpte file, of a `BundledProgram` (also one of upstream's) or of its schema.
+    """Return the bytes of a .bpte file: of a `BundledProgram` (also upstream's) or of its schema.
 
     Raises `BundleError` for test cases that do not fit the program (they may have changed since
-    the `BundledProgram` was made), and for what a file has no place for.
+    the `BundledProgram` was made), and for values that a file has no place for.
     """
     if isinstance(bundled_program, BundledProgram):
         return bundled_program.to_bytes()
@@ -30,7 +30,19 @@ def serialize_from_bundled_program_to_flatbuffer(bundled_program: Any) -> bytes:
     if hasattr(found, "serialize_to_schema"):
         found = found.serialize_to_schema()
     try:
-        suites = [_suite(suite) for suite in found.method_test_suites]
+        suites = [  # in our own classes; upstream's have the same attributes
+            schema.BundledMethodTestSuite(
+                method_name=suite.method_name,
+                test_cases=[
+                    schema.BundledMethodTestCase(
+                        inputs=[_value(value) for value in case.inputs],
+                        expected_outputs=[_value(value) for value in case.expected_outputs],
+                    )
+                    for case in suite.test_cases
+                ],
+            )
+            for suite in found.method_test_suites
+        ]
         program, version = found.program, found.version
     except (AttributeError, TypeError, ValueError) as error:
         raise BundleError(
@@ -43,11 +55,11 @@ def serialize_from_bundled_program_to_flatbuffer(bundled_program: Any) -> bytes:
 def deserialize_from_flatbuffer_to_bundled_program(
     flatbuffer: BytesLike | PathLike,
 ) -> schema.BundledProgram:
-    """The content of a .bpte file (its bytes, or its path) as plain values: not a `BundledProgram`
-    but `schema.BundledProgram`, as upstream has it.
+    """Return the content of a .bpte file (its bytes, or its path) as plain values: not a
+    `BundledProgram` but `schema.BundledProgram`, as upstream has it.
 
     `etscope.formats.program.bpte.read_bundled` gives arrays instead, and copies nothing. Raises
-    `FormatError` for what is not a bundled program or is damaged.
+    `FormatError` for a file that is damaged or not a bundled program.
     """
     found = read_bundled_schema(flatbuffer)
     found.program = bytes(found.program)
@@ -57,20 +69,6 @@ def deserialize_from_flatbuffer_to_bundled_program(
                 if isinstance(value.val, schema.Tensor):
                     value.val.data = bytes(value.val.data)
     return found
-
-
-def _suite(suite: Any) -> schema.BundledMethodTestSuite:
-    """The suite in our own classes. Upstream's have the same attributes."""
-    return schema.BundledMethodTestSuite(
-        method_name=suite.method_name,
-        test_cases=[
-            schema.BundledMethodTestCase(
-                inputs=[_value(value) for value in case.inputs],
-                expected_outputs=[_value(value) for value in case.expected_outputs],
-            )
-            for case in suite.test_cases
-        ],
-    )
 
 
 def _value(value: Any) -> schema.Value:

@@ -61,7 +61,7 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import Program
 from etscope.model.exported_graph import record_input_names
 from etscope.optional import require
-from etscope.run.execute import Folder, How, chosen_runner, execute
+from etscope.run.execute import ExecutionOptions, Folder, chosen_runner, execute
 from etscope.run.inputs import method_inputs
 from etscope.run.job import INTERMEDIATE_OUTPUTS, Job, JobCall
 from etscope.run.program import Opened, open_program
@@ -384,14 +384,14 @@ class Device:
             threads=self.threads,
             libraries=self.libraries,
         )
-        how = How(
+        options = ExecutionOptions(
             runner=chosen_runner(self.runner, [job], self.opened.program, isolate=self.isolate),
             isolate=self.isolate,
             timeout=self.timeout,
         )
         values = folder / "values"
         values.mkdir()
-        done = execute(job, values, how, self.opened.program)
+        done = execute(job, values, options, self.opened.program)
         buffer = done.debug_buffer
         return Trace(
             dump=read_etdump(values / "run.etdp" if done.etdump is None else done.etdump),

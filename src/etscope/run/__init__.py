@@ -1,4 +1,4 @@
-"""Run a program on the ExecuTorch runtime, and get its ETDump, debug buffer and outputs.
+"""Run a program on the ExecuTorch runtime; get its ETDump, debug buffer and outputs.
 
 from etscope.run import run
 
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.run._outcome import Run
+    from etscope.run._outcome import Latency, Run
     from etscope.run._run import Call, run
     from etscope.run._runner_host import Elsewhere, Place
-    from etscope.run.job import Latency
 
 __all__ = ["Call", "Elsewhere", "Latency", "Place", "Run", "run"]
 
@@ -26,7 +25,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "Call": "etscope.run._run",
         "Elsewhere": "etscope.run._runner_host",
-        "Latency": "etscope.run.job",
+        "Latency": "etscope.run._outcome",
         "Place": "etscope.run._runner_host",
         "Run": "etscope.run._outcome",
         "run": "etscope.run._run",

@@ -1,4 +1,4 @@
-"""What a run leaves: outputs, latency, an ETDump and a debug buffer, to look at or to keep."""
+"""The result of a run: outputs, latency, an ETDump and a debug buffer, to look at or to keep."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from etscope.analysis.comparison.verification import CaseCheck, Verification, compare_outputs
 from etscope.analysis.profile.trace import Trace
@@ -23,10 +24,11 @@ from etscope.formats.etrecord.own_members import MethodTaps
 from etscope.formats.program.pte import program_fingerprint
 from etscope.formats.run_json import RUN_JSON, encode_run_json
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
-from etscope.model.table import Table
+from etscope.model.statistics import statistic
+from etscope.model.table import Column, Kind, Table
 from etscope.optional import available
 from etscope.run.execute import Executed, Folder
-from etscope.run.job import JobCall, Latency, latency_of, latency_table
+from etscope.run.job import JobCall
 from etscope.run.program import Opened
 
 if TYPE_CHECKING:
@@ -35,11 +37,40 @@ if TYPE_CHECKING:
 
 LATENCY, PROFILE, VALUES = "latency", "profile", "values"
 _TRACED = {LATENCY: None, PROFILE: "times", VALUES: "values"}
+_MS = 1e6  # ns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Latency:
+    """The times of one call, in ns, around the runtime's `execute`.
+
+    method, case: the method; the index of a bundled test case, None without.
+    load_ns: reading the program and loading the method.
+    first_ns: the first execution, warm-up included; it fills caches.
+    samples_ns: [iterations], each execution after the warm-up.
+    traced: None, or what was recorded meanwhile, which takes time of its own: "times" or
+        "values". Only an untraced latency is that of the model.
+    """
+
+    method: str
+    case: int | None
+    load_ns: int
+    first_ns: int
+    samples_ns: npt.NDArray[np.int64]
+    traced: str | None = None
+
+    @property
+    def p50_ns(self) -> float:
+        return statistic(self.samples_ns, "p50")
+
+    @property
+    def mean_ns(self) -> float:
+        return float(self.samples_ns.mean())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallRun:
-    """What was called: the method, its flat inputs (numpy), and the bundled test case or None."""
+    """One call: the method, its flat inputs (numpy), and the bundled test case or None."""
 
     method: str
     inputs: tuple[Any, ...]
@@ -53,11 +84,12 @@ class CallRun:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a run left. Its files are in a temporary folder until they are saved, and go with it.
+    """The result of a run. Its files are in a temporary folder until they are saved, and are
+    removed with it.
 
-    opened: the program and what came with it. calls: what was executed, in order. passes: the
-    separate runs by name: "latency" (untraced), "profile" (times) and "values". recorded_at: when
-    the first of them began, in UTC.
+    opened: the program and what came with it. calls: the calls, in order. passes: the separate runs
+    by name: "latency" (untraced), "profile" (times) and "values". recorded_at: when the first of
+    them began, in UTC.
     """
 
     opened: Opened = field(repr=False)
@@ -76,6 +108,14 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def _first(self) -> Executed:
+        return next(iter(self.passes.values()))
+
+    @property
+    def _last(self) -> Executed:
+        return list(self.passes.values())[-1]
 
     # -- outputs
 
@@ -101,16 +141,17 @@ class Run:
     @property
     def arrays(self) -> list[tuple[Any, ...]]:
         """As `call_outputs`, with numpy arrays whatever is installed."""
-        return [
-            outputs[: self._own_outputs(call, outputs)]
-            for call, outputs in zip(self.calls, self._all_arrays, strict=True)
-        ]
+        own = []
+        for call, outputs in zip(self.calls, self._all_arrays, strict=True):
+            taps = self._method_taps(call, outputs)
+            own.append(outputs if taps is None else outputs[: taps.own_outputs])
+        return own
 
     @cached_property
     def call_taps(self) -> list[dict[str, Any]]:
-        """Of each call, the values that were tapped when the model was exported, by name of the
-        node ("conv2d"; "topk[1]" of a node with several values). They are no part of
-        `call_outputs`. Without the record of the export nothing tells them from outputs.
+        """For each call, the values that were tapped when the model was exported, by name of the
+        node ("conv2d"; "topk[1]" of a node with several values). They are not part of
+        `call_outputs`. Without the record of the export they cannot be told from outputs.
         """
         named = []
         for call, outputs in zip(self.calls, self._all_arrays, strict=True):
@@ -119,9 +160,9 @@ class Run:
             named.append({tap.name: outputs[tap.output] for tap in taps})
         if available("torch") is None:
             return named
-        from etscope.bridge.tensors import torch_values
+        from etscope.bridge.tensors import torch_value
 
-        return [dict(zip(one, torch_values(list(one.values())), strict=True)) for one in named]
+        return [{name: torch_value(value) for name, value in taps.items()} for taps in named]
 
     @property
     def taps(self) -> dict[str, Any]:
@@ -132,25 +173,89 @@ class Run:
             )
         return self.call_taps[0]
 
+    @property
+    def _all_arrays(self) -> list[tuple[Any, ...]]:
+        """The outputs of each call as the program returns them, taps included."""
+        return [call.outputs for call in self._first.result.calls]
+
+    def _method_taps(self, call: CallRun, outputs: Sequence[Any]) -> MethodTaps | None:
+        """Return the taps among outputs, if the record has some, and is of this program."""
+        record = self.opened.record
+        found = None if record is None else record.taps.get(call.method)
+        if found is None or any(tap.output >= len(outputs) for tap in found.taps):
+            return None
+        return found
+
     # -- times
 
     @property
     def latencies(self) -> list[Latency]:
-        """Of each pass and call, the untraced ones first."""
-        return [
-            latency_of(call.method, call.case, done.result.load_ns, result, _TRACED[name])
-            for name, done in self.passes.items()
-            for call, result in zip(self.calls, done.result.calls, strict=True)
-        ]
+        """The latency of each pass and call, the untraced ones first."""
+        found = []
+        for name, done in self.passes.items():
+            for call, result in zip(self.calls, done.result.calls, strict=True):
+                executions = np.concatenate([result.warmup_ns, result.samples_ns])
+                found.append(
+                    Latency(
+                        method=call.method,
+                        case=call.case,
+                        load_ns=done.result.load_ns + result.load_ns,
+                        first_ns=int(executions[0]),
+                        samples_ns=result.samples_ns,
+                        traced=_TRACED[name],
+                    )
+                )
+        return found
 
     @property
     def latency(self) -> Latency:
-        """Of the first call; untraced, unless `separate=False` made no such run."""
+        """The latency of the first call; untraced, unless `separate=False` made no such run."""
         return self.latencies[0]
 
     def latency_table(self) -> Table:
-        """One row for each of `latencies`."""
-        return latency_table(self.latencies)
+        """Return a table with one row for each of `latencies`, in ms."""
+        latencies = self.latencies
+        samples = [latency.samples_ns / _MS for latency in latencies]
+        p50, p90 = ([statistic(one, name) for one in samples] for name in ("p50", "p90"))
+        has_cases = any(latency.case is not None for latency in latencies)
+        notes = []
+        if any(latency.traced for latency in latencies):
+            notes.append("Traced runs do more than the model: compare untraced ones.")
+        return Table(
+            columns=(
+                Column("run"),
+                Column("method", priority=4),
+                *([Column("case", Kind.INT, priority=5)] if has_cases else []),
+                Column("iterations", Kind.COUNT, priority=2),
+                Column("load", Kind.DURATION, "ms", priority=2),
+                Column("first", Kind.DURATION, "ms", title="cold", priority=1),
+                Column("avg", Kind.DURATION, "ms"),
+                Column("p50", Kind.DURATION, "ms"),
+                Column("p90", Kind.DURATION, "ms", priority=1),
+                Column("min", Kind.DURATION, "ms", priority=3),
+                Column("max", Kind.DURATION, "ms", priority=3),
+                Column("std", Kind.DURATION, "ms", priority=4),
+            ),
+            values={
+                "run": [
+                    "untraced" if latency.traced is None else f"traced: {latency.traced}"
+                    for latency in latencies
+                ],
+                "method": [latency.method for latency in latencies],
+                "case": [latency.case for latency in latencies],
+                "iterations": [len(one) for one in samples],
+                "load": [latency.load_ns / _MS for latency in latencies],
+                "first": [latency.first_ns / _MS for latency in latencies],
+                "avg": [float(one.mean()) for one in samples],
+                "p50": p50,
+                "p90": p90,
+                "min": [float(one.min()) for one in samples],
+                "max": [float(one.max()) for one in samples],
+                "std": [float(one.std()) if len(one) > 1 else None for one in samples],
+            },
+            title="Latency",
+            notes=tuple(notes),
+        )
 
     # -- traces
 
@@ -161,22 +266,28 @@ class Run:
 
     @property
     def profile_path(self) -> Path:
-        """The ETDump whose times are the truest: of the run that recorded times only, if any."""
+        """The ETDump with the most accurate times: that of the run that recorded times only, if
+        any."""
         return self._dump(self.passes.get(PROFILE, self._last))
+
+    def _dump(self, done: Executed) -> Path:
+        if done.etdump is None:
+            raise MissingDataError("nothing was traced in this run")
+        return done.etdump
 
     @property
     def is_traced(self) -> bool:
-        """Whether there is an ETDump at all."""
+        """True if there is an ETDump."""
         return self._last.etdump is not None
 
     @property
     def debug_buffer_path(self) -> Path | None:
-        """The debug buffer that goes with `etdump_path`; None when no tensor was recorded."""
+        """The debug buffer of `etdump_path`; None when no tensor was recorded."""
         return self._last.debug_buffer
 
     @cached_property
     def trace(self) -> Trace:
-        """The runs whose times are the truest, with the record and the program."""
+        """The runs of `profile_path`, with the record and the program."""
         return Trace(
             dump=read_etdump(self.profile_path),
             record=self.opened.record,
@@ -185,7 +296,7 @@ class Run:
         )
 
     def inspector(self, **options: Any) -> Inspector:
-        """An `Inspector` of `etdump_path`, with the debug buffer, the record and the program.
+        """Open an `Inspector` of `etdump_path`, with the debug buffer, the record and the program.
 
         options: further arguments of `Inspector`; `etdump_path=run.profile_path` looks at the
         times of the run that recorded no values.
@@ -207,8 +318,8 @@ class Run:
     # -- values
 
     def numerics(self, metric: str = "sqnr", **options: Any) -> Numerics:
-        """Which operator's numbers go wrong, on the inputs that ran: see
-        `Inspector.diagnose_numerics`, which the options go to.
+        """Find the operators with wrong numbers, on the inputs that ran: see
+        `Inspector.diagnose_numerics`, which takes the options.
 
         Needs a record and debug_level="intermediate_outputs".
         """
@@ -224,7 +335,7 @@ class Run:
             inputs = list(calls[0].inputs)
             known = {"inputs": inputs, "method": calls[0].method}
             if len(calls) == 1 and "inputs" not in options:
-                # All executions had these, those to warm up too, which the dump does not have.
+                # All executions had these, also those to warm up, which the dump does not have.
                 known["previous"] = [inputs] * (jobs[calls[0]].warmup + (options.get("run") or 0))
         return self.inspector().diagnose_numerics(metric, **{**known, **options})
 
@@ -254,7 +365,7 @@ class Run:
             )
         return Verification(tuple(checks), rtol=rtol, atol=atol)
 
-    # -- to keep
+    # -- saving
 
     def save_etdump(self, path: PathLike) -> None:
         """Write the ETDump of `etdump_path` to a file."""
@@ -285,11 +396,11 @@ class Run:
         write_tensor_file(path, list(named.values()), list(named))
 
     def save(self, folder: PathLike) -> list[Path]:
-        """Write all files into a folder, which is made if needed; their paths.
+        """Write all files into a folder, which is made if needed; return their paths.
 
         run.etdp (times), and with a debug level values.etdp with debug.bin; outputs.npz (or
         .safetensors for types that numpy's files cannot hold); run.json: what ran, and how long.
-        Files of these names that are of another run are removed.
+        Files of these names from another run are removed.
         """
         target = make_folder(folder)
         sources = {"run.etdp": None, "values.etdp": None, "debug.bin": self.debug_buffer_path}
@@ -297,24 +408,26 @@ class Run:
             sources["run.etdp"] = self.profile_path
             if self.etdump_path != self.profile_path:
                 sources["values.etdp"] = self.etdump_path
+        arrays = (one for call in self._all_arrays for one in call if isinstance(one, np.ndarray))
+        fits = all(fits_npz(array.dtype) for array in arrays)
+        outputs_name = "outputs.npz" if fits else "outputs.safetensors"
         with ExitStack() as files:
             for name, source in sources.items():
                 if source is not None:
                     out = files.enter_context(atomic_write(target / name))
                     with source.open("rb") as data:
                         shutil.copyfileobj(data, out, 1 << 20)
-            outputs = self._outputs_name()
-            self.save_outputs(target / outputs)
+            self.save_outputs(target / outputs_name)
             facts = files.enter_context(atomic_write(target / RUN_JSON))
             facts.write(encode_run_json(self.facts()))
         written = [name for name, source in sources.items() if source is not None]
-        for name in {*sources, "outputs.npz", "outputs.safetensors"} - {*written, outputs}:
+        for name in {*sources, "outputs.npz", "outputs.safetensors"} - {*written, outputs_name}:
             (target / name).unlink(missing_ok=True)
-        return [target / name for name in (*written, outputs, RUN_JSON)]
+        return [target / name for name in (*written, outputs_name, RUN_JSON)]
 
     def facts(self) -> dict[str, Any]:
-        """What ran, on what, when (ISO 8601) and for how long: plain values for JSON. Times are in
-        ns."""
+        """Return the program, the calls, when they ran (ISO 8601) and for how long (ns): plain
+        values for JSON."""
         first = self._first
         return {
             "program": self.opened.given,
@@ -345,47 +458,6 @@ class Run:
                 for latency in self.latencies
             ],
         }
-
-    # -- inside
-
-    @property
-    def _all_arrays(self) -> list[tuple[Any, ...]]:
-        """The outputs of each call as the program gives them, those that are taps with them."""
-        return [call.outputs for call in self._first.result.calls]
-
-    def _method_taps(self, call: CallRun, outputs: Sequence[Any]) -> MethodTaps | None:
-        """The taps among outputs, if the record knows of some, and is of this program."""
-        record = self.opened.record
-        found = None if record is None else record.taps.get(call.method)
-        if found is None or any(tap.output >= len(outputs) for tap in found.taps):
-            return None
-        return found
-
-    def _own_outputs(self, call: CallRun, outputs: Sequence[Any]) -> int:
-        found = self._method_taps(call, outputs)
-        return len(outputs) if found is None else found.own_outputs
-
-    @property
-    def _first(self) -> Executed:
-        return next(iter(self.passes.values()))
-
-    @property
-    def _last(self) -> Executed:
-        return list(self.passes.values())[-1]
-
-    def _dump(self, done: Executed) -> Path:
-        if done.etdump is None:
-            raise MissingDataError("nothing was traced in this run")
-        return done.etdump
-
-    def _outputs_name(self) -> str:
-        plain = all(
-            fits_npz(value.dtype)
-            for outputs in self._all_arrays
-            for value in outputs
-            if isinstance(value, np.ndarray)
-        )
-        return "outputs.npz" if plain else "outputs.safetensors"
 
 
 def _copy(source: Path, target: PathLike) -> None:

@@ -1,4 +1,8 @@
-"""Where the processes of the runners are: on this machine, or on a device in reach."""
+"""The machines of the runners' processes: this one, or a device in reach; and the command line of
+the native runner.
+
+The flags are those of `etscope-runner --help`; its sources are in `native/`.
+"""
 
 from __future__ import annotations
 
@@ -17,134 +21,18 @@ import etscope.run.python as python
 from etscope.errors import EtscopeWarning, RuntimeFailure, UsageError
 from etscope.formats.program.bpte import CaseValue
 from etscope.formats.program.scalar_type import dim_order_of, scalar_type_of
-from etscope.run.job import DEBUG_BUFFER, ETDUMP, NONE, RESULT, Job, JobCall
+from etscope.run.job import DEBUG_BUFFER, ETDUMP, NONE, RESULT, Job
 from etscope.run.native import find_runner, native_missing
 from etscope.run.process import (
     LOG,
     DebugBufferFull,
+    check_signal,
     failure,
-    orderly,
     read_log,
     relevant,
     run_process,
     timed_out,
 )
-
-# The native runner as a process: a job as its command line.
-#
-# The flags are those of `etscope-runner --help`; the sources are in `native/`.
-
-
-# The runner's exit code when there was more to log than `debug_buffer_size`.
-DEBUG_BUFFER_FULL = 6
-FLAGS = "flags.txt"
-_SAID = "etscope-runner: "
-
-
-def native_command(
-    runner: Sequence[str | os.PathLike[str]], job: Job, folder: Path, seen: PurePath | None = None
-) -> list[str]:
-    """The command line that executes a job and leaves its answer in `folder`, where the inputs and
-    the flags are written now: there may be more of them than a command line holds.
-
-    runner: the words that begin it. seen: what the runner calls that folder; None: as it is here.
-
-    Raises `UsageError` for names that would be more than one flag.
-    """
-    place = folder if seen is None else seen
-    words = _flags(job, place)
-    for word in words:
-        if "\n" in word:  # of the name of a method, for one: what follows would be more flags
-            raise UsageError(f"the native runner takes no line break: {word!r:.200}")
-    _write_inputs(job, folder)
-    (folder / FLAGS).write_text("".join(f"{word}\n" for word in words))
-    return [*(os.fspath(word) for word in runner), f"@{place / FLAGS}"]
-
-
-def conclude_native(code: int, log: str) -> None:
-    """Pass on what the runner said; raise what its exit code means, unless it ended well."""
-    if code == 0:
-        for line in log.splitlines():
-            if line.startswith(_SAID):
-                warnings.warn(line.removeprefix(_SAID), EtscopeWarning, stacklevel=2)
-        return
-    if code == DEBUG_BUFFER_FULL:
-        raise DebugBufferFull(relevant(log))
-    raise failure(f"the native runner ended with exit code {code}", log)
-
-
-def _write_inputs(job: Job, folder: Path) -> None:
-    """Write the bytes of the tensors, densely in their order of dimensions."""
-    for number, call in enumerate(job.calls):
-        for index, value in enumerate(call.inputs):
-            if isinstance(value, np.ndarray):
-                dense = np.ascontiguousarray(value.transpose(dim_order_of(value)))
-                (folder / _input_name(number, index)).write_bytes(dense.tobytes())
-
-
-def _input_name(number: int, index: int) -> str:
-    return f"input-{number}-{index}.raw"
-
-
-def _flags(job: Job, folder: PurePath) -> list[str]:
-    line = ["--program", str(job.program)]
-    if job.data is not None:
-        line += ["--data", str(job.data)]
-    for library in job.libraries:
-        line += ["--library", str(library)]
-    if job.threads is not None:
-        line += ["--threads", str(job.threads)]
-    line += ["--result-out", str(folder / RESULT), "--outputs-dir", str(folder)]
-    if job.trace:
-        line += _trace_flags(job, folder)
-    for number, call in enumerate(job.calls):
-        line += _call_flags(call, number, folder)
-    return line
-
-
-def _trace_flags(job: Job, folder: PurePath) -> list[str]:
-    line = ["--etdump-out", str(folder / ETDUMP), "--profiling-level", job.profiling_level]
-    if job.allocations:
-        line.append("--allocations")
-    if job.debug_level != NONE:
-        line += ["--debug-level", job.debug_level]
-        line += ["--debug-buffer-out", str(folder / DEBUG_BUFFER)]
-        line += ["--debug-buffer-size", str(job.debug_buffer_size)]
-        for pattern in job.delegate_filters:
-            line += ["--delegate-filter", pattern]
-    return line
-
-
-def _call_flags(call: JobCall, number: int, folder: PurePath) -> list[str]:
-    line = ["--method", call.method, "--iterations", str(call.iterations)]
-    line += ["--warmup", str(call.warmup)]
-    line += ["--bundled-input-index", str(call.bundled_input_index)]
-    if call.fresh:
-        line.append("--fresh")
-    for index, value in enumerate(call.inputs):
-        line += ["--input", _input(value, folder / _input_name(number, index))]
-    return line
-
-
-def _input(value: CaseValue | None, file: PurePath) -> str:
-    """One input as the runner reads it; a tensor's bytes are in `file`."""
-    match value:
-        case None:
-            return "none"
-        case bool():
-            return f"bool:{'true' if value else 'false'}"
-        case int():
-            return f"int:{value}"
-        case float():
-            return f"double:{value!r}"
-        case np.ndarray():
-            order = dim_order_of(value)
-            dtype = scalar_type_of(value.dtype).torch_name
-            numbers = ",".join(map(str, value.shape))
-            suffix = ":" + ",".join(map(str, order)) if order else ""
-            return f"{dtype}:{numbers}:{file}{suffix}"
-    raise UsageError(f"an input cannot be a {type(value).__name__}")
-
 
 PYTHON, NATIVE = "python", "native"
 
@@ -153,12 +41,12 @@ class Place(Protocol):
     """A machine that has runners."""
 
     def missing(self, runner: str) -> str | None:
-        """Why that runner ("python" or "native") cannot be had there; None when it can."""
+        """Return why that runner ("python" or "native") is not available there; None when it is."""
         ...
 
     def execute(self, job: Job, folder: Path, runner: str, timeout: float | None) -> None:
-        """Execute a job in a process of its own; `etscope.run.job` tells what is then in `folder`,
-        which is on this machine, as are the files of the job.
+        """Execute a job in a process of its own, which leaves the files of `etscope.run.job` in
+        `folder`. The folder is on this machine, as are the files of the job.
 
         Raises `RuntimeFailure` when the run fails or takes longer than `timeout` seconds, and
         `DebugBufferFull` when that was the reason.
@@ -184,7 +72,7 @@ HERE = Here()
 
 
 class Ended(Protocol):
-    """A command that ended: its exit code, negative for a signal, and what it wrote."""
+    """A command that ended: its exit code, negative for a signal, and its output."""
 
     @property
     def code(self) -> int: ...
@@ -193,8 +81,8 @@ class Ended(Protocol):
 
 
 class Carrier(Protocol):
-    """How a device is reached: files there and back, and commands in between. All of it in one
-    folder of the device, where commands run."""
+    """A connection to a device: files there and back, and commands. All of it in one folder of the
+    device, where commands run."""
 
     def push(self, files: Mapping[Path, str]) -> None:
         """Copy local files into the folder, by name, which may begin with folders inside it."""
@@ -205,11 +93,11 @@ class Carrier(Protocol):
         ...
 
     def pull(self, names: Sequence[str], folder: Path) -> None:
-        """Copy files of the folder into a local one; a name that is not there is left out."""
+        """Copy files of the folder into a local one; files that do not exist are left out."""
         ...
 
 
-# What an earlier job has left in the folder must not pass for the answer of this one.
+# Files of an earlier job in the folder must not pass for results of this one.
 _CLEARED = f'rm -f {RESULT} {python.FAILURE} {ETDUMP} {DEBUG_BUFFER} output-*.raw && exec "$@"'
 _OUTPUT = re.compile(r"\boutput-\d+-\d+\.raw\b")
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,8}")
@@ -219,14 +107,14 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,8}")
 class Elsewhere:
     """A device, behind a `Carrier`.
 
-    runners: the words that begin the command of each runner that there is: of "native" the binary,
-    of "python" an interpreter that has etscope and executorch installed. They are asked for when
-    one is needed, which may push or build it.
+    runners: the first words of the command of each runner on the device: the binary of "native", an
+    interpreter with etscope and executorch for "python". They are called when one is needed, which
+    may push or build it.
     """
 
     carrier: Carrier
     runners: Mapping[str, Callable[[], Sequence[str]]]
-    _there: dict[str, str] = field(default_factory=dict, repr=False)  # name there -> SHA-256
+    _pushed: dict[str, str] = field(default_factory=dict, repr=False)  # name there -> SHA-256
 
     def missing(self, runner: str) -> str | None:
         if runner in self.runners:
@@ -236,76 +124,55 @@ class Elsewhere:
 
     def execute(self, job: Job, folder: Path, runner: str, timeout: float | None) -> None:
         begin = self.runners[runner]()
-        sums = {path: _sha256(path) for path in _files(job)}
-        names = _names(job, sums)
-        sent = _sent(job, names)
+        files = [job.program, *(() if job.data is None else (job.data,)), *job.libraries]
+        sums = {path: _sha256(path) for path in files}
+        # Named by their content, so that a program is pushed once for all runs.
+        names = {}
+        for path in files:
+            suffix = path.suffix if _SUFFIX.fullmatch(path.suffix) else ""
+            names[path] = f"file-{sums[path][:16]}{suffix}"
+        # A library without a folder in its name would be looked for in those of the system.
+        names |= {path: f"lib/{names[path]}" for path in job.libraries}
+        job_there = replace(
+            job,
+            program=Path(names[job.program]),
+            data=None if job.data is None else Path(names[job.data]),
+            libraries=tuple(Path(names[path]) for path in job.libraries),
+        )
         if runner == NATIVE:
-            line = native_command(begin, sent, folder, PurePosixPath())
+            line = native_command(begin, job_there, folder, PurePosixPath())
         else:
-            python.write_job(sent, folder)
+            python.write_job(job_there, folder)
             line = python.command(begin, ".")
-        told = {path: path.name for path in folder.iterdir() if path.is_file()}
-        self._push({**names, **told}, sums | {path: _sha256(path) for path in told})
-        log = self._call(["sh", "-c", _CLEARED, "sh", *line], timeout)
-        (folder / LOG).write_text(log.log)
-        self._pull(folder)
-        code = orderly(log.code, log.log)
-        if runner == NATIVE:
-            conclude_native(code, log.log)
-        else:
-            python.conclude(code, folder)
-        if not (folder / RESULT).is_file():
-            raise RuntimeFailure("the runner ended well and left no result", log=log.log)
-
-    def _call(self, command: Sequence[str], timeout: float | None) -> Ended:
+        written = {path: path.name for path in folder.iterdir() if path.is_file()}
+        self._push({**names, **written}, sums | {path: _sha256(path) for path in written})
         try:
-            return self.carrier.call(command, timeout)
+            ended = self.carrier.call(["sh", "-c", _CLEARED, "sh", *line], timeout)
         except TimeoutError as error:
             raise timed_out(timeout, str(error)) from error
-
-    def _pull(self, folder: Path) -> None:
+        (folder / LOG).write_text(ended.log)
         self.carrier.pull([RESULT, python.FAILURE, ETDUMP, DEBUG_BUFFER], folder)
         result = folder / RESULT
         if result.is_file():
-            names = dict.fromkeys(_OUTPUT.findall(result.read_text(errors="replace")))
-            self.carrier.pull(list(names), folder)
+            outputs = dict.fromkeys(_OUTPUT.findall(result.read_text(errors="replace")))
+            self.carrier.pull(list(outputs), folder)
+        check_signal(ended.code, ended.log)
+        if runner == NATIVE:
+            conclude_native(ended.code, ended.log)
+        else:
+            python.conclude(ended.code, folder)
+        if not result.is_file():
+            raise RuntimeFailure("the runner ended well and left no result", log=ended.log)
 
     def _push(self, files: Mapping[Path, str], sums: Mapping[Path, str]) -> None:
-        """Copy the files that are not there yet. sums: of their content, SHA-256."""
-        new = {path: name for path, name in files.items() if self._there.get(name) != sums[path]}
+        """Copy the files that are not there yet. sums: SHA-256 of their content."""
+        new = {path: name for path, name in files.items() if self._pushed.get(name) != sums[path]}
         if not new:
             return
         for name in new.values():
-            self._there.pop(name, None)
+            self._pushed.pop(name, None)
         self.carrier.push(new)
-        self._there.update({name: sums[path] for path, name in new.items()})
-
-
-def _files(job: Job) -> list[Path]:
-    return [job.program, *(() if job.data is None else (job.data,)), *job.libraries]
-
-
-def _names(job: Job, sums: Mapping[Path, str]) -> dict[Path, str]:
-    """What the files of a job are called there: by their content, so that a program goes there once
-    for all runs."""
-    names = {path: _content_name(path, sums[path]) for path in _files(job)}
-    # A library without a folder in its name would be looked for in those of the system.
-    return names | {path: f"lib/{names[path]}" for path in job.libraries}
-
-
-def _sent(job: Job, names: Mapping[Path, str]) -> Job:
-    """The job with its files called as they are there."""
-    return replace(
-        job,
-        program=Path(names[job.program]),
-        data=None if job.data is None else Path(names[job.data]),
-        libraries=tuple(Path(names[path]) for path in job.libraries),
-    )
-
-
-def _content_name(path: Path, sha256: str) -> str:
-    suffix = path.suffix if _SUFFIX.fullmatch(path.suffix) else ""
-    return f"file-{sha256[:16]}{suffix}"
+        self._pushed.update({name: sums[path] for path, name in new.items()})
 
 
 def _sha256(path: Path) -> str:
@@ -314,3 +181,90 @@ def _sha256(path: Path) -> str:
         while piece := data.read(1 << 20):
             found.update(piece)
     return found.hexdigest()
+
+
+# -- the command line of the native runner
+
+# The runner's exit code when there was more to log than `debug_buffer_size`.
+DEBUG_BUFFER_FULL = 6
+FLAGS = "flags.txt"
+_PREFIX = "etscope-runner: "
+
+
+def native_command(
+    runner: Sequence[str | os.PathLike[str]], job: Job, folder: Path, seen: PurePath | None = None
+) -> list[str]:
+    """Return the command line that executes a job and leaves its result in `folder`. The inputs and
+    the flags are written there now: there may be more flags than a command line holds.
+
+    runner: the first words of the command. seen: the runner's name for that folder; None: the same.
+
+    Raises `UsageError` for names with a line break, which would be more than one flag.
+    """
+    place = folder if seen is None else seen
+    words = ["--program", str(job.program)]
+    if job.data is not None:
+        words += ["--data", str(job.data)]
+    for library in job.libraries:
+        words += ["--library", str(library)]
+    if job.threads is not None:
+        words += ["--threads", str(job.threads)]
+    words += ["--result-out", str(place / RESULT), "--outputs-dir", str(place)]
+    if job.trace:
+        words += ["--etdump-out", str(place / ETDUMP), "--profiling-level", job.profiling_level]
+        words += ["--allocations"] if job.allocations else []
+    if job.trace and job.debug_level != NONE:
+        words += ["--debug-level", job.debug_level]
+        words += ["--debug-buffer-out", str(place / DEBUG_BUFFER)]
+        words += ["--debug-buffer-size", str(job.debug_buffer_size)]
+        for pattern in job.delegate_filters:
+            words += ["--delegate-filter", pattern]
+    for number, call in enumerate(job.calls):
+        words += ["--method", call.method, "--iterations", str(call.iterations)]
+        words += ["--warmup", str(call.warmup)]
+        words += ["--bundled-input-index", str(call.bundled_input_index)]
+        words += ["--fresh"] if call.fresh else []
+        for index, value in enumerate(call.inputs):
+            words += ["--input", _input_flag(value, place / f"input-{number}-{index}.raw")]
+    for word in words:
+        if "\n" in word:  # in the name of a method, for example: the rest would be more flags
+            raise UsageError(f"the native runner takes no line break: {word!r:.200}")
+    for number, call in enumerate(job.calls):
+        for index, value in enumerate(call.inputs):
+            if isinstance(value, np.ndarray):
+                dense = np.ascontiguousarray(value.transpose(dim_order_of(value)))
+                (folder / f"input-{number}-{index}.raw").write_bytes(dense.tobytes())
+    (folder / FLAGS).write_text("".join(f"{word}\n" for word in words))
+    return [*(os.fspath(word) for word in runner), f"@{place / FLAGS}"]
+
+
+def _input_flag(value: CaseValue | None, file: PurePath) -> str:
+    """Return one input as the runner reads it; a tensor's bytes are in `file`."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return f"bool:{'true' if value else 'false'}"
+        case int():
+            return f"int:{value}"
+        case float():
+            return f"double:{value!r}"
+        case np.ndarray():
+            order = dim_order_of(value)
+            dtype = scalar_type_of(value.dtype).torch_name
+            numbers = ",".join(map(str, value.shape))
+            suffix = ":" + ",".join(map(str, order)) if order else ""
+            return f"{dtype}:{numbers}:{file}{suffix}"
+    raise UsageError(f"an input cannot be a {type(value).__name__}")
+
+
+def conclude_native(code: int, log: str) -> None:
+    """Pass the runner's messages on as warnings; raise the error of its exit code, if any."""
+    if code == 0:
+        for line in log.splitlines():
+            if line.startswith(_PREFIX):
+                warnings.warn(line.removeprefix(_PREFIX), EtscopeWarning, stacklevel=2)
+        return
+    if code == DEBUG_BUFFER_FULL:
+        raise DebugBufferFull(relevant(log))
+    raise failure(f"the native runner ended with exit code {code}", log)

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,151 +35,25 @@ from etscope.run.job import (
 )
 from etscope.run.process import DebugBufferFull
 
-# What a runner cannot do, found out before it runs.
+AUTO = "auto"
+RUNNERS = (AUTO, PYTHON, NATIVE)
 
+_ALIGNMENT = 64  # bytes; the first tensor in a debug buffer may be this far from its beginning
+_EXECUTE = "Execute"  # the name of the block that the runtime opens for each execution
 
 # The types that ETDumpGen (ExecuTorch 1.0 to 1.5, devtools/etdump/etdump_flatcc.cpp) can log. Any
-# other leaves a dump that nobody can read.
+# other leaves a dump that cannot be read.
 LOGGABLE = frozenset(
     {
-        ScalarType.BYTE,
-        ScalarType.CHAR,
-        ScalarType.SHORT,
-        ScalarType.INT,
-        ScalarType.LONG,
-        ScalarType.FLOAT,
-        ScalarType.DOUBLE,
-        ScalarType.BOOL,
-        ScalarType.BITS16,
-        ScalarType.UINT16,
+        *(ScalarType.BYTE, ScalarType.CHAR, ScalarType.SHORT, ScalarType.INT, ScalarType.LONG),
+        *(ScalarType.FLOAT, ScalarType.DOUBLE, ScalarType.BOOL),
+        *(ScalarType.BITS16, ScalarType.UINT16),
     }
 )
 
 
-def beyond_python(job: Job, program: Program) -> list[str]:
-    """What of a job the Python runtime cannot do, in words that end a sentence."""
-    found = []
-    if job.debug_level == PROGRAM_OUTPUTS:
-        found.append("the debug level program_outputs")
-    if job.profiling_level != ALL_EVENTS:
-        found.append(f"the profiling level {job.profiling_level}")
-    if job.allocations:
-        found.append("allocation events")
-    if job.delegate_filters and job.debug_level == INTERMEDIATE_OUTPUTS:
-        found.append("filters of delegates' outputs")
-    if job.debug_level == INTERMEDIATE_OUTPUTS:
-        for method in dict.fromkeys(call.method for call in job.calls):
-            found += unloggable(program, method)
-    return found
-
-
-def unloggable(program: Program, method: str) -> list[str]:
-    """Values that the runtime's own tracer cannot log at the level intermediate_outputs."""
-    types: dict[str, list[str]] = {}
-    for place, value in _logged(program, method):
-        if isinstance(value, TensorValue) and value.scalar_type not in LOGGABLE:
-            types.setdefault(f"tensors of {value.scalar_type.torch_name}", []).append(place)
-        elif isinstance(value, ScalarValue) and value.kind is ValueKind.NULL:
-            types.setdefault("None as an output", []).append(place)
-    return [f"{kind} ({_shortened(places)})" for kind, places in types.items()]
-
-
-def _logged(program: Program, method: str) -> Iterator[tuple[str, object]]:
-    values = program.method(method).values
-    for place, index in recorded_by_a_run(program, method):
-        yield place, values[index]
-
-
-def _shortened(places: Iterable[str]) -> str:
-    listed = list(dict.fromkeys(places))
-    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
-    return ", ".join(listed[:3]) + more
-
-
-# What is done to a dump after its run: runs that only warmed up are taken out, the test cases that
-# ran are written in, and the debug buffer ends where its last tensor does.
-
-
-_EXECUTE = "Execute"  # the name of the block that the runtime opens for each execution
-
-
-def finish_dump(path: Path, job: Job) -> ETDump:
-    """Read the dump that a job wrote, and rewrite the file when it must say something else.
-
-    Executions are known by their order: one run of that name each.
-    """
-    dump = read_etdump(path)
-    executed = np.flatnonzero([dump.run_name_of(run) == _EXECUTE for run in range(dump.num_runs)])
-    if len(executed) != job.executions:
-        raise RuntimeFailure(
-            f"the runtime wrote {len(executed)} runs for {job.executions} executions"
-        )
-    indices = dump.run_bundled_input_index.copy()
-    kept = np.ones(dump.num_runs, bool)
-    position = 0
-    for call in job.calls:
-        runs = executed[position : position + call.executions]
-        kept[runs[: call.warmup]] = False
-        indices[runs] = call.bundled_input_index
-        position += call.executions
-    if kept.all() and (indices == dump.run_bundled_input_index).all():
-        return dump
-    content = write_etdump(select_runs(replace(dump, run_bundled_input_index=indices), kept))
-    part = path.with_suffix(".part")
-    part.write_bytes(content)
-    part.replace(path)
-    return read_etdump(path)
-
-
-def select_runs(dump: ETDump, kept: npt.NDArray[np.bool_]) -> ETDump:
-    """The dump with those runs only; `kept` is a mask over its runs."""
-    events = kept[dump.run]
-    columns = {name: getattr(dump, name)[events] for name in _EVENT_COLUMNS}
-    counts = np.diff(dump.run_first_event)[kept]
-    return replace(
-        dump,
-        **columns,
-        run=np.repeat(np.arange(len(counts), dtype=dump.run.dtype), counts),
-        run_name=dump.run_name[kept],
-        run_bundled_input_index=dump.run_bundled_input_index[kept],
-        run_first_event=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
-        run_allocators=tuple(a for a, keep in zip(dump.run_allocators, kept, strict=True) if keep),
-    )
-
-
-_EVENT_COLUMNS = (
-    "kind",
-    "name",
-    "chain_index",
-    "instruction_id",
-    "delegate_id_int",
-    "delegate_id_str",
-    "start",
-    "end",
-    "metadata_offset",
-    "metadata_length",
-    "allocator_id",
-    "allocation_size",
-    "is_output",
-    "debug_value_offset",
-)
-
-
-def trim_debug_buffer(path: Path, dump: ETDump) -> int:
-    """Cut off what no tensor of the dump uses; the size that is left. An unused file is removed."""
-    used = logged_values(dump).buffer_size
-    if used == 0:
-        path.unlink(missing_ok=True)
-    else:
-        os.truncate(path, used)
-    return used
-
-
-# The temporary folder of a run.
-
-
 class Folder:
-    """A new folder that goes when `remove` is called, or with this object."""
+    """A new temporary folder, removed by `remove` or with this object."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="etscope-run-"))
@@ -190,19 +63,13 @@ class Folder:
         self._finalizer()
 
 
-AUTO = "auto"
-RUNNERS = (AUTO, PYTHON, NATIVE)
-
-_ALIGNMENT = 64  # the first tensor in a debug buffer may be this far from its beginning
-
-
 @dataclass(frozen=True, slots=True)
-class How:
-    """How jobs are executed.
+class ExecutionOptions:
+    """Options of executing jobs.
 
-    isolate: in a process of its own. debug_buffer_size: where to begin; None: as the memory plan
-    says. grow: run again with a larger debug buffer when it was too small. timeout: seconds.
-    place: where the process is.
+    isolate: in a process of its own. debug_buffer_size: bytes to begin with; None: as the memory
+    plan says. grow: run again with a larger debug buffer when it was too small. timeout: seconds.
+    place: the machine of the process.
     """
 
     runner: str = PYTHON
@@ -231,10 +98,10 @@ def chosen_runner(
     isolate: bool = True,
     place: Place = HERE,
 ) -> str:
-    """The runner for some jobs: "python" or "native".
+    """Choose the runner for some jobs: "python" or "native".
 
-    Raises `UsageError` when the wanted one cannot do them, `MissingDependencyError` when it, or
-    the only one that can, is not to be had.
+    Raises `UsageError` when the wanted one does not support them, `MissingDependencyError` when it,
+    or the only one that does, is not available.
     """
     beyond = list(dict.fromkeys(reason for job in jobs for reason in beyond_python(job, program)))
     no_python = place.missing(PYTHON)
@@ -259,26 +126,65 @@ def chosen_runner(
         return NATIVE
     reason = "; ".join(beyond) or no_python
     raise MissingDependencyError(
-        "the native runner cannot be had"
+        "the native runner is not available"
         + (f", and the Python runtime cannot do this: {reason}" if reason else ""),
         hint=no_native,
     )
 
 
-def execute(job: Job, folder: Path, how: How, program: Program) -> Executed:
+def beyond_python(job: Job, program: Program) -> list[str]:
+    """List the parts of a job that the Python runtime does not support, in words that end a
+    sentence."""
+    found = []
+    if job.debug_level == PROGRAM_OUTPUTS:
+        found.append("the debug level program_outputs")
+    if job.profiling_level != ALL_EVENTS:
+        found.append(f"the profiling level {job.profiling_level}")
+    if job.allocations:
+        found.append("allocation events")
+    if job.delegate_filters and job.debug_level == INTERMEDIATE_OUTPUTS:
+        found.append("filters of delegates' outputs")
+    if job.debug_level == INTERMEDIATE_OUTPUTS:
+        for method in dict.fromkeys(call.method for call in job.calls):
+            found += unloggable(program, method)
+    return found
+
+
+def unloggable(program: Program, method: str) -> list[str]:
+    """List values that the runtime's own tracer cannot log at the level intermediate_outputs, in
+    words, by type."""
+    values = program.method(method).values
+    types: dict[str, dict[str, None]] = {}
+    for place, index in recorded_by_a_run(program, method):
+        value = values[index]
+        if isinstance(value, TensorValue) and value.scalar_type not in LOGGABLE:
+            types.setdefault(f"tensors of {value.scalar_type.torch_name}", {})[place] = None
+        elif isinstance(value, ScalarValue) and value.kind is ValueKind.NULL:
+            types.setdefault("None as an output", {})[place] = None
+    return [
+        f"{kind} ({', '.join(list(places)[:3])}"
+        + (f" and {len(places) - 3} more)" if len(places) > 3 else ")")
+        for kind, places in types.items()
+    ]
+
+
+def execute(job: Job, folder: Path, options: ExecutionOptions, program: Program) -> Executed:
     """Execute a job in `folder`, which is new and empty.
 
-    Raises `RuntimeFailure` when the runtime fails, with what it said.
+    Raises `RuntimeFailure` when the runtime fails, with its log.
     """
     if job.debug_level == NONE:
-        _start(job, folder, how)
-    elif how.runner == NATIVE:
-        _warn_of_widening(job, program)
-        limit = 0 if how.grow else how.debug_buffer_size or 0
-        _with_debug_buffer(replace(job, debug_buffer_size=limit), folder, how)
+        _start(job, folder, options)
     else:
-        size = how.debug_buffer_size or _estimate(job, program)
-        _with_debug_buffer(replace(job, debug_buffer_size=size), folder, how)
+        if options.runner == NATIVE:
+            _warn_of_widening(job, program)
+            size = 0 if options.grow else options.debug_buffer_size or 0
+        else:
+            size = options.debug_buffer_size or _ALIGNMENT + sum(
+                call.executions * (debug_buffer_bytes(program, call.method) + _ALIGNMENT)
+                for call in job.calls
+            )
+        _execute_logging(replace(job, debug_buffer_size=size), folder, options)
     debug_buffer = folder / DEBUG_BUFFER
     if job.trace:
         dump = finish_dump(folder / ETDUMP, job)
@@ -292,28 +198,37 @@ def execute(job: Job, folder: Path, how: How, program: Program) -> Executed:
     )
 
 
-def _start(job: Job, folder: Path, how: How) -> None:
-    if how.isolate:
-        how.place.execute(job, folder, how.runner, how.timeout)
+def _start(job: Job, folder: Path, options: ExecutionOptions) -> None:
+    if options.isolate:
+        options.place.execute(job, folder, options.runner, options.timeout)
     else:
         python.run_here(job, folder)
 
 
-def _with_debug_buffer(job: Job, folder: Path, how: How) -> None:
-    """Execute with a debug buffer of the job's size; as long as it is too small, a larger one."""
-    if how.runner == PYTHON:
-        _check_size(job)
+def _execute_logging(job: Job, folder: Path, options: ExecutionOptions) -> None:
+    """Execute with a debug buffer of the job's size; while it is too small, again with a larger
+    one."""
+    if options.runner == PYTHON:  # it keeps its debug buffer in memory
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if job.debug_buffer_size > memory:
+            raise RuntimeFailure(
+                f"the run would log {job.debug_buffer_size:,} bytes, and this machine has "
+                f"{memory:,} bytes of memory",
+                hint="trace fewer iterations, or use the native runner, which writes to the file "
+                "as it goes (--runner native)",
+            )
     try:
-        _start(job, folder, how)
+        _start(job, folder, options)
     except DebugBufferFull as full:
-        if not how.grow:
+        if not options.grow:
             raise RuntimeFailure(
                 f"a debug buffer of {job.debug_buffer_size:,} bytes is too small for what this run "
                 "logs",
                 log=full.log,
                 hint="give a larger debug_buffer_size (--debug-buffer-size), or let it grow",
             ) from full
-        _with_debug_buffer(replace(job, debug_buffer_size=2 * job.debug_buffer_size), folder, how)
+        larger = replace(job, debug_buffer_size=2 * job.debug_buffer_size)
+        _execute_logging(larger, folder, options)
 
 
 def _warn_of_widening(job: Job, program: Program) -> None:
@@ -330,21 +245,65 @@ def _warn_of_widening(job: Job, program: Program) -> None:
             warnings.warn(f"an ETDump cannot hold {what}: {recorded}", EtscopeWarning, stacklevel=2)
 
 
-def _estimate(job: Job, program: Program) -> int:
-    """Bytes that a job is expected to log, by the memory plan of its methods."""
-    return _ALIGNMENT + sum(
-        call.executions * (debug_buffer_bytes(program, call.method) + _ALIGNMENT)
-        for call in job.calls
+# -- the dump after the run
+
+
+def finish_dump(path: Path, job: Job) -> ETDump:
+    """Read the dump of a job; rewrite the file without its warm-up runs, and with the test cases
+    that ran.
+
+    Executions are identified by their order: each has one run named "Execute".
+    """
+    dump = read_etdump(path)
+    executed = np.flatnonzero([dump.run_name_of(run) == _EXECUTE for run in range(dump.num_runs)])
+    if len(executed) != job.executions:
+        raise RuntimeFailure(
+            f"the runtime wrote {len(executed)} runs for {job.executions} executions"
+        )
+    indices = dump.run_bundled_input_index.copy()
+    kept = np.ones(dump.num_runs, bool)
+    position = 0
+    for call in job.calls:
+        runs = executed[position : position + call.executions]
+        kept[runs[: call.warmup]] = False
+        indices[runs] = call.bundled_input_index
+        position += call.executions
+    if kept.all() and (indices == dump.run_bundled_input_index).all():
+        return dump
+    content = write_etdump(select_runs(replace(dump, run_bundled_input_index=indices), kept))
+    part = path.with_suffix(".part")
+    part.write_bytes(content)
+    part.replace(path)
+    return read_etdump(path)
+
+
+_EVENT_COLUMNS = (
+    *("kind", "name", "chain_index", "instruction_id", "delegate_id_int", "delegate_id_str"),
+    *("start", "end", "metadata_offset", "metadata_length", "allocator_id", "allocation_size"),
+    *("is_output", "debug_value_offset"),
+)
+
+
+def select_runs(dump: ETDump, kept: npt.NDArray[np.bool_]) -> ETDump:
+    """Return the dump with some runs only; `kept` is a mask over its runs."""
+    events = kept[dump.run]
+    columns = {name: getattr(dump, name)[events] for name in _EVENT_COLUMNS}
+    counts = np.diff(dump.run_first_event)[kept]
+    return replace(
+        dump,
+        **columns,
+        run=np.repeat(np.arange(len(counts), dtype=dump.run.dtype), counts),
+        run_name=dump.run_name[kept],
+        run_bundled_input_index=dump.run_bundled_input_index[kept],
+        run_first_event=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        run_allocators=tuple(a for a, keep in zip(dump.run_allocators, kept, strict=True) if keep),
     )
 
 
-def _check_size(job: Job) -> None:
-    """The Python runtime keeps its debug buffer in memory."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if job.debug_buffer_size > memory:
-        raise RuntimeFailure(
-            f"the run would log {job.debug_buffer_size:,} bytes, and this machine has {memory:,} "
-            "bytes of memory",
-            hint="trace fewer iterations, or use the native runner, which writes to the file as it "
-            "goes (--runner native)",
-        )
+def trim_debug_buffer(path: Path, dump: ETDump) -> None:
+    """Cut off the bytes after the last tensor of the dump. An unused file is removed."""
+    used = logged_values(dump).buffer_size
+    if used == 0:
+        path.unlink(missing_ok=True)
+    else:
+        os.truncate(path, used)

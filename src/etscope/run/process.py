@@ -1,4 +1,4 @@
-"""A runner in a process of its own: started, waited for, and its end told."""
+"""A runner in a process of its own: start it, wait for it, and explain its failure by its log."""
 
 from __future__ import annotations
 
@@ -9,30 +9,108 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from etscope.errors import RuntimeFailure
 
-# Processes that must not outlive the one that starts them.
+LOG = "log.txt"
+
+
+class DebugBufferFull(Exception):
+    """The runtime had more to log than its debug buffer holds."""
+
+    def __init__(self, log: str) -> None:
+        super().__init__(log)
+        self.log = log
+
+
+def run_process(
+    command: Sequence[str | os.PathLike[str]], folder: Path, timeout: float | None
+) -> int:
+    """Run a runner to its end and return its exit code. Its output goes to a file in `folder`.
+
+    Raises `RuntimeFailure` when it was ended by a signal, or after `timeout` seconds, and
+    `DebugBufferFull` when that was the reason.
+    """
+    with (folder / LOG).open("wb") as log:
+        try:
+            child = subprocess.Popen(
+                list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+        except OSError as error:
+            raise RuntimeFailure(
+                f"cannot start {os.fspath(command[0])}: {error.strerror}"
+            ) from error
+        try:
+            code = child.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            raise timed_out(timeout, read_log(folder)) from error
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+    check_signal(code, read_log(folder))
+    return code
+
+
+def read_log(folder: Path) -> str:
+    """Return the whole output of the runner; "" when there is none."""
+    path = folder / LOG
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def check_signal(code: int, log: str) -> None:
+    """Raise `RuntimeFailure` or `DebugBufferFull` if a signal ended the process (`code` is its
+    number, negative)."""
+    if code >= 0:
+        return
+    if _DEBUG_BUFFER_FULL in log:
+        raise DebugBufferFull(relevant(log))
+    name = next((s.name for s in signal.Signals if s.value == -code), f"signal {-code}")
+    hints = {
+        "SIGKILL": "the system may have run out of memory",
+        "SIGSEGV": "the runtime, a kernel or a backend is broken, or the program is",
+    }
+    raise failure(f"the runtime's process died of {name}", log, hints.get(name))
+
+
+def failure(what: str, log: str, hint: str | None = None) -> RuntimeFailure:
+    """Make the error of a failed run: the explanation of the log if there is one, else `what` and
+    `hint`."""
+    what, hint = explained(log) or (what, hint)
+    return RuntimeFailure(what, log=relevant(log), hint=hint)
+
+
+def timed_out(timeout: float | None, log: str) -> RuntimeFailure:
+    """Make the error of a run that was stopped after `timeout` seconds."""
+    return RuntimeFailure(
+        f"the run did not end within {timeout or 0:g} s and was stopped",
+        log=relevant(log),
+        hint="allow more time, or run fewer iterations",
+    )
+
+
+# -- processes that must not outlive their parent
 
 
 def end_with_parent() -> None:
-    """Ask Linux to end this process when its parent dies, of SIGKILL for one."""
+    """Ask Linux to end this process when its parent dies, also of SIGKILL."""
     if sys.platform == "linux":
         set_parent_death_signal = 1  # PR_SET_PDEATHSIG in <sys/prctl.h>
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
 def end_group(child: subprocess.Popen[bytes]) -> None:
-    """End what is left of a process that began a group, and of the group."""
+    """End the remaining processes of the group that a process began."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
 
 
-# What the runtime's log says of a failure, in the words of a person who has to mend it.
+# -- the runtime's log
 
+_DEBUG_BUFFER_FULL = "Ran out of space to store intermediate outputs"
 
 # Lines of a healthy run on some machines, and of libraries that the Python process loads.
 _NOISE = re.compile(
@@ -40,9 +118,7 @@ _NOISE = re.compile(
     r"dtype: \d+ \| dim order|^\s*$|torch/utils/_pytree\.py|terminate called|^Aborted"
 )
 
-DEBUG_BUFFER_FULL = "Ran out of space to store intermediate outputs"
-
-# Backend -> what provides it.
+# Backend -> its requirements.
 _PROVIDERS = {
     "XnnpackBackend": "the Python package of ExecuTorch, or a runtime built with "
     "EXECUTORCH_BUILD_XNNPACK",
@@ -66,13 +142,13 @@ _PROVIDERS = {
 
 
 def relevant(log: str, *, lines: int = 20) -> str:
-    """The last lines of a log that say something of a failure."""
+    """Return the last lines of a log that may explain a failure."""
     kept = [line for line in log.splitlines() if not _NOISE.search(line)]
     return "\n".join(kept[-lines:])
 
 
-def explained(log: str) -> tuple[str, str | None] | None:
-    """(what is wrong, what to do) as far as the log tells it."""
+def explained(log: str) -> tuple[str, str] | None:
+    """Return (what is wrong, what to do) if the log shows it."""
     for pattern, explain in _EXPLANATIONS:
         found = list(dict.fromkeys(match[1] for match in re.finditer(pattern, log)))
         if found:
@@ -105,8 +181,11 @@ def _no_operator(names: list[str]) -> tuple[str, str]:
     )
 
 
-def _no_memory(_: Iterable[str]) -> tuple[str, str]:
-    return "the runtime could not get the memory that it asked for", "see etscope info for the plan"
+def _no_memory(_: list[str]) -> tuple[str, str]:
+    return (
+        "the runtime could not get the memory that it asked for",
+        "see etscope info for the memory plan",
+    )
 
 
 _EXPLANATIONS: tuple[tuple[str, Callable[[list[str]], tuple[str, str]]], ...] = (
@@ -115,92 +194,3 @@ _EXPLANATIONS: tuple[tuple[str, Callable[[list[str]], tuple[str, str]]], ...] = 
     (r"Missing operator: \[\d+\] (\S+)", _no_operator),
     (r"(std::bad_alloc|MemoryError|Failed to allocate)", _no_memory),
 )
-
-
-LOG = "log.txt"
-
-
-class DebugBufferFull(Exception):
-    """The runtime had more to log than its debug buffer holds."""
-
-    def __init__(self, log: str) -> None:
-        super().__init__(log)
-        self.log = log
-
-
-def run_process(
-    command: Sequence[str | os.PathLike[str]],
-    folder: Path,
-    timeout: float | None,
-) -> int:
-    """Run a runner to its end; its exit code. What it says on stderr goes to a file in `folder`.
-
-    Raises `RuntimeFailure` when it was ended by a signal, or after `timeout` seconds, and
-    `DebugBufferFull` when that was the reason.
-    """
-    log_path = folder / LOG
-    with log_path.open("wb") as log:
-        try:
-            child = subprocess.Popen(
-                list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-            )
-        except OSError as error:
-            raise RuntimeFailure(
-                f"cannot start {os.fspath(command[0])}: {error.strerror}"
-            ) from error
-        try:
-            code = child.wait(timeout)
-        except subprocess.TimeoutExpired as error:
-            raise timed_out(timeout, read_log(folder)) from error
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-    return orderly(code, read_log(folder))
-
-
-def orderly(code: int, log: str) -> int:
-    """The exit code of a process that ended by itself; raises when a signal ended it (`code` is
-    its number, negative)."""
-    if code < 0:
-        raise _killed(-code, log)
-    return code
-
-
-def timed_out(timeout: float | None, log: str) -> RuntimeFailure:
-    """The error of a run that was stopped after `timeout` seconds."""
-    return RuntimeFailure(
-        f"the run did not end within {timeout or 0:g} s and was stopped",
-        log=relevant(log),
-        hint="allow more time, or run fewer iterations",
-    )
-
-
-def read_log(folder: Path) -> str:
-    """All that the runner said."""
-    path = folder / LOG
-    return path.read_text(errors="replace") if path.exists() else ""
-
-
-def failure(what: str, log: str) -> RuntimeFailure:
-    """The error of a runtime that failed in an orderly way; `what` is its own last word."""
-    found = explained(log)
-    if found is None:
-        return RuntimeFailure(what, log=relevant(log))
-    return RuntimeFailure(found[0], log=relevant(log), hint=found[1])
-
-
-def _killed(number: int, log: str) -> Exception:
-    if DEBUG_BUFFER_FULL in log:
-        return DebugBufferFull(relevant(log))
-    name = next((s.name for s in signal.Signals if s.value == number), f"signal {number}")
-    found = explained(log)
-    if found is not None:
-        return RuntimeFailure(found[0], log=relevant(log), hint=found[1])
-    hints = {
-        "SIGKILL": "the system may have run out of memory",
-        "SIGSEGV": "the runtime, a kernel or a backend is broken, or the program is",
-    }
-    return RuntimeFailure(
-        f"the runtime's process died of {name}", log=relevant(log), hint=hints.get(name)
-    )

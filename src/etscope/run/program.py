@@ -1,4 +1,4 @@
-"""Whatever a caller gives as a program, as what the rest of `run` works on."""
+"""Open a program in any of the forms that a caller may give."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from etscope.formats.program.pte_schema import TensorValue
 class Opened:
     """A program to run, and what came with it.
 
-    given: the path of the file that was given, whatever it is.
+    given: the path of the file that was given, of any kind.
     path: the file that is exactly the program; None when it is part of another file or in memory.
     """
 
@@ -33,7 +33,7 @@ class Opened:
     bundle: BundledFile | None = None
 
     def file(self, folder: Path) -> Path:
-        """A file that is the program, made in `folder` if there is none."""
+        """Return a file with exactly the program, made in `folder` if there is none."""
         file = folder / "program.pte"
         if self.path is not None:
             if str(self.path).isprintable():
@@ -46,10 +46,10 @@ class Opened:
         return file
 
     def method_name(self, wanted: str | None) -> str:
-        """The method to run: the one that is wanted, else "forward", else the only one.
+        """Return the method to run: the wanted one, else "forward", else the only one.
 
         Raises `MissingDataError` for a method that the program does not have, `UsageError` when
-        nothing tells which.
+        there are several and none is "forward".
         """
         if wanted is not None:
             return self.program.method(wanted).name
@@ -81,7 +81,7 @@ class Opened:
 
     @property
     def external_weights(self) -> bool:
-        """Whether weights are in a file beside the program (.ptd)."""
+        """True if weights are in a file beside the program (.ptd)."""
         return any(
             isinstance(value, TensorValue) and value.external
             for method in self.program.methods
@@ -93,42 +93,42 @@ def open_program(program: Any, etrecord: Any = None) -> Opened:
     """Open a program: a path or bytes of a .pte, a .bpte or an ETRecord that holds its program; an
     `ETRecord`, an `ExecutorchProgramManager`, or a `BundledProgram`.
 
-    `etrecord` is its record, when it does not come with one. Raises `FormatError` for what is no
-    program or is damaged, `MissingDataError` for a record without its program, `UsageError` for
-    another type.
+    `etrecord` is its record, when it does not come with one. Raises `FormatError` for a file that
+    is damaged or not a program, `MissingDataError` for a record without its program, `UsageError`
+    for another type.
     """
-    opened = _open(program)
-    if isinstance(program, (str, os.PathLike)):
-        opened = replace(opened, given=os.fspath(program))
+    if isinstance(program, Opened):
+        opened = program
+    elif isinstance(program, (str, os.PathLike)):
+        opened = replace(_from_file(program), given=os.fspath(program))
+    elif isinstance(program, (bytes, bytearray, memoryview)):
+        opened = _from_file(program)
+    elif hasattr(program, "method_test_suites"):
+        from etscope.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
+
+        opened = _from_file(serialize_from_bundled_program_to_flatbuffer(program))
+    elif hasattr(program, "write_to_file") and hasattr(program, "exported_program"):
+        opened = _from_manager(program)
+    elif hasattr(program, "edge_dialect_program"):
+        opened = _from_record(as_record(program), "the ETRecord")
+    else:
+        raise UsageError(
+            f"cannot run {type(program).__name__}",
+            hint="give a path or bytes of a .pte, .bpte or ETRecord, an ExecutorchProgramManager, "
+            "an ETRecord or a BundledProgram; a torch.nn.Module must be exported first: "
+            "etscope export",
+        )
     return opened if etrecord is None else replace(opened, record=as_record(etrecord))
 
 
-def _open(program: Any) -> Opened:
-    if isinstance(program, Opened):
-        return program
-    if isinstance(program, (str, os.PathLike, bytes, bytearray, memoryview)):
-        return _of_file(program)
-    if hasattr(program, "method_test_suites"):
-        return _of_bundle(program)
-    if hasattr(program, "write_to_file") and hasattr(program, "exported_program"):
-        return _of_manager(program)
-    if hasattr(program, "edge_dialect_program"):
-        return _of_record(as_record(program), "the ETRecord")
-    raise UsageError(
-        f"cannot run {type(program).__name__}",
-        hint="give a path or bytes of a .pte, .bpte or ETRecord, an ExecutorchProgramManager, an "
-        "ETRecord or a BundledProgram; a torch.nn.Module must be exported first: etscope export",
-    )
-
-
-def _of_file(program: Any) -> Opened:
+def _from_file(program: Any) -> Opened:
     kind = identify(program)
     path = Path(program) if isinstance(program, (str, os.PathLike)) else None
     if kind == ETRECORD:
-        return _of_record(as_record(program), str(path) if path else "the ETRecord")
+        return _from_record(as_record(program), str(path) if path else "the ETRecord")
     if kind == ETDUMP:
         raise FormatError(
-            "this is an ETDump: what a run leaves, and not a program",
+            "this is an ETDump, the result of a run, not a program",
             path=path,
             hint="give the .pte file",
         )
@@ -137,7 +137,7 @@ def _of_file(program: Any) -> Opened:
     return Opened(opened, path=Path(program).resolve() if is_file else None, bundle=bundle)
 
 
-def _of_record(record: RecordView, name: str) -> Opened:
+def _from_record(record: RecordView, name: str) -> Opened:
     view = record.program_view()
     if view is None:
         raise MissingDataError(
@@ -148,13 +148,7 @@ def _of_record(record: RecordView, name: str) -> Opened:
     return Opened(read_pte(view), record=record)
 
 
-def _of_bundle(bundle: Any) -> Opened:
-    from etscope.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
-
-    return _of_file(serialize_from_bundled_program_to_flatbuffer(bundle))
-
-
-def _of_manager(manager: Any) -> Opened:
+def _from_manager(manager: Any) -> Opened:
     from etscope.bridge.programs.programs import program_buffer
 
     made = None

@@ -1,8 +1,8 @@
 """The Python runner: a job on the runtime of the `executorch` package, in a child process or in
 this one.
 
-The child is told its job in a folder, as JSON, and answers there: its result, or the error of
-etscope that it raised.
+The child finds its job in a folder, as JSON, and leaves there its result, or the error of etscope
+that it raised.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from etscope import errors
 from etscope.errors import EtscopeError, RuntimeFailure
@@ -29,14 +28,14 @@ from etscope.run.job import (
     describe_value,
     value_of,
 )
-from etscope.run.process import LOG, failure, read_log, run_process
+from etscope.run.process import LOG, end_with_parent, failure, read_log, run_process
 
 JOB = "job.json"
 FAILURE = "failure.json"
 _FAILED = 5
 
-# What the child runs. Python puts the current folder first among the places that modules come
-# from: a torch.py that lies there must not run. etscope comes last, from where it is here.
+# The child's code. Python puts the current folder first on sys.path: a torch.py that lies there
+# must not run. etscope comes last, from where it is here.
 _CHILD = (
     "-c",
     "import sys; sys.path[:] = [place for place in sys.path if place]; "
@@ -47,7 +46,7 @@ _HOME = str(Path(errors.__file__).parents[1])
 
 
 def python_missing() -> str | None:
-    """Why the Python runner cannot be had; None when it can."""
+    """Return why the Python runner is not available; None when it is."""
     absent = [name for name in ("torch", "executorch") if not _is_installed(name)]
     return f"{' and '.join(absent)} is not installed" if absent else None
 
@@ -55,106 +54,20 @@ def python_missing() -> str | None:
 def _is_installed(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except (ImportError, ValueError):  # what finds modules refuses it; one without a spec is loaded
+    except (ImportError, ValueError):  # a finder refuses it, or it is loaded without a spec
         return False
 
 
 def run_in_child(job: Job, folder: Path, timeout: float | None) -> None:
-    """Execute a job in a new process; see `etscope.run.job` for what it leaves in `folder`."""
+    """Execute a job in a new process; `etscope.run.job` lists the files it leaves in `folder`."""
     write_job(job, folder)
     code = run_process(command([sys.executable], str(folder), _HOME), folder, timeout)
     conclude(code, folder)
 
 
 def write_job(job: Job, folder: Path) -> None:
-    """Write what the child is told, with the inputs, into `folder`."""
-    (folder / JOB).write_text(json.dumps(_job_as_json(job, folder)))
-
-
-def command(python: Sequence[str], folder: str, *homes: str) -> list[str]:
-    """The command line of a child that does the job in `folder`. homes: where etscope is found
-    when that Python does not have it installed."""
-    return [*python, *_CHILD, *homes, folder]
-
-
-def conclude(code: int, folder: Path) -> None:
-    """Raise what the child told, unless it ended well."""
-    if code == 0:
-        return
-    path = folder / FAILURE
-    log = read_log(folder)
-    if not path.exists():
-        raise failure(f"the process of the runtime ended with exit code {code}", log)
-    with errors.reading("runner's failure", path):
-        told = json.loads(path.read_text())
-        kind, message, hint = getattr(errors, told["class"]), told["message"], told["hint"]
-        if not (isinstance(kind, type) and issubclass(kind, EtscopeError)):
-            raise TypeError(f"{told['class']} is no error of etscope")
-    if kind is RuntimeFailure:
-        raise failure(message, log)
-    raise kind(message, hint=hint)
-
-
-def run_here(job: Job, folder: Path) -> None:
-    """Execute a job in this process. When the runtime aborts, this process ends."""
-    import etscope.bridge.runtime  # noqa: F401 - now: torch's loggers keep the stderr they find
-
-    with _log_kept(folder):
-        try:
-            _execute(job, folder)
-        except EtscopeError:
-            raise
-        except Exception as error:
-            sys.stderr.flush()  # the log
-            raise failure(_innermost(error), read_log(folder)) from error
-
-
-def main(name: str) -> int:
-    """What the child does, in the folder of that name."""
-    folder = Path(name)
-    _end_with_parent()
-    try:
-        _execute(_job_of_json(json.loads((folder / JOB).read_text()), folder), folder)
-    except EtscopeError as error:
-        _tell(folder, type(error).__name__, error.message, error.hint)
-        return _FAILED
-    except Exception as error:
-        _tell(folder, RuntimeFailure.__name__, _innermost(error), None)
-        return _FAILED
-    return 0
-
-
-def _execute(job: Job, folder: Path) -> None:
-    from etscope.bridge.runtime import execute
-
-    before = _memory("VmRSS")
-    result = execute(
-        job,
-        folder / ETDUMP if job.trace else None,
-        None if job.debug_level == NONE else folder / DEBUG_BUFFER,
-    )
-    for number, call in enumerate(result["calls"]):
-        call["outputs"] = [
-            describe_value(value, folder / f"output-{number}-{index}.raw")
-            for index, value in enumerate(call["outputs"])
-        ]
-    memory = {"rss_before_bytes": before, "peak_rss_bytes": _memory("VmHWM")}
-    (folder / RESULT).write_text(json.dumps({**result, **memory}))
-
-
-def _tell(folder: Path, kind: str, message: str, hint: str | None) -> None:
-    (folder / FAILURE).write_text(json.dumps({"class": kind, "message": message, "hint": hint}))
-
-
-def _innermost(error: BaseException) -> str:
-    return str(error).strip() or type(error).__name__
-
-
-# -- a job as JSON
-
-
-def _job_as_json(job: Job, folder: Path) -> dict[str, Any]:
-    return {
+    """Write the job of the child, with the inputs, into `folder`."""
+    content = {
         "program": str(job.program),
         "data": None if job.data is None else str(job.data),
         "trace": job.trace,
@@ -176,9 +89,11 @@ def _job_as_json(job: Job, folder: Path) -> dict[str, Any]:
             for number, call in enumerate(job.calls)
         ],
     }
+    (folder / JOB).write_text(json.dumps(content))
 
 
-def _job_of_json(content: Any, folder: Path) -> Job:
+def _read_job(folder: Path) -> Job:
+    content = json.loads((folder / JOB).read_text())
     return Job(
         program=Path(content["program"]),
         data=None if content["data"] is None else Path(content["data"]),
@@ -200,21 +115,86 @@ def _job_of_json(content: Any, folder: Path) -> Job:
     )
 
 
-# -- the surroundings of the runtime
+def command(python: Sequence[str], folder: str, *homes: str) -> list[str]:
+    """Return the command line of a child that does the job in `folder`. homes: folders with etscope
+    for a Python that does not have it installed."""
+    return [*python, *_CHILD, *homes, folder]
 
 
-def _end_with_parent() -> None:
-    """Ask Linux to end this process when its parent dies, of SIGKILL for one."""
-    import ctypes
-    import signal
+def conclude(code: int, folder: Path) -> None:
+    """Raise the error that the child wrote, unless it ended well."""
+    if code == 0:
+        return
+    path = folder / FAILURE
+    log = read_log(folder)
+    if not path.exists():
+        raise failure(f"the process of the runtime ended with exit code {code}", log)
+    with errors.reading("runner's failure", path):
+        found = json.loads(path.read_text())
+        kind, message, hint = getattr(errors, found["class"]), found["message"], found["hint"]
+        if not (isinstance(kind, type) and issubclass(kind, EtscopeError)):
+            raise TypeError(f"{found['class']} is not an error of etscope")
+    if kind is RuntimeFailure:
+        raise failure(message, log)
+    raise kind(message, hint=hint)
 
-    if sys.platform == "linux":
-        set_parent_death_signal = 1  # PR_SET_PDEATHSIG in <sys/prctl.h>
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+def run_here(job: Job, folder: Path) -> None:
+    """Execute a job in this process. When the runtime aborts, this process ends."""
+    import etscope.bridge.runtime  # noqa: F401 - now: torch's loggers keep the stderr they find
+
+    with _log_kept(folder):
+        try:
+            _execute(job, folder)
+        except EtscopeError:
+            raise
+        except Exception as error:
+            sys.stderr.flush()  # the log
+            raise failure(_text_of(error), read_log(folder)) from error
+
+
+def main(name: str) -> int:
+    """Do the job in the folder of that name; return the exit code of the child."""
+    folder = Path(name)
+    end_with_parent()
+    kind, hint = RuntimeFailure.__name__, None
+    try:
+        _execute(_read_job(folder), folder)
+    except EtscopeError as error:
+        kind, message, hint = type(error).__name__, error.message, error.hint
+    except Exception as error:
+        message = _text_of(error)
+    else:
+        return 0
+    failed = {"class": kind, "message": message, "hint": hint}
+    (folder / FAILURE).write_text(json.dumps(failed))
+    return _FAILED
+
+
+def _execute(job: Job, folder: Path) -> None:
+    from etscope.bridge.runtime import execute
+
+    before = _memory("VmRSS")
+    result = execute(
+        job,
+        folder / ETDUMP if job.trace else None,
+        None if job.debug_level == NONE else folder / DEBUG_BUFFER,
+    )
+    for number, call in enumerate(result["calls"]):
+        call["outputs"] = [
+            describe_value(value, folder / f"output-{number}-{index}.raw")
+            for index, value in enumerate(call["outputs"])
+        ]
+    memory = {"rss_before_bytes": before, "peak_rss_bytes": _memory("VmHWM")}
+    (folder / RESULT).write_text(json.dumps({**result, **memory}))
+
+
+def _text_of(error: BaseException) -> str:
+    return str(error).strip() or type(error).__name__
 
 
 def _memory(field: str) -> int | None:
-    """A field of Linux' /proc/self/status in bytes. `getrusage` counts what the parent had."""
+    """Read a field of Linux' /proc/self/status, in bytes. `getrusage` includes the parent's."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -225,7 +205,7 @@ def _memory(field: str) -> int | None:
 
 @contextmanager
 def _log_kept(folder: Path) -> Iterator[None]:
-    """Send what is written to stderr, by Python and by C++, to the log in `folder`."""
+    """Send the stderr of Python and of C++ to the log in `folder`."""
     sys.stderr.flush()
     kept = os.dup(2)
     with (folder / LOG).open("w") as log:

@@ -153,7 +153,7 @@ def test_what_is_no_tensor_has_the_program_s_value() -> None:
     [
         (pte.ScalarValue(pte.ValueKind.STRING, "sum"), "input 0: it is a String"),
         (tensor_list(0), "input 0: it is a TensorList"),
-        (tensor(4, scalar_type=ScalarType.QUINT4X2), "is of no plain type"),
+        (tensor(4, scalar_type=ScalarType.QUINT4X2), "is packed or quantized"),
         (tensor(-1, dynamism=pte.ShapeDynamism.DYNAMIC_UNBOUND), "without a bound"),
         (tensor(2, MAX_BYTES // 8 + 1), "takes 8,589,934,600 bytes"),
         (tensor(0, 2**31 - 1, 2**31 - 1, 2**31 - 1), "bytes"),

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from etscope.bridge.reference.reference import arrays_of, run_reference, writes_in_place
 from etscope.bridge.tensors import tensor_from_numpy
 from etscope.errors import EtscopeError, MissingDataError, RuntimeFailure, UsageError
+from etscope.formats.program.input_validation import broadcast_replacement
 
 _MOST_BYTES = 4 << 30  # of values that are kept
 
@@ -189,13 +190,7 @@ def _fitted(name: str, old: Any, value: Any) -> Any:
         )
     if not isinstance(old, torch.Tensor):
         raise UsageError(f"{name} is not a tensor: it cannot be set")
-    array = np.asarray(value)
-    try:
-        fitting = np.broadcast_to(array, tuple(old.shape))
-    except ValueError:
-        raise UsageError(
-            f"{name} has the shape {list(old.shape)}, and the value {list(array.shape)}"
-        ) from None
+    fitting = broadcast_replacement(name, value, tuple(old.shape))
     return tensor_from_numpy(np.ascontiguousarray(fitting)).to(old.dtype)
 
 

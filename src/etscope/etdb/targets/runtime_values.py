@@ -19,6 +19,7 @@ from etscope.etdb.protocol.runner import Runner
 from etscope.etdb.targets.remote_tensor import SENT_AT_ONCE, RemoteTensor, fetched
 from etscope.etdb.targets.runtime_execution import Execution, Ints
 from etscope.etdb.targets.runtime_method import RuntimeMethod
+from etscope.formats.program.input_validation import broadcast_replacement
 from etscope.formats.program.pte_schema import ListValue, Method, TensorValue
 
 __all__ = ["Memory", "RuntimeValues", "ValueAtStep", "fitted"]
@@ -44,12 +45,7 @@ def fitted(name: str, old: ValueInfo, value: Any) -> Any:
 
 def _tensor(name: str, facts: TensorInfo, value: Any) -> npt.NDArray[Any]:
     array = _numbers(name, value)
-    try:
-        fitting = np.broadcast_to(array, facts.shape)
-    except ValueError:
-        raise UsageError(
-            f"{name} has the shape {list(facts.shape)}, and the value {list(array.shape)}"
-        ) from None
+    fitting = broadcast_replacement(name, array, facts.shape)
     with np.errstate(all="ignore"):
         cast = np.ascontiguousarray(fitting).astype(facts.dtype).reshape(facts.shape)
     if facts.dtype.kind in "biu" and not np.array_equal(cast, fitting):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from etscope.formats.program.pte_fit import is_same_number, sizes_fit
+from etscope.formats.program.input_validation import is_same_number, sizes_fit
 from etscope.formats.program.pte_schema import ShapeDynamism
 from tests.support.formats.handmade import tensor
 
