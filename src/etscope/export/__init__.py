@@ -1,4 +1,4 @@
-"""From a model in PyTorch to a program, its ETRecord and a bundled program, in one call."""
+"""Export a PyTorch model to a program, its ETRecord and a bundled program, in one call."""
 
 from __future__ import annotations
 

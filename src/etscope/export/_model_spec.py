@@ -1,4 +1,4 @@
-"""Somebody's Python: found, imported and called, and its errors told as theirs."""
+"""Find the model that a user names: a Python attribute or a .pt2 file."""
 
 from __future__ import annotations
 
@@ -15,255 +15,20 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etscope.errors import EtscopeError, FormatError, MissingFileError, UsageError
+from etscope.export._export import Exported, export
 from etscope.formats.bytes.source import PathLike, open_source
 from etscope.formats.exported_program.pt2 import is_pt2
 from etscope.formats.identify import describe
 from etscope.optional import require
 
 if TYPE_CHECKING:
-    from etscope.export._export import Exported
     from etscope.formats.torch_files.tensor_files import TensorFile
 
-
-_FRAMES = 3
-
-
-@contextmanager
-def blaming(what: str) -> Iterator[None]:
-    """Turn what a user's code raises into a `UsageError` with the lines that it came from.
-
-    `what` begins the message: "models.py:make_model() fails".
-    """
-    try:
-        yield
-    except EtscopeError:
-        raise
-    except (Exception, SystemExit) as error:
-        from etscope.bridge.failures import innermost, own_frames
-
-        lines = "".join(f"\n  at {frame}" for frame in own_frames(error)[-_FRAMES:])
-        raise UsageError(f"{what}: {innermost(error)}{lines}") from error
-
-
-def import_target(target: str) -> ModuleType:
-    """The module of a dotted name, seen from the current folder, or of a path to a .py file.
-
-    The folder stays on `sys.path`, as it does when Python runs a file in it.
-    """
-    if target.endswith(".py"):
-        return _import_file(Path(target))
-    if not all(part.isidentifier() for part in target.split(".")):
-        raise UsageError(
-            f"{target!r} is no name of a module, and no file of that name is here",
-            hint="give package.module:attribute, path/to/file.py:attribute or a .pt2 file",
-        )
-    _put_on_path(Path.cwd())
-    with blaming(f"cannot import {target} from {Path.cwd()}"):
-        return importlib.import_module(target)
-
-
-def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise MissingFileError(f"file not found: {path}")
-    _put_on_path(path.resolve().parent)
-    name = path.stem
-    known = sys.modules.get(name)
-    if known is not None and Path(getattr(known, "__file__", None) or "").resolve() == (
-        path.resolve()
-    ):
-        return known
-    if known is not None or not name.isidentifier():
-        name = f"etscope_model_{abs(hash(str(path.resolve()))):x}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"cannot import {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where torch looks for what functions of the module refer to
-    try:
-        with blaming(f"cannot import {path}"):
-            spec.loader.exec_module(module)
-    except EtscopeError:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def _put_on_path(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-
-
-def attribute(module: ModuleType, path: str, spec: str) -> Any:
-    """What "name" or "Class.method" is in the module; a method of a class's instance, bound."""
-    value: Any = module
-    owner: Any = module
-    for name in path.split("."):
-        if not hasattr(value, name):
-            names = [one for one in dir(value) if not one.startswith("_")]
-            close = get_close_matches(name, names)
-            raise UsageError(
-                f"{spec}: there is no {name!r} in {_called(value)}",
-                hint=f"did you mean {close[0]!r}?" if close else None,
-            )
-        owner, value = value, getattr(value, name)
-    if inspect.isclass(owner) and inspect.isfunction(value):
-        name = value.__name__
-        if not isinstance(inspect.getattr_static(owner, name, None), staticmethod):
-            value = getattr(called(owner, spec.rpartition(".")[0]), name)
-    return value
-
-
-def _called(value: Any) -> str:
-    name = getattr(value, "__name__", None) or type(value).__name__
-    return f"{'module' if isinstance(value, ModuleType) else 'class'} {name}"
-
-
-def called(function: Callable[[], Any], spec: str) -> Any:
-    """What a function or class gives when it is called without arguments."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of built-ins; the call will tell
-        signature = inspect.Signature()
-    needed = [
-        parameter.name
-        for parameter in signature.parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    if needed:
-        raise UsageError(
-            f"{spec} needs arguments: {', '.join(needed)}",
-            hint="write a function without arguments that returns (module, example_inputs), and "
-            "name that",
-        )
-    with blaming(f"{spec}() fails"):
-        return function()
-
-
-# What a user names as a model: a Python attribute or a .pt2 file.
-
-
-# What a user's attribute turns out to be: a model, what to feed it, its dynamic shapes.
-
-
+_FRAMES = 3  # lines of the user's code in a message
 _FORMS = (
     "a torch.nn.Module, (module, example_inputs), (module, example_inputs, dynamic_shapes), an "
     "ExportedProgram or a dict of those by method"
 )
-
-
-class Found(NamedTuple):
-    """A model with its inputs and dynamic shapes, each None if it has none."""
-
-    model: Any
-    inputs: Any = None
-    dynamic_shapes: Any = None
-
-
-def found_model(value: Any, spec: str) -> Found:
-    """The model that an attribute is, or gives when it is called."""
-    if _is_model(value):
-        return _with_own_inputs(value, spec)
-    if not callable(value):
-        if isinstance(value, (tuple, Mapping)) or _is_eager_model(value):
-            return _given(value, spec)
-        raise UsageError(
-            f"{spec} is {_described(value)}",
-            hint=f"name {_FORMS}, or a function that returns one",
-        )
-    if _is_eager_model(value) and not inspect.isclass(value):
-        return _given(value, spec)
-    return _given(called(value, spec), f"{spec}()")
-
-
-def _given(value: Any, spec: str) -> Found:
-    """What a factory returned."""
-    if _is_model(value):
-        return _with_own_inputs(value, spec)
-    if isinstance(value, tuple) and len(value) in (2, 3) and _is_module(value[0]):
-        return Found(*value)
-    if _is_eager_model(value):
-        return _of_eager_model(value, spec)
-    raise UsageError(f"{spec} is {_described(value)}", hint=f"return {_FORMS}")
-
-
-def _is_model(value: Any) -> bool:
-    from torch.export import ExportedProgram
-
-    if isinstance(value, Mapping):
-        return bool(value) and all(isinstance(one, ExportedProgram) for one in value.values())
-    return _is_module(value) or isinstance(value, ExportedProgram)
-
-
-def _is_module(value: Any) -> bool:
-    from torch import nn
-
-    return isinstance(value, nn.Module)
-
-
-def _is_eager_model(value: Any) -> bool:
-    return hasattr(value, "get_eager_model") and hasattr(value, "get_example_inputs")
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, (tuple, list)):
-        return f"a {type(value).__name__} of {', '.join(type(one).__name__ for one in value[:6])}"
-    return "None" if value is None else f"of type {type(value).__name__}"
-
-
-def _of_eager_model(value: Any, spec: str) -> Found:
-    """Of the interface that ExecuTorch's own example models have."""
-    from etscope.bridge.lowering.export import Inputs
-
-    with blaming(f"{spec}.get_eager_model() fails"):
-        model = value.get_eager_model()
-    if not _is_module(model):
-        raise UsageError(f"{spec}.get_eager_model() is {_described(model)}, not a torch.nn.Module")
-    with blaming(f"{spec}.get_example_inputs() fails"):
-        inputs = value.get_example_inputs()
-        by_name: Any = getattr(value, "get_example_kwarg_inputs", dict)()
-    if by_name:
-        inputs = Inputs(tuple(inputs), dict(by_name))
-    with blaming(f"{spec}.get_dynamic_shapes() fails"):
-        dynamic_shapes = getattr(value, "get_dynamic_shapes", lambda: None)()
-    return Found(model, inputs, dynamic_shapes)
-
-
-def _with_own_inputs(model: Any, spec: str) -> Found:
-    """A module may have an attribute or a method for its example inputs."""
-    if _is_module(model):
-        for name in ("example_inputs", "get_example_inputs"):
-            inputs = getattr(model, name, None)
-            if callable(inputs):
-                inputs = called(inputs, f"{spec}.{name}")
-            if inputs is not None:
-                return Found(model, inputs)
-    return Found(model)
-
-
-def inputs_of_file(model: Any, file: TensorFile) -> Any:
-    """Example inputs of a file: by name where `forward` has parameters of those names, else in
-    order."""
-    if isinstance(file.content, (tuple, list, Mapping)):
-        return file.content
-    if _is_module(model) and len(file.values) > 1 and all(file.names):
-        parameters = list(inspect.signature(model.forward).parameters)
-        named = dict(zip(file.names, file.values, strict=True))
-        if named.keys() <= set(parameters):
-            order = [name for name in parameters if name in named]
-            if order == parameters[: len(order)]:  # none left out before: all by position
-                return tuple(named[name] for name in order)
-            return named
-    if not file.ordered:
-        raise UsageError(
-            f"{file.path} does not keep the order of its tensors, and their names "
-            f"({', '.join(map(str, file.names))}) are not those of the model's parameters",
-            hint="name them as the parameters of forward, or write an .npz file",
-        )
-    if not file.values:
-        raise UsageError(f"{file.path} holds no tensors")
-    return tuple(file.values)
-
 
 FACTORY_HINT = """write a function that makes the model, and name it:
     # factory.py
@@ -278,7 +43,7 @@ FACTORY_HINT = """write a function that makes the model, and name it:
 class Source:
     """A model that was found, ready for `export`.
 
-    spec: how it was named.
+    spec: the user's name for it.
     name: a short name, good for a folder.
     model: a `torch.nn.Module`, an `ExportedProgram`, or a dict of those by method.
     inputs: its example inputs in any form that `export` takes; None if there are none.
@@ -301,8 +66,6 @@ class Source:
         taps: str | Sequence[str] = (),
     ) -> Exported:
         """Export it; see `etscope.export.export`."""
-        from etscope.export._export import export
-
         return export(
             self.model,
             self.inputs,
@@ -316,7 +79,8 @@ class Source:
         )
 
     def read_inputs(self, path: PathLike) -> Any:
-        """Example inputs for this model in a file of tensors (.npz, .npy, .safetensors, .pt).
+        """Read example inputs for this model from a file of tensors (.npz, .npy, .safetensors,
+        .pt).
 
         Named tensors are matched with the parameters of the module's `forward`; else they are
         taken in the file's order. Raises `UsageError` for a file that keeps none.
@@ -326,74 +90,278 @@ class Source:
         return inputs_of_file(self.model, read_tensor_file(path))
 
 
+def inputs_of_file(model: Any, file: TensorFile) -> Any:
+    """Return the example inputs in a file: by name where `forward` has parameters of those names,
+    else in order."""
+    if isinstance(file.content, (tuple, list, Mapping)):
+        return file.content
+    if _is_module(model) and len(file.values) > 1 and all(file.names):
+        parameters = list(inspect.signature(model.forward).parameters)
+        named = dict(zip(file.names, file.values, strict=True))
+        if named.keys() <= set(parameters):
+            order = [name for name in parameters if name in named]
+            if order == parameters[: len(order)]:  # none left out before: all by position
+                return tuple(named[name] for name in order)
+            return named
+    if not file.ordered:
+        raise UsageError(
+            f"{file.path} does not keep the order of its tensors, and their names "
+            f"({', '.join(map(str, file.names))}) are not those of the model's parameters",
+            hint="name them as the parameters of forward, or write an .npz file",
+        )
+    if not file.values:
+        raise UsageError(f"{file.path} holds no tensors")
+    return tuple(file.values)
+
+
 def load_model(spec: str, *, inputs: PathLike | None = None, seed: int | None = 0) -> Source:
     """Find the model that `spec` names.
 
     "package.module:attribute" is imported with the current folder on `sys.path`, and
     "path/to/file.py:attribute" with the file's. The attribute is a `torch.nn.Module` or a class of
     one, an `ExportedProgram` or a dict of those by method, or a function without arguments that
-    gives one of these, or `(module, example_inputs)` or `(module, example_inputs,
-    dynamic_shapes)`. An object with `get_eager_model` and `get_example_inputs` will do as well.
+    returns one of these, or `(module, example_inputs)` or `(module, example_inputs,
+    dynamic_shapes)`. It may also be an object with `get_eager_model` and `get_example_inputs`.
 
-    "file.pt2" is what `torch.export.save` wrote. Nothing of it is run.
+    "file.pt2" is a file of `torch.export.save`. No code of it is run.
 
     Args:
         inputs: a file of example inputs, instead of those that come with the model.
         seed: for torch's random numbers, before the user's code makes the model; None leaves them.
 
-    Raises `UsageError` for what cannot be found or does not give a model (with the user's own
-    lines if they raise), and `FormatError` for a .pt2 file that is damaged, or not safe to load.
+    Raises `UsageError` for a name that is not found or does not give a model (with the lines of the
+    user's code if it raises), and `FormatError` for a .pt2 file that is damaged, or not safe to
+    load.
     """
     require("torch", wanted_by="export")
     target, colon, path = spec.rpartition(":")
     if not colon or Path(spec).is_file():
         source = _from_file(spec)
     else:
-        source = _from_python(spec, target, path, seed)
+        if not target or not path:
+            raise UsageError(f"no model is named by {spec!r}", hint="give file.py:attribute")
+        if seed is not None:
+            require("torch", wanted_by="export").manual_seed(seed)
+        found = _model_of(_attribute(_import_target(target), path, spec), spec)
+        source = Source(spec, path.rpartition(".")[2].strip("_") or "model", *found)
     return source if inputs is None else replace(source, inputs=source.read_inputs(inputs))
-
-
-def _from_python(spec: str, target: str, path: str, seed: int | None) -> Source:
-    if not target or not path:
-        raise UsageError(f"no model is named by {spec!r}", hint="give file.py:attribute")
-    if seed is not None:
-        require("torch", wanted_by="export").manual_seed(seed)
-    found = found_model(attribute(import_target(target), path, spec), spec)
-    return Source(spec, path.rpartition(".")[2].strip("_") or "model", *found)
 
 
 def _from_file(spec: str) -> Source:
     path = Path(spec)
-    if not path.is_file() and (path.suffix == "" or path.suffix[1:].isidentifier()):
-        _fail_without_attribute(path)
-    if path.suffix == ".py":
-        _fail_without_attribute(path)
-    source = open_source(path, "model")
-    if not is_pt2(source.buffer):
-        _fail_not_pt2(path, source.buffer)
-    from etscope.bridge.programs.programs import load_pt2
-
-    return Source(spec, path.stem, load_pt2(source.buffer, spec))
-
-
-def _fail_without_attribute(path: Path) -> None:
-    if path.suffix == ".py" or (not path.exists() and path.suffix not in (".pt2", ".pt")):
+    is_word = path.suffix == "" or path.suffix[1:].isidentifier()
+    if path.suffix == ".py" or (
+        is_word and not path.exists() and path.suffix not in (".pt2", ".pt")
+    ):
         raise UsageError(
-            f"{path} does not tell what the model is",
+            f"{path} does not say what the model is",
             hint=f"name a class or function in it: {path}:make_model",
         )
+    source = open_source(path, "model")
+    if is_pt2(source.buffer):
+        from etscope.bridge.programs.programs import load_pt2
 
-
-def _fail_not_pt2(path: Path, data: memoryview) -> None:
-    if path.suffix in (".pt", ".pth", ".pkl", ".bin", ".ckpt", ".safetensors") or bytes(
-        data[:2]
-    ) in (b"\x80\x02", b"\x80\x04"):
+        return Source(spec, path.stem, load_pt2(source.buffer, spec))
+    is_pickle = bytes(source.buffer[:2]) in (b"\x80\x02", b"\x80\x04")
+    if is_pickle or path.suffix in (".pt", ".pth", ".pkl", ".bin", ".ckpt", ".safetensors"):
         raise UsageError(
-            f"{path} holds weights or a pickled module, which is loaded by running what it says",
+            f"{path} holds weights or a pickled module, and loading that runs code in the file",
             hint=FACTORY_HINT,
         )
     raise FormatError(
-        f"not a file of torch.export.save (.pt2): {describe(data)}",
+        f"not a file of torch.export.save (.pt2): {describe(source.buffer)}",
         path=path,
         hint="give a .pt2 file, package.module:attribute or file.py:attribute",
     )
+
+
+# -- the user's Python
+
+
+@contextmanager
+def _blaming(what: str) -> Iterator[None]:
+    """Turn an exception of the user's code into a `UsageError` with the lines that it came from.
+
+    `what` begins the message: "models.py:make_model() fails".
+    """
+    try:
+        yield
+    except EtscopeError:
+        raise
+    except (Exception, SystemExit) as error:
+        from etscope.bridge.failures import innermost, own_frames
+
+        lines = "".join(f"\n  at {frame}" for frame in own_frames(error)[-_FRAMES:])
+        raise UsageError(f"{what}: {innermost(error)}{lines}") from error
+
+
+def _import_target(target: str) -> ModuleType:
+    """Import the module of a dotted name, seen from the current folder, or of a path to a .py file.
+
+    The folder stays on `sys.path`, as it does when Python runs a file in it.
+    """
+    if target.endswith(".py"):
+        return _import_file(Path(target))
+    if not all(part.isidentifier() for part in target.split(".")):
+        raise UsageError(
+            f"{target!r} is not the name of a module, and no file of that name is here",
+            hint="give package.module:attribute, path/to/file.py:attribute or a .pt2 file",
+        )
+    _put_on_path(Path.cwd())
+    with _blaming(f"cannot import {target} from {Path.cwd()}"):
+        return importlib.import_module(target)
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise MissingFileError(f"file not found: {path}")
+    _put_on_path(path.resolve().parent)
+    name = path.stem
+    known = sys.modules.get(name)
+    if known is not None and Path(getattr(known, "__file__", None) or "").resolve() == (
+        path.resolve()
+    ):
+        return known
+    if known is not None or not name.isidentifier():
+        name = f"etscope_model_{abs(hash(str(path.resolve()))):x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"cannot import {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # torch looks there for names that functions of the module use
+    try:
+        with _blaming(f"cannot import {path}"):
+            spec.loader.exec_module(module)
+    except EtscopeError:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _put_on_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _attribute(module: ModuleType, path: str, spec: str) -> Any:
+    """Return "name" or "Class.method" of the module; a method is bound to a new instance."""
+    value: Any = module
+    owner: Any = module
+    for name in path.split("."):
+        if not hasattr(value, name):
+            close = get_close_matches(name, [one for one in dir(value) if not one.startswith("_")])
+            kind = "module" if isinstance(value, ModuleType) else "class"
+            shown = getattr(value, "__name__", None) or type(value).__name__
+            raise UsageError(
+                f"{spec}: there is no {name!r} in {kind} {shown}",
+                hint=f"did you mean {close[0]!r}?" if close else None,
+            )
+        owner, value = value, getattr(value, name)
+    if inspect.isclass(owner) and inspect.isfunction(value):
+        name = value.__name__
+        if not isinstance(inspect.getattr_static(owner, name, None), staticmethod):
+            value = getattr(_called(owner, spec.rpartition(".")[0]), name)
+    return value
+
+
+def _called(function: Callable[[], Any], spec: str) -> Any:
+    """Call a function or class without arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # built-ins; the call will fail if it needs arguments
+        signature = inspect.Signature()
+    needed = [
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if needed:
+        raise UsageError(
+            f"{spec} needs arguments: {', '.join(needed)}",
+            hint="write a function without arguments that returns (module, example_inputs), and "
+            "name that",
+        )
+    with _blaming(f"{spec}() fails"):
+        return function()
+
+
+# -- the model that an attribute is, or returns
+
+
+class _Model(NamedTuple):
+    """A model with its inputs and dynamic shapes, each None if it has none."""
+
+    model: Any
+    inputs: Any = None
+    dynamic_shapes: Any = None
+
+
+def _model_of(value: Any, spec: str) -> _Model:
+    """Return the model that an attribute is, or returns when it is called."""
+    has_eager_model = hasattr(value, "get_eager_model") and hasattr(value, "get_example_inputs")
+    if not _is_model(value) and not isinstance(value, (tuple, Mapping)):
+        if not has_eager_model and not callable(value):
+            raise UsageError(
+                f"{spec} is {_described(value)}",
+                hint=f"name {_FORMS}, or a function that returns one",
+            )
+        if inspect.isclass(value) or not has_eager_model:
+            spec, value = f"{spec}()", _called(value, spec)
+    if _is_model(value):
+        return _with_own_inputs(value, spec)
+    if isinstance(value, tuple) and len(value) in (2, 3) and _is_module(value[0]):
+        return _Model(*value)
+    if hasattr(value, "get_eager_model") and hasattr(value, "get_example_inputs"):
+        return _eager_model(value, spec)
+    raise UsageError(f"{spec} is {_described(value)}", hint=f"return {_FORMS}")
+
+
+def _is_model(value: Any) -> bool:
+    from torch.export import ExportedProgram
+
+    if isinstance(value, Mapping):
+        return bool(value) and all(isinstance(one, ExportedProgram) for one in value.values())
+    return _is_module(value) or isinstance(value, ExportedProgram)
+
+
+def _is_module(value: Any) -> bool:
+    from torch import nn
+
+    return isinstance(value, nn.Module)
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {', '.join(type(one).__name__ for one in value[:6])}"
+    return "None" if value is None else f"of type {type(value).__name__}"
+
+
+def _with_own_inputs(model: Any, spec: str) -> _Model:
+    """Look for example inputs in an attribute or method of a module."""
+    if _is_module(model):
+        for name in ("example_inputs", "get_example_inputs"):
+            inputs = getattr(model, name, None)
+            if callable(inputs):
+                inputs = _called(inputs, f"{spec}.{name}")
+            if inputs is not None:
+                return _Model(model, inputs)
+    return _Model(model)
+
+
+def _eager_model(value: Any, spec: str) -> _Model:
+    """Read the interface of ExecuTorch's own example models."""
+    from etscope.bridge.lowering.export import Inputs
+
+    with _blaming(f"{spec}.get_eager_model() fails"):
+        model = value.get_eager_model()
+    if not _is_module(model):
+        raise UsageError(f"{spec}.get_eager_model() is {_described(model)}, not a torch.nn.Module")
+    with _blaming(f"{spec}.get_example_inputs() fails"):
+        inputs = value.get_example_inputs()
+        by_name: Any = getattr(value, "get_example_kwarg_inputs", dict)()
+    if by_name:
+        inputs = Inputs(tuple(inputs), dict(by_name))
+    with _blaming(f"{spec}.get_dynamic_shapes() fails"):
+        dynamic_shapes = getattr(value, "get_dynamic_shapes", lambda: None)()
+    return _Model(model, inputs, dynamic_shapes)

@@ -11,7 +11,7 @@ pytest.importorskip("executorch.exir")
 
 from torch import nn  # noqa: E402
 
-from etscope.bridge.lowering.export import QUANTIZERS, methods_of  # noqa: E402
+from etscope.bridge.lowering.export import QUANTIZERS, ExportOptions, methods_of  # noqa: E402
 from etscope.bridge.lowering.keep_float import KeepFloat, Unit, quantizable  # noqa: E402
 from etscope.errors import UsageError  # noqa: E402
 from etscope.export import export  # noqa: E402
@@ -53,7 +53,9 @@ def net() -> Net:
 
 def kept(net: Net, *selectors: str) -> Any:
     """The quantised program, not lowered."""
-    methods = methods_of(net, INPUT, backend="xnnpack", quantize=True, keep_float=selectors)
+    methods = methods_of(
+        net, INPUT, ExportOptions(backend="xnnpack", quantize=True, keep_float=selectors)
+    )
     return methods["forward"].program
 
 

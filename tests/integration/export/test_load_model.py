@@ -86,10 +86,10 @@ def test_attributes_that_give_programs(attribute: str, kind: str | None) -> None
         (f"{FACTORIES}:", "no model is named"),
         (":pair", "no model is named"),
         ("no_such_module:x", "cannot import no_such_module .*ModuleNotFoundError"),
-        ("not-a-name:x", "is no name of a module"),
-        (FACTORIES, "does not tell what the model is"),
-        (MODULE, "does not tell what the model is"),
-        ("weights", "does not tell what the model is"),
+        ("not-a-name:x", "is not the name of a module"),
+        (FACTORIES, "does not say what the model is"),
+        (MODULE, "does not say what the model is"),
+        ("weights", "does not say what the model is"),
     ],
 )
 def test_what_gives_no_model(spec: str, words: str) -> None:

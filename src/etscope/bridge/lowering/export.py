@@ -1,4 +1,4 @@
-"""From a model in PyTorch to an ExecuTorch program, its record, and what it should answer."""
+"""Lower PyTorch models to ExecuTorch programs, with an ETRecord and the expected outputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from unittest import mock
 
-import numpy as np
 import torch
 from executorch.exir import (
     EdgeProgramManager,
@@ -26,15 +25,15 @@ from torch.utils import _pytree as pytree
 
 from etscope.bridge.failures import innermost, own_frame
 from etscope.bridge.taps.taps import tapped_programs, with_handles
-from etscope.bridge.tensors import tensor_from_numpy
+from etscope.bridge.tensors import torch_value
 from etscope.errors import EtscopeWarning, ExportFailure, UsageError
 from etscope.formats.etrecord.own_members import MethodTaps
 from etscope.model.selector import Selector
 
-# Example inputs: what a model is exported with, and what its program is tried on.
+Flat = dict[str, tuple[Any, ...]]
+Programs = Mapping[str, ExportedProgram]
 
-
-NO_INPUTS_HINT = (
+_NO_INPUTS_HINT = (
     "let the factory return (module, example_inputs), give the model an attribute or method "
     "example_inputs, or name a file: --inputs FILE (.pt, .npz or .safetensors)"
 )
@@ -49,7 +48,7 @@ class Inputs:
 
 
 def inputs_of(value: Any) -> Inputs | None:
-    """Example inputs in any of the forms that a user may give; None for None.
+    """Convert example inputs in any of the forms that a user may give; None for None.
 
     A tuple or list holds positional ones, a dict those by keyword; anything else is the only one.
     numpy arrays become tensors.
@@ -62,93 +61,54 @@ def inputs_of(value: Any) -> Inputs | None:
         kwargs = dict(value)
     else:
         args = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    return Inputs(*pytree.tree_map(_as_tensor, (args, kwargs)))
+    return Inputs(*pytree.tree_map(torch_value, (args, kwargs)))
 
 
-def _as_tensor(value: Any) -> Any:
-    return tensor_from_numpy(value) if isinstance(value, np.ndarray) else value
+def flat_inputs(program: ExportedProgram, inputs: Inputs) -> tuple[Any, ...]:
+    """Return the inputs in the order of the program's own list."""
+    kwargs = inputs.kwargs
+    if kwargs:
+        kwargs = reorder_kwargs(kwargs, program.call_spec.in_spec)
+    return tuple(pytree.tree_leaves((inputs.args, kwargs)))
 
 
-# The ways from exported programs to programs of the edge dialect that ExecuTorch can emit.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExportOptions:
+    """Options of `etscope.export.export`, under the same names."""
 
+    backend: str = "portable"
+    quantize: bool = False
+    dynamic_shapes: Any = None
+    strict: bool | None = None
+    calibration: Sequence[Any] | None = None
+    keep_float: str | Sequence[str] = ()
+    taps: str | Sequence[str] = ()
 
-Programs = Mapping[str, ExportedProgram]
-
-
-@contextmanager
-def recording(new_record: Callable[[], Any]) -> Iterator[None]:
-    """Within it, ExecuTorch's `generate_etrecord=True` fills a record that `new_record` makes.
-
-    That flow takes the edge program at the right time: before the partitioning, with every
-    operator a node of its own, and before `to_executorch()` changes it. It makes its record by a
-    function without parameters, which is exchanged for the time being.
-    """
-    with mock.patch.object(_program, "_create_empty_etrecord", new_record):
-        yield
-
-
-def portable(programs: Programs) -> EdgeProgramManager:
-    """No delegate: every operator runs on a portable kernel."""
-    return to_edge(dict(programs), generate_etrecord=True)
-
-
-def xnnpack(programs: Programs) -> EdgeProgramManager:
-    """What XNNPACK takes is delegated, the rest stays on portable kernels."""
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-
-    return to_edge_transform_and_lower(
-        dict(programs), partitioner=[XnnpackPartitioner()], generate_etrecord=True
-    )
-
-
-def xnnpack_quantizer() -> Any:
-    """Symmetric int8 for weights (per channel) and activations, fixed by calibration."""
-    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xq
-
-    config = xq.get_symmetric_quantization_config(is_per_channel=True)
-    quantizer = xq.XNNPACKQuantizer().set_global(config)
-    # It looks for convolutions with a batch norm in training, too, which takes it most of its time.
-    quantizer.SUPPORTED_PATTERNS = [one for one in quantizer.SUPPORTED_PATTERNS if not one.is_qat]
-    return quantizer
-
-
-_SMALL_STATE = 1 << 20  # bytes
-
-
-def with_initial_state(edge: EdgeProgramManager) -> ExecutorchBackendConfig:
-    """Options that put the state a model starts from into its program.
-
-    ExecuTorch leaves it out of buffers that the model changes, for the sake of large caches: they
-    start from what is in memory. Only large buffers of zeros, as caches are, stay out here.
-    """
-    programs = [edge.exported_program(method) for method in edge.methods]
-    names = [name for program in programs for name in _states_to_store(program)]
-    return ExecutorchBackendConfig(passes=[InitializedMutableBufferPass(names)] if names else [])
-
-
-def _states_to_store(program: ExportedProgram) -> Iterator[str]:
-    signature = program.graph_signature
-    changed = set(signature.buffers_to_mutate.values())
-    for placeholder, buffer in signature.inputs_to_buffers.items():
-        value = program.state_dict.get(buffer, program.constants.get(buffer))
-        if buffer not in changed or value is None:
-            continue
-        if value.nbytes <= _SMALL_STATE or bool(value.any()):
-            yield placeholder
-
-
-BACKENDS: Mapping[str, Callable[[Programs], EdgeProgramManager]] = {
-    "portable": portable,
-    "xnnpack": xnnpack,
-}
-QUANTIZERS: Mapping[str, Callable[[], Any]] = {"xnnpack": xnnpack_quantizer}
-
-
-Flat = dict[str, tuple[Any, ...]]
+    def check(self) -> None:
+        """Raise `UsageError` for options that contradict each other."""
+        if self.backend not in BACKENDS:
+            raise UsageError(
+                f"unknown backend {self.backend!r}", hint=f"backends are: {', '.join(BACKENDS)}"
+            )
+        if self.quantize and self.backend not in QUANTIZERS:
+            raise UsageError(
+                f"the backend {self.backend!r} has no quantizer: its kernels compute in floating "
+                "point, so a quantised program would only be slower there",
+                hint=f"backends with one: {', '.join(QUANTIZERS)}",
+            )
+        if self.calibration is not None and not self.quantize:
+            raise UsageError(
+                "calibration inputs are for quantization only", hint="give quantize too"
+            )
+        if self.keep_float and not self.quantize:
+            raise UsageError(
+                "keep_float is for a quantised model; this one is float throughout",
+                hint="give quantize too",
+            )
 
 
 class Parts(NamedTuple):
-    """What an export gives. Inputs and outputs are flat, by method."""
+    """The result of an export. Inputs and outputs are flat, by method."""
 
     program: ExecutorchProgramManager
     record: Any
@@ -157,8 +117,8 @@ class Parts(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A method on its way: the exported program, what to feed it, what it answers in PyTorch, and
-    the program before it was quantised."""
+    """A method before it is lowered: the exported program, its example inputs, its outputs in
+    PyTorch, and the program before it was quantised."""
 
     program: ExportedProgram
     inputs: Inputs
@@ -167,75 +127,46 @@ class Method(NamedTuple):
 
 
 def export_model(
-    model: Any,
-    inputs: Any,
-    *,
-    backend: str,
-    quantize: bool,
-    dynamic_shapes: Any,
-    strict: bool | None,
-    calibration: Sequence[Any] | None,
-    keep_float: str | Sequence[str] = (),
-    taps: str | Sequence[str] = (),
-    new_record: Callable[[], Any],
+    model: Any, inputs: Any, options: ExportOptions, new_record: Callable[[], Any]
 ) -> Parts:
     """See `etscope.export.export`; `new_record` makes an empty `ETRecord`."""
-    methods = methods_of(
-        model,
-        inputs,
-        backend=backend,
-        quantize=quantize,
-        dynamic_shapes=dynamic_shapes,
-        strict=strict,
-        calibration=calibration,
-        keep_float=keep_float,
-    )
-    methods, made_taps = with_taps(methods, taps)
+    methods, taps = _with_taps(methods_of(model, inputs, options), options.taps)
     programs = {name: method.program for name, method in methods.items()}
-    program = lowered(programs, backend, new_record)
+    program = lowered(programs, options.backend, new_record)
     record = program.get_etrecord()
-    record.taps = with_handles(made_taps, record.edge_programs)
+    record.taps = with_handles(taps, record.edge_programs)
     example_inputs = {name: flat_inputs(one.program, one.inputs) for name, one in methods.items()}
     outputs = {name: method.outputs for name, method in methods.items()}
     main = "forward" if "forward" in methods else next(iter(methods))
     if main == "forward" or len(methods) == 1:
         record.update_representative_inputs(list(example_inputs[main]))
     record.update_reference_outputs({name: [list(values)] for name, values in outputs.items()})
-    floats = {name: m.unquantized for name, m in methods.items() if m.unquantized is not None}
-    for name, unquantized in floats.items():
-        label = "before_quantization"
-        record.add_extra_export_modules(
-            {label if name == "forward" else f"{label}/{name}": unquantized}
-        )
+    for name, method in methods.items():
+        if method.unquantized is not None:
+            label = "before_quantization"
+            record.add_extra_export_modules(
+                {label if name == "forward" else f"{label}/{name}": method.unquantized}
+            )
     return Parts(program, record, example_inputs, outputs)
 
 
-def methods_of(
-    model: Any,
-    inputs: Any,
-    *,
-    backend: str,
-    quantize: bool = False,
-    dynamic_shapes: Any = None,
-    strict: bool | None = None,
-    calibration: Sequence[Any] | None = None,
-    keep_float: str | Sequence[str] = (),
-) -> dict[str, Method]:
-    """The methods of a model, exported and quantised: as they are before they are lowered."""
-    check_options(backend, quantize, calibration, keep_float)
-    given = [keep_float] if isinstance(keep_float, str) else keep_float
+def methods_of(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Method]:
+    """Export and quantise the methods of a model; they are not lowered yet."""
+    options.check()
+    given = [options.keep_float] if isinstance(options.keep_float, str) else options.keep_float
     selectors = [Selector(text) for text in dict.fromkeys(given)]
-    methods = _methods(model, inputs, dynamic_shapes, strict)
-    if not quantize:
+    methods = _exported_methods(model, inputs, options)
+    if not options.quantize:
         return methods
+    calibration = options.calibration
     rounds = None if calibration is None else [inputs_of(one) for one in calibration]
-    quantizer = QUANTIZERS[backend]()
+    quantizer = QUANTIZERS[options.backend]()
     if selectors:
         from etscope.bridge.lowering.keep_float import KeepFloat
 
         quantizer = KeepFloat(quantizer, selectors)
     found = {
-        name: quantized(method, quantizer, rounds, dynamic_shapes)
+        name: quantized(method, quantizer, rounds, options.dynamic_shapes)
         for name, method in methods.items()
     }
     if selectors:
@@ -243,99 +174,45 @@ def methods_of(
     return found
 
 
-def with_taps(
-    methods: Mapping[str, Method], selectors: str | Sequence[str]
-) -> tuple[dict[str, Method], dict[str, MethodTaps]]:
-    """The methods with the selected values as further outputs, after the model's own."""
-    given = [selectors] if isinstance(selectors, str) else list(dict.fromkeys(selectors))
-    if not given:
-        return dict(methods), {}
-    programs, taps = tapped_programs({name: one.program for name, one in methods.items()}, given)
-    tapped = dict(methods)
-    for name, added in taps.items():
-        method = methods[name]
-        values = _eager(_module_of(programs[name]), method.inputs)
-        outputs = (*method.outputs, *values[added.own_outputs :])
-        tapped[name] = method._replace(program=programs[name], outputs=outputs)
-    return tapped, taps
-
-
-def check_options(
-    backend: str, quantize: bool, calibration: object, keep_float: str | Sequence[str] = ()
-) -> None:
-    if backend not in BACKENDS:
-        raise UsageError(
-            f"unknown backend {backend!r}", hint=f"backends are: {', '.join(BACKENDS)}"
-        )
-    if quantize and backend not in QUANTIZERS:
-        raise UsageError(
-            f"the backend {backend!r} has no quantizer: its kernels compute in floating point, so "
-            "a quantised program would only be slower there",
-            hint=f"backends with one: {', '.join(QUANTIZERS)}",
-        )
-    if calibration is not None and not quantize:
-        raise UsageError("calibration inputs are for quantization only", hint="give quantize too")
-    if keep_float and not quantize:
-        raise UsageError(
-            "what is kept in float is said of a quantised model; this one is float throughout",
-            hint="give quantize too",
-        )
-
-
-# -- methods
-
-
-def _methods(
-    model: Any, inputs: Any, dynamic_shapes: Any, strict: bool | None
-) -> dict[str, Method]:
+def _exported_methods(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Method]:
     if isinstance(model, torch.nn.Module):
         given = inputs_of(inputs)
         if given is None:
-            raise UsageError("no example inputs for the model", hint=NO_INPUTS_HINT)
-        return {"forward": _from_module(model, given, dynamic_shapes, strict)}
-    if dynamic_shapes is not None:
+            raise UsageError("no example inputs for the model", hint=_NO_INPUTS_HINT)
+        with _evaluating(model):
+            outputs = _eager(model, given)
+            program = _exported(model, given, options.dynamic_shapes, options.strict)
+        return {"forward": Method(program, given, outputs)}
+    if options.dynamic_shapes is not None:
         raise UsageError("dynamic_shapes are for a torch.nn.Module; this model is exported already")
     if isinstance(model, ExportedProgram):
         return {"forward": _from_program("forward", model, inputs_of(inputs))}
-    if isinstance(model, Mapping) and model and _are_programs(model):
-        return {
-            name: _from_program(name, program, inputs_of(_of_method(name, inputs, model)))
-            for name, program in model.items()
-        }
-    raise UsageError(
-        f"cannot export a {type(model).__name__}",
-        hint="give a torch.nn.Module, an ExportedProgram, or a dict of ExportedPrograms by method",
-    )
-
-
-def _are_programs(programs: Mapping[Any, Any]) -> bool:
-    return all(isinstance(program, ExportedProgram) for program in programs.values())
-
-
-def _of_method(name: str, inputs: Any, programs: Mapping[str, Any]) -> Any:
-    """The inputs of one of several methods, which come in a dict by method."""
-    if inputs is None:
-        return None
-    if not isinstance(inputs, Mapping) or not inputs.keys() <= programs.keys():
+    if not (
+        isinstance(model, Mapping)
+        and model
+        and all(isinstance(program, ExportedProgram) for program in model.values())
+    ):
+        raise UsageError(
+            f"cannot export a {type(model).__name__}",
+            hint="give a torch.nn.Module, an ExportedProgram, or a dict of ExportedPrograms by "
+            "method",
+        )
+    by_method = {} if inputs is None else inputs
+    if not isinstance(by_method, Mapping) or not by_method.keys() <= model.keys():
         raise UsageError(
             "a model of several methods takes its example inputs by method",
-            hint=f"give a dict with the keys {', '.join(programs)}",
+            hint=f"give a dict with the keys {', '.join(model)}",
         )
-    return inputs.get(name)
-
-
-def _from_module(
-    model: torch.nn.Module, inputs: Inputs, dynamic_shapes: Any, strict: bool | None
-) -> Method:
-    with _evaluating(model):
-        outputs = _eager(model, inputs)
-        return Method(_exported(model, inputs, dynamic_shapes, strict), inputs, outputs)
+    return {
+        name: _from_program(name, program, inputs_of(by_method.get(name)))
+        for name, program in model.items()
+    }
 
 
 def _from_program(name: str, program: ExportedProgram, inputs: Inputs | None) -> Method:
     if inputs is None:
         if program.example_inputs is None:
-            raise UsageError(f"the method {name!r} has no example inputs", hint=NO_INPUTS_HINT)
+            raise UsageError(f"the method {name!r} has no example inputs", hint=_NO_INPUTS_HINT)
         inputs = Inputs(*program.example_inputs)
     return Method(program, inputs, _eager(_module_of(program), inputs))
 
@@ -347,7 +224,7 @@ def _module_of(program: ExportedProgram) -> torch.nn.Module:
 
 @contextmanager
 def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode for the time being: dropout and batch norm as they are on a device."""
+    """Set evaluation mode for the time being: dropout and batch norm as they are on a device."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -358,13 +235,13 @@ def _evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _eager(model: torch.nn.Module, inputs: Inputs) -> tuple[Any, ...]:
-    """What PyTorch answers, flat. Inputs and state stay as they are: the device starts from them
+    """Return PyTorch's outputs, flat. Inputs and state stay unchanged: the device starts from them
     too."""
-    copies = pytree.tree_map(_copied, (inputs.args, inputs.kwargs))
+    args, kwargs = pytree.tree_map(copied_value, (inputs.args, inputs.kwargs))
     try:
         with torch.no_grad(), _state_kept(model):
-            outputs = model(*copies[0], **copies[1])
-            return tuple(_copied(value) for value in pytree.tree_leaves(outputs))
+            outputs = model(*args, **kwargs)
+            return tuple(copied_value(value) for value in pytree.tree_leaves(outputs))
     except Exception as error:
         raise ExportFailure(
             f"the model fails in PyTorch, on its example inputs: {innermost(error)}"
@@ -372,13 +249,14 @@ def _eager(model: torch.nn.Module, inputs: Inputs) -> tuple[Any, ...]:
         ) from error
 
 
-def _copied(value: Any) -> Any:
+def copied_value(value: Any) -> Any:
+    """Copy a tensor; other values stay as they are."""
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
 @contextmanager
 def _state_kept(model: torch.nn.Module) -> Iterator[None]:
-    """What the model remembers from call to call is as before afterwards."""
+    """Restore the buffers of the model afterwards."""
     buffers = [
         (module, name, buffer, buffer.clone())
         for module in model.modules()
@@ -394,21 +272,30 @@ def _state_kept(model: torch.nn.Module) -> Iterator[None]:
                 module._buffers[name] = buffer
 
 
-# -- export, quantisation, lowering
-
-
 def _exported(
     model: torch.nn.Module, inputs: Inputs, dynamic_shapes: Any, strict: bool | None
 ) -> ExportedProgram:
-    """Strict export follows the model's own lines only, so that is tried first."""
-    if strict is not None:
-        return _exported_as(model, inputs, dynamic_shapes, strict)
+    """Export strictly, or non-strictly where that fails: strict export attributes operators to the
+    model's own lines only."""
     try:
-        return _exported_as(model, inputs, dynamic_shapes, True)
-    except ExportFailure as failure:
-        program = _exported_as(model, inputs, dynamic_shapes, False)
+        return torch.export.export(
+            model,
+            inputs.args,
+            inputs.kwargs,
+            dynamic_shapes=dynamic_shapes,
+            strict=strict is not False,
+        )
+    except Exception as error:
+        failure = ExportFailure(
+            f"torch.export cannot export this model: {innermost(error)}{own_frame(error)}",
+            hint="see https://docs.pytorch.org/docs/stable/export.html"
+            + (" or try without strict" if strict else ""),
+        )
+        if strict is not None:
+            raise failure from error
+        program = _exported(model, inputs, dynamic_shapes, False)
         warnings.warn(
-            f"exported non-strictly, as strict export fails ({innermost(failure, 200)}); "
+            f"exported non-strictly, as strict export fails ({innermost(error, 200)}); "
             "operators may be attributed to lines inside of libraries",
             EtscopeWarning,
             stacklevel=2,
@@ -416,32 +303,17 @@ def _exported(
         return program
 
 
-def _exported_as(
-    model: torch.nn.Module, inputs: Inputs, dynamic_shapes: Any, strict: bool
-) -> ExportedProgram:
-    try:
-        return torch.export.export(
-            model, inputs.args, inputs.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
-        )
-    except Exception as error:
-        raise ExportFailure(
-            f"torch.export cannot export this model: {innermost(error)}{own_frame(error)}",
-            hint="see https://docs.pytorch.org/docs/stable/export.html"
-            + (" or try without strict" if strict else ""),
-        ) from error
-
-
 def quantized(
     method: Method, quantizer: Any, calibration: Sequence[Inputs | None] | None, dynamic: Any
 ) -> Method:
-    """The method with int8 weights and activations; its outputs are those of the quantised graph
-    in PyTorch."""
+    """Quantise a method to int8 weights and activations; its outputs are then those of the
+    quantised graph in PyTorch."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     if dynamic is None and method.program.range_constraints:
         raise UsageError(
             "cannot quantise an exported program with dynamic shapes: it is exported again, and "
-            "does not tell them",
+            "the program does not keep them",
             hint="give the torch.nn.Module with dynamic_shapes",
         )
     try:
@@ -459,9 +331,30 @@ def quantized(
     return Method(program, method.inputs, outputs, method.program)
 
 
+def _with_taps(
+    methods: Mapping[str, Method], selectors: str | Sequence[str]
+) -> tuple[dict[str, Method], dict[str, MethodTaps]]:
+    """Make the selected values further outputs of the methods, after the model's own."""
+    given = [selectors] if isinstance(selectors, str) else list(dict.fromkeys(selectors))
+    if not given:
+        return dict(methods), {}
+    programs, taps = tapped_programs({name: one.program for name, one in methods.items()}, given)
+    tapped = dict(methods)
+    for name, added in taps.items():
+        method = methods[name]
+        values = _eager(_module_of(programs[name]), method.inputs)
+        outputs = (*method.outputs, *values[added.own_outputs :])
+        tapped[name] = method._replace(program=programs[name], outputs=outputs)
+    return tapped, taps
+
+
+# -- lowering
+
+
 def lowered(
-    programs: Mapping[str, ExportedProgram], backend: str, new_record: Callable[[], Any]
+    programs: Programs, backend: str, new_record: Callable[[], Any]
 ) -> ExecutorchProgramManager:
+    """Lower exported programs to an ExecuTorch program with a record, which `new_record` makes."""
     try:
         with recording(new_record):
             edge = BACKENDS[backend](programs)
@@ -472,9 +365,67 @@ def lowered(
         ) from error
 
 
-def flat_inputs(program: ExportedProgram, inputs: Inputs) -> tuple[Any, ...]:
-    """In the order of the program's own list of inputs."""
-    kwargs = inputs.kwargs
-    if kwargs:
-        kwargs = reorder_kwargs(kwargs, program.call_spec.in_spec)
-    return tuple(pytree.tree_leaves((inputs.args, kwargs)))
+@contextmanager
+def recording(new_record: Callable[[], Any]) -> Iterator[None]:
+    """Let ExecuTorch's `generate_etrecord=True` fill a record that `new_record` makes.
+
+    That flow takes the edge program at the right time: before the partitioning, with every
+    operator a node of its own, and before `to_executorch()` changes it. It makes its record by a
+    function without parameters, which is exchanged for the time being.
+    """
+    with mock.patch.object(_program, "_create_empty_etrecord", new_record):
+        yield
+
+
+def portable(programs: Programs) -> EdgeProgramManager:
+    """Convert to the edge dialect without delegates: every operator runs on a portable kernel."""
+    return to_edge(dict(programs), generate_etrecord=True)
+
+
+def xnnpack(programs: Programs) -> EdgeProgramManager:
+    """Delegate the nodes that XNNPACK supports; the rest stays on portable kernels."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    return to_edge_transform_and_lower(
+        dict(programs), partitioner=[XnnpackPartitioner()], generate_etrecord=True
+    )
+
+
+def xnnpack_quantizer() -> Any:
+    """Make a quantizer: symmetric int8 for weights (per channel) and activations, fixed by
+    calibration."""
+    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xq
+
+    config = xq.get_symmetric_quantization_config(is_per_channel=True)
+    quantizer = xq.XNNPACKQuantizer().set_global(config)
+    # It looks for convolutions with a batch norm in training, too, which takes it most of its time.
+    quantizer.SUPPORTED_PATTERNS = [one for one in quantizer.SUPPORTED_PATTERNS if not one.is_qat]
+    return quantizer
+
+
+BACKENDS: Mapping[str, Callable[[Programs], EdgeProgramManager]] = {
+    "portable": portable,
+    "xnnpack": xnnpack,
+}
+QUANTIZERS: Mapping[str, Callable[[], Any]] = {"xnnpack": xnnpack_quantizer}
+
+_SMALL_STATE = 1 << 20  # bytes
+
+
+def with_initial_state(edge: EdgeProgramManager) -> ExecutorchBackendConfig:
+    """Return options that put the state a model starts from into its program.
+
+    ExecuTorch leaves it out of buffers that the model changes, for the sake of large caches: they
+    start from what is in memory. Only large buffers of zeros, as caches are, stay out here.
+    """
+    names = []
+    for program in (edge.exported_program(method) for method in edge.methods):
+        signature = program.graph_signature
+        changed = set(signature.buffers_to_mutate.values())
+        for placeholder, buffer in signature.inputs_to_buffers.items():
+            value = program.state_dict.get(buffer, program.constants.get(buffer))
+            if buffer not in changed or value is None:
+                continue
+            if value.nbytes <= _SMALL_STATE or bool(value.any()):
+                names.append(placeholder)
+    return ExecutorchBackendConfig(passes=[InitializedMutableBufferPass(names)] if names else [])

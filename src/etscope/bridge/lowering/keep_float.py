@@ -1,16 +1,16 @@
-"""Some nodes kept in float while the rest of a model is quantised.
+"""Keep some nodes in float while the rest of a model is quantised.
 
 torch's quantisation in two steps (`prepare_pt2e`, `convert_pt2e`) asks a quantizer for annotations:
 which inputs and outputs of a node become int8. Nodes to keep in float are marked as annotated, with
 nothing to quantise, before the quantizer looks at the graph. So no pattern takes them (of a fused
-pair, as convolution and relu, neither is taken), nobody shares observers with them, and what is
-handed on from node to node (the scale of a convolution, to the pooling after it) ends there.
+pair, as convolution and relu, neither is taken), no node shares observers with them, and the scale
+that nodes hand on (from a convolution to the pooling after it) ends there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -24,7 +24,7 @@ from etscope.errors import UsageError
 from etscope.model import graph as model
 from etscope.model.selector import Fields, Selector
 
-# They hand on the scale, but their results lie between the values that they are given.
+# They hand on the scale, but their results lie between their input values.
 _AVERAGES = ("mean", "adaptive_avg_pool2d")
 
 
@@ -32,9 +32,9 @@ _AVERAGES = ("mean", "adaptive_avg_pool2d")
 class Unit:
     """Nodes that are quantised together, or not at all: a convolution and the relu after it.
 
-    nodes: those, in execution order; the first names the unit. moves: it hands on the int8 values
-    that it is given, with their scale (a view, a relu, a maximum): nothing is lost there. sources:
-    the names of the units whose int8 values it takes, those that move them left out.
+    nodes: in execution order; the first names the unit. moves: it hands on its int8 inputs with
+    their scale (a view, a relu, a maximum): nothing is lost there. sources: the names of the units
+    whose int8 values it takes, without units that only move them.
     """
 
     nodes: tuple[model.Node, ...]
@@ -48,10 +48,10 @@ class Unit:
 
 @dataclass(slots=True)
 class KeepFloat:
-    """A quantizer as `prepare_pt2e` takes it: another one, which is kept from some nodes.
+    """A quantizer for `prepare_pt2e`: another one, which is kept from some nodes.
 
-    selectors: of the nodes to keep in float. names: more of them, by name. units: what would have
-    been quantised, and matched: how many units each selector picks, in all graphs so far.
+    selectors: pick the nodes to keep in float. names: more of these nodes. units: those that would
+    be quantised, and matched: how many units each selector picks, in all graphs so far.
     """
 
     quantizer: Any
@@ -88,7 +88,7 @@ class KeepFloat:
         self.quantizer.prepare_obs_or_fq_callback(module, observers)
 
     def check(self) -> None:
-        """Raise `UsageError` for a selector that picked nothing of what would be quantised."""
+        """Raise `UsageError` for a selector that picked no node to be quantised."""
         for selector in self.selectors:
             if not self.matched.get(selector.text):
                 raise UsageError(
@@ -98,8 +98,8 @@ class KeepFloat:
 
 
 def quantizable(module: GraphModule, quantizer: Any) -> list[Unit]:
-    """What the quantizer would quantise in a module that `torch.export` made: it is changed as
-    `prepare_pt2e` changes it before it asks (batch norms are folded)."""
+    """Return the units that the quantizer would quantise in a module of `torch.export`. The module
+    is changed as `prepare_pt2e` does first: batch norms are folded."""
     from torchao.quantization.pt2e.utils import _fuse_conv_bn_, _fuse_linear_bn_
 
     _fuse_conv_bn_(module)
@@ -107,11 +107,8 @@ def quantizable(module: GraphModule, quantizer: Any) -> list[Unit]:
     return _units(quantizer.transform_for_annotation(module), quantizer)
 
 
-# -- what a quantizer would do
-
-
 def _units(module: GraphModule, quantizer: Any) -> list[Unit]:
-    """What would be quantised; the graph is left without annotations of this."""
+    """Return the units that would be quantised; no annotations stay in the graph."""
     before = {n: n.meta[Q_ANNOTATION_KEY] for n in module.graph.nodes if Q_ANNOTATION_KEY in n.meta}
     quantizer.annotate(module)
     annotations = {
@@ -121,38 +118,28 @@ def _units(module: GraphModule, quantizer: Any) -> list[Unit]:
     }
     found = []
     inside: set[Node] = set()
-    givers: dict[Node, tuple[str, ...]] = {}  # the units whose values a node gives
+    givers: dict[Node, tuple[str, ...]] = {}  # node -> the units whose values it hands on
     for node, note in annotations.items():
-        if node.op != "call_function" or node in inside or not _says_something(note):
+        if node.op != "call_function" or node in inside:
             continue
-        members = [node, *_fused(node, annotations)]
+        if not note.input_qspec_map and note.output_qspec is None:  # nothing to quantise
+            continue
+        members = [node]
+        if note.output_qspec is None and len(node.users) == 1:
+            user = next(iter(node.users))  # it gives the output of a fused pair
+            other = annotations.get(user)
+            if other is not None and other.output_qspec is not None and not other.input_qspec_map:
+                members.append(user)
         inside.update(members)
         given = [name for used in node.all_input_nodes for name in givers.get(used, ())]
         sources = tuple(dict.fromkeys(given))
-        moves = _moves(node, note)
+        specs = [note.output_qspec, *note.input_qspec_map.values()]
+        moves = _short("op", str(node.target)) not in _AVERAGES and all(
+            isinstance(spec, SharedQuantizationSpec) for spec in specs
+        )
         givers[members[-1]] = sources if moves else (node.name,)
         found.append(Unit(tuple(map(_as_node, members)), moves, sources))
     return found
-
-
-def _says_something(note: Any) -> bool:
-    return bool(note.input_qspec_map) or note.output_qspec is not None
-
-
-def _fused(node: Node, annotations: Mapping[Node, Any]) -> Iterator[Node]:
-    """The node that gives the output of a fused pair, of which `node` has the inputs."""
-    if annotations[node].output_qspec is None and len(node.users) == 1:
-        user = next(iter(node.users))
-        note = annotations.get(user)
-        if note is not None and note.output_qspec is not None and not note.input_qspec_map:
-            yield user
-
-
-def _moves(node: Node, note: Any) -> bool:
-    if _short("op", str(node.target)) in _AVERAGES:
-        return False
-    specs = [note.output_qspec, *note.input_qspec_map.values()]
-    return all(isinstance(spec, SharedQuantizationSpec) for spec in specs)
 
 
 def _as_node(node: Node) -> model.Node:
@@ -177,11 +164,16 @@ _LISTED = 8
 
 
 def _hint(selector: Selector, units: Sequence[Unit]) -> str:
-    offered = _offered(units)
+    found: dict[str, dict[str, None]] = {"name": {}, "op": {}, "module": {}, "type": {}, "file": {}}
+    for unit in units:
+        for node in unit.nodes:
+            fields: Fields = fields_of_node(node)
+            for key, texts in found.items():
+                texts.update(dict.fromkeys(_short(key, text) for text in fields.get(key, ())))
     near: dict[str, None] = {}
     for word in _WORD.finditer(selector.text):
         key, pattern = word["key"] or "name", word["pattern"]
-        known = [text for one in {key, "name", "op", "module"} for text in offered.get(one, ())]
+        known = [text for one in {key, "name", "op", "module"} for text in found.get(one, ())]
         by_lower = {text.lower(): text for text in known}
         for text in get_close_matches(pattern.lower(), by_lower, n=3):
             near[by_lower[text]] = None
@@ -189,7 +181,7 @@ def _hint(selector: Selector, units: Sequence[Unit]) -> str:
         return f"near names: {', '.join(near)}"
     if not units:
         return "the quantizer finds nothing to quantise in this model"
-    modules, ops = offered["module"] or offered["name"], offered["op"]
+    modules, ops = list(found["module"] or found["name"]), found["op"]
     more = ", …" if len(modules) > _LISTED else ""
     return (
         f"it quantises operators {', '.join(ops)}, in {', '.join(modules[:_LISTED])}{more}; "
@@ -197,19 +189,8 @@ def _hint(selector: Selector, units: Sequence[Unit]) -> str:
     )
 
 
-def _offered(units: Sequence[Unit]) -> dict[str, list[str]]:
-    """What the nodes could be picked by, by key."""
-    found: dict[str, dict[str, None]] = {"name": {}, "op": {}, "module": {}, "type": {}, "file": {}}
-    for unit in units:
-        for node in unit.nodes:
-            fields: Fields = fields_of_node(node)
-            for key, texts in found.items():
-                texts.update(dict.fromkeys(_short(key, text) for text in fields.get(key, ())))
-    return {key: list(texts) for key, texts in found.items()}
-
-
 def _short(key: str, text: str) -> str:
-    """An operator without namespace and overload, a file without folders."""
+    """Shorten an operator by namespace and overload, a file by its folders."""
     if key == "op":
         parts = text.split(".")
         return parts[1] if len(parts) > 1 else text

@@ -1,4 +1,4 @@
-"""One model, quantised in many ways: its programs, and what the float model answers."""
+"""One model quantised in many ways: its programs, and the outputs of the float model."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from torch.utils import _pytree as pytree
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (
     QUANTIZERS,
+    ExportOptions,
     Inputs,
     Method,
-    check_options,
+    copied_value,
     flat_inputs,
     inputs_of,
     lowered,
@@ -33,7 +34,7 @@ NewRecord = Callable[[], Any]
 
 
 class Subject(NamedTuple):
-    """A method in float, what sets its int8 ranges (None: its example inputs), what it is tried
+    """A method in float, its calibration inputs (None: its example inputs), the samples to run it
     on, and the units that would be quantised."""
 
     name: str
@@ -46,7 +47,7 @@ class Subject(NamedTuple):
 
     @property
     def keeps_state(self) -> bool:
-        """Whether the model remembers something from call to call."""
+        """True if the model changes buffers from call to call."""
         return bool(self.method.program.graph_signature.buffers_to_mutate)
 
 
@@ -61,12 +62,11 @@ def subject_of(
     strict: bool | None,
     method: str | None,
 ) -> Subject:
-    """The model exported in float. Raises `MissingDataError` when there is nothing to quantise,
-    and what `etscope.export.export` raises."""
-    check_options(backend, True, None)
-    methods = methods_of(
-        model, inputs, backend=backend, dynamic_shapes=dynamic_shapes, strict=strict
-    )
+    """Export a model in float. Raises `MissingDataError` when there is nothing to quantise, and
+    what `etscope.export.export` raises."""
+    ExportOptions(backend=backend, quantize=True).check()
+    options = ExportOptions(backend=backend, dynamic_shapes=dynamic_shapes, strict=strict)
+    methods = methods_of(model, inputs, options)
     name = method or ("forward" if "forward" in methods else next(iter(methods)))
     if name not in methods:
         raise MissingDataError(
@@ -85,19 +85,19 @@ def subject_of(
 
 
 def flat_samples(subject: Subject) -> list[list[Any]]:
-    """The values of each sample, in the order of the program's inputs."""
+    """Return the values of each sample, in the order of the program's inputs."""
     program = subject.method.program
     return [list(flat_inputs(program, sample)) for sample in subject.samples]
 
 
 def expected(subject: Subject) -> list[list[Any]]:
-    """What the float model answers in PyTorch to each sample, as numpy arrays.
+    """Return the outputs of the float model in PyTorch for each sample, as numpy arrays.
 
-    Raises `UsageError` for a sample that it does not take.
+    Raises `UsageError` for a sample that the model does not take.
     """
     found = []
     for number, sample in enumerate(subject.samples):
-        args, kwargs = pytree.tree_map(_copied, (sample.args, sample.kwargs))
+        args, kwargs = pytree.tree_map(copied_value, (sample.args, sample.kwargs))
         try:
             with torch.no_grad():  # a new module each time: its state is as at first
                 outputs = subject.method.program.module()(*args, **kwargs)
@@ -106,20 +106,12 @@ def expected(subject: Subject) -> list[list[Any]]:
                 f"sample {number} cannot be fed to the model: {innermost(error)}",
                 hint="samples must have the shapes and types of the example inputs",
             ) from error
-        found.append([_array(value) for value in pytree.tree_leaves(outputs)])
+        found.append([np.asarray(numpy_value(value)) for value in pytree.tree_leaves(outputs)])
     return found
 
 
-def _copied(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
-
-
-def _array(value: Any) -> Any:
-    return numpy_value(value) if isinstance(value, torch.Tensor) else np.asarray(value)
-
-
 def float_program(subject: Subject, new_record: NewRecord) -> bytes:
-    """The .pte file of the float model. Raises `ExportFailure`."""
+    """Return the .pte file of the float model. Raises `ExportFailure`."""
     return _program(subject, subject.method, new_record)
 
 
@@ -130,9 +122,10 @@ def int8_program(
     keep: Collection[str] = (),
     selectors: Sequence[Selector] = (),
 ) -> bytes:
-    """The .pte file with what is named, and what selectors pick, in float and the rest in int8.
+    """Return the .pte file with the named nodes, and those that selectors pick, in float and the
+    rest in int8.
 
-    Raises `ExportFailure` for what cannot be quantised or lowered.
+    Raises `ExportFailure` for a model that cannot be quantised or lowered.
     """
     quantizer = KeepFloat(QUANTIZERS[subject.backend](), selectors, frozenset(keep))
     made = quantized(subject.method, quantizer, subject.calibration, subject.dynamic_shapes)
@@ -149,7 +142,7 @@ def _program(subject: Subject, method: Method, new_record: NewRecord) -> bytes:
 
 
 def fingerprint(subject: Subject) -> str:
-    """Another one for another graph, other weights, other samples or another calibration."""
+    """Return a hash of the graph, the weights, the samples and the calibration."""
     program = subject.method.program
     given = [*subject.samples, *(subject.calibration or ())]
     flat = [tuple(flat_inputs(program, one)) for one in given]

@@ -25,21 +25,21 @@ from etscope.bridge.failures import innermost
 from etscope.bridge.tensors import StoredWeights, tensor_from_numpy
 from etscope.errors import FormatError, RecordError, reading
 from etscope.formats.exported_program.exported_json import integer, sequence, union
-from etscope.formats.exported_program.pt2 import KIND, Payload, Pt2Program, read_pt2
+from etscope.formats.exported_program.pt2 import KIND, Payload, read_pt2
 from etscope.formats.torch_files.torch_archive import read_tensors
 
-# Lets ExecuTorch's serializer write the constants that branches of control flow hold.
+# -- constants in branches of control flow
 #
 # `y * 2.0` inside a branch of `torch.cond` becomes, on the way to the edge dialect, a tensor that
-# is an attribute of the branch. ExecuTorch (to 1.5) cannot serialize those. They are written as
-# what makes the same tensor: a call of `aten.full`. ExecuTorch reads and runs that.
+# is an attribute of the branch. ExecuTorch (to 1.5) cannot serialize those. They are written as a
+# call of `aten.full` that makes the same tensor. ExecuTorch reads and runs that.
 
 
 @contextmanager
 def branch_constants_allowed() -> Iterator[None]:
-    """Within it, ExecuTorch's serializer also takes tensors of one value as attributes.
+    """Let ExecuTorch's serializer also take tensors of one value as attributes.
 
-    The serializer has no place for this, so its class is exchanged for the time being.
+    The serializer has no hook for this, so its class is exchanged for the time being.
     """
     original = exir_serialize.GraphModuleSerializer
     exir_serialize.GraphModuleSerializer = _Serializer
@@ -57,30 +57,29 @@ class _Serializer(exir_serialize.GraphModuleSerializer):  # type: ignore[misc]
         constant = _constant(node)
         if constant is None:
             return
+        value = constant.flatten()[0].item()  # a bool, an int or a float
+        dtype = export_serialize._TORCH_TO_SERIALIZE_DTYPE[constant.dtype]
+        # Not an operation of the model: it must not share the debug handle and the origins of the
+        # operation that uses it.
+        metadata: dict[str, str] = {**self.serialize_metadata(node), "debug_handle": _NO_HANDLE}
+        metadata.pop("from_node", None)
         self.graph_state.nodes.append(
             schema.Node(
                 name=node.name,
                 target="torch.ops.aten.full.default",
                 inputs=[
                     _argument("size", as_ints=list(constant.shape)),
-                    _argument("fill_value", **_scalar(constant)),
-                    _argument("dtype", as_scalar_type=_dtype(constant)),
+                    _argument("fill_value", **{f"as_{type(value).__name__}": value}),
+                    _argument("dtype", as_scalar_type=dtype),
                 ],
                 outputs=[
                     schema.Argument.create(
                         as_tensor=self.serialize_tensor_output(node.name, node.meta["val"])
                     )
                 ],
-                metadata=self._own_metadata(node),
+                metadata=metadata,
             )
         )
-
-    def _own_metadata(self, node: torch.fx.Node) -> dict[str, str]:
-        """Where the constant comes from. It is no operation of the model: it must not share the
-        debug handle and the origins of the one that uses it."""
-        metadata: dict[str, str] = self.serialize_metadata(node)
-        metadata.pop("from_node", None)
-        return {**metadata, "debug_handle": _NO_HANDLE}
 
     def serialize_input(self, arg: Any, *rest: Any) -> Any:
         if isinstance(arg, torch.fx.Node) and _constant(arg) is not None:
@@ -89,7 +88,7 @@ class _Serializer(exir_serialize.GraphModuleSerializer):  # type: ignore[misc]
 
 
 def _constant(node: torch.fx.Node) -> torch.Tensor | None:
-    """The tensor that the node stands for, if it is an attribute whose elements are all equal."""
+    """Return the tensor of a node, if it is an attribute whose elements are all equal."""
     if node.op != "get_attr" or "val" not in node.meta:
         return None
     value = getattr(node.graph.owning_module, node.target, None)
@@ -99,31 +98,19 @@ def _constant(node: torch.fx.Node) -> torch.Tensor | None:
     return value if is_uniform else None
 
 
-def _scalar(constant: torch.Tensor) -> dict[str, Any]:
-    value = constant.flatten()[0].item()
-    if isinstance(value, bool):
-        return {"as_bool": value}
-    return {"as_int": value} if isinstance(value, int) else {"as_float": value}
-
-
-def _dtype(constant: torch.Tensor) -> Any:
-    return export_serialize._TORCH_TO_SERIALIZE_DTYPE[constant.dtype]
-
-
 def _argument(name: str, **value: Any) -> Any:
     return schema.NamedArgument(name=name, arg=schema.Argument.create(**value))
 
 
-# Whether the operators of a rebuilt program are torch's, and not TorchScript's.
-
-
 def check_kernels(program: ExportedProgram) -> None:
     """Raise `FormatError` for an operator that the dispatcher does not know, in the programs of
-    delegates too: what else goes by such a name is of TorchScript, which has operators that print,
-    write files and warn."""
+    delegates too: other operators of such names are TorchScript's, some of which print, write files
+    and warn."""
     for target in _targets(program):
         operator = target._op if isinstance(target, EdgeOpOverload) else target
-        if isinstance(operator, torch._ops.OpOverload) and not _has_kernel(operator):
+        if isinstance(operator, torch._ops.OpOverload) and not (
+            torch._C._dispatch_has_kernel(operator.name())
+        ):
             raise FormatError(f"an operator that torch has no kernel of: {operator}")
 
 
@@ -135,18 +122,13 @@ def _targets(program: ExportedProgram) -> Iterator[object]:
             yield from (node.target for node in module.graph.nodes)
 
 
-def _has_kernel(operator: torch._ops.OpOverload) -> bool:
-    has: bool = torch._C._dispatch_has_kernel(operator.name())
-    return has
-
-
 # Releases before 1.3 call `torch.load` without `weights_only`.
 UNPICKLES_FREELY = tuple(map(int, metadata.version("executorch").split(".")[:2])) < (1, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class SerializedProgram:
-    """The four members that an ETRecord keeps of a program. Empty bytes stand for nothing."""
+    """The four members of a program in an ETRecord. Empty bytes stand for nothing."""
 
     json: bytes
     state_dict: bytes
@@ -155,9 +137,9 @@ class SerializedProgram:
 
 
 def serialize_program(program: ExportedProgram, name: str) -> SerializedProgram:
-    """The program as ExecuTorch's serializer writes it; `name` is for the message.
+    """Serialize a program with ExecuTorch's serializer; `name` is for the message.
 
-    Raises `RecordError` for what the serializer refuses.
+    Raises `RecordError` for a program that the serializer refuses.
     """
     try:
         with branch_constants_allowed():
@@ -170,7 +152,7 @@ def serialize_program(program: ExportedProgram, name: str) -> SerializedProgram:
 
 
 def program_json(program: ExportedProgram, name: str) -> dict[str, Any]:
-    """The JSON of the program's graph alone, parsed: no weights are copied."""
+    """Return the JSON of the program's graph alone, parsed: no weights are copied."""
     try:
         with branch_constants_allowed():
             serializer = exir_serialize.GraphModuleSerializer(
@@ -196,9 +178,10 @@ def program_json(program: ExportedProgram, name: str) -> dict[str, Any]:
 def deserialize_program(
     program: SerializedProgram, name: str, weights: StoredWeights | None = None
 ) -> ExportedProgram:
-    """The program of a graph of a record that was found safe (see `formats.program_safety`).
+    """Rebuild the program of a graph of a record, which must have been checked for safety (see
+    `formats.exported_program.safety`).
 
-    With `weights`, these are its `state_dict`, and stay where they are.
+    With `weights`, these are its `state_dict`, and stay in the file.
     """
     state = program.state_dict if weights is None else weights.stand_ins()
     artifact = export_serialize.SerializedArtifact(
@@ -208,7 +191,7 @@ def deserialize_program(
         found: ExportedProgram = exir_serialize.deserialize(artifact)
     except Exception as error:
         raise FormatError(
-            f"torch cannot rebuild this program: {_innermost(error)}",
+            f"torch cannot rebuild this program: {innermost(error, 500)}",
             member=name,
             hint="its graph can be read without torch: etscope graph",
         ) from error
@@ -220,19 +203,13 @@ def deserialize_program(
 
 def _refused(name: str, error: Exception) -> RecordError:
     return RecordError(
-        f"ExecuTorch cannot serialize the program {name!r}: {_innermost(error)}",
+        f"ExecuTorch cannot serialize the program {name!r}: {innermost(error, 500)}",
         hint="the record was not written; leave this program out, or change the model",
     )
 
 
-def _innermost(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return f"{type(error).__name__}: {str(error)[:500]}"
-
-
 def edge_programs(edge: Any) -> dict[str, ExportedProgram]:
-    """method -> edge program, of an `EdgeProgramManager` or an `ExirExportedProgram`."""
+    """Map each method to its edge program, of an `EdgeProgramManager` or `ExirExportedProgram`."""
     if isinstance(edge, exir.EdgeProgramManager):
         return {method: edge.exported_program(method) for method in sorted(edge.methods)}
     if isinstance(edge, exir.ExirExportedProgram):
@@ -241,7 +218,7 @@ def edge_programs(edge: Any) -> dict[str, ExportedProgram]:
 
 
 def extra_programs(module: Any) -> dict[str, ExportedProgram]:
-    """method -> program, of what `add_extra_export_modules` takes."""
+    """Map each method to its program, of what `ETRecord.add_extra_export_modules` takes."""
     if isinstance(module, ExportedProgram):
         return {"forward": module}
     if isinstance(module, (exir.EdgeProgramManager, exir.ExirExportedProgram)):
@@ -250,7 +227,7 @@ def extra_programs(module: Any) -> dict[str, ExportedProgram]:
 
 
 def exported_programs(programs: Any) -> dict[str, ExportedProgram]:
-    """method -> exported program, of one program or a mapping of them."""
+    """Map each method to its exported program, of one program or a mapping of them."""
     if isinstance(programs, ExportedProgram):
         return {"forward": programs}
     if isinstance(programs, Mapping) and all(
@@ -263,28 +240,28 @@ def exported_programs(programs: Any) -> dict[str, ExportedProgram]:
 
 
 def program_buffer(program: Any) -> bytes:
-    """The .pte file of an ExecuTorch program, without leaving a second copy in the program."""
+    """Return the .pte file of an ExecuTorch program, without leaving a copy in the program."""
     stream = io.BytesIO()
     program.write_to_file(stream)
     return stream.getvalue()
 
 
 def save_tensors(content: Any) -> bytes:
-    """The bytes that `torch.save` gives."""
+    """Return the bytes of `torch.save`."""
     stream = io.BytesIO()
     torch.save(content, stream)
     return stream.getvalue()
 
 
 def load_tensors(data: memoryview) -> Any:
-    """Tensors, numbers and containers of a `torch.save` file, or of a plain pickle as ExecuTorch
-    1.2 and before wrote. Nothing else is loaded: `FormatError` if there is anything else."""
+    """Load tensors, numbers and containers of a `torch.save` file, or of a plain pickle as
+    ExecuTorch 1.2 and before wrote. `FormatError` if there is anything else."""
     if bytes(data[:2]) != b"PK":
         return _tensors_from_numpy(read_tensors(data))
     try:
         return torch.load(io.BytesIO(data), weights_only=True)
     except Exception as error:
-        raise FormatError(f"torch cannot load these tensors: {_innermost(error)}") from error
+        raise FormatError(f"torch cannot load these tensors: {innermost(error, 500)}") from error
 
 
 def _tensors_from_numpy(value: Any) -> Any:
@@ -297,49 +274,43 @@ def _tensors_from_numpy(value: Any) -> Any:
     return value
 
 
-# Programs of .pt2 files as torch's, from what `formats.pt2` has found to run nothing.
+# -- programs of .pt2 files, which `formats.exported_program.pt2` has checked for code
 
 
 def load_pt2(data: memoryview, path: str | None = None) -> Any:
-    """The `ExportedProgram` of a .pt2 file; a dict of them by method when there are several.
+    """Load the `ExportedProgram` of a .pt2 file; a dict of them by method when there are several.
 
-    torch's own loader is not used: it unpickles and evaluates what the file says. Raises what
-    `read_pt2` raises, and `FormatError` for what torch cannot rebuild.
+    torch's own loader is not used: it unpickles and evaluates content of the file. Raises what
+    `read_pt2` raises, and `FormatError` for a program that torch cannot rebuild.
     """
+    programs: dict[str, ExportedProgram] = {}
     with reading(KIND, path):
-        programs = {name: _load(program) for name, program in read_pt2(data, path).items()}
+        for name, program in read_pt2(data, path).items():
+            storages: dict[str, torch.Tensor] = {}
+            weights = {key: _tensor(one, storages) for key, one in program.weights.items()}
+            storages = {}
+            constants = {key: _tensor(one, storages) for key, one in program.constants.items()}
+            inputs: Any = b""
+            if len(program.sample_inputs):  # torch would unpickle bytes in their place
+                inputs = load_tensors(program.sample_inputs)
+                if not isinstance(inputs, tuple) or [type(i) for i in inputs] != [tuple, dict]:
+                    raise FormatError(
+                        "the sample inputs are not a tuple and a dict", member=program.name
+                    )
+            try:
+                programs[name] = deserialize(
+                    SerializedArtifact(program.json, weights, constants, inputs)
+                )
+            except Exception as error:
+                raise FormatError(
+                    f"torch cannot rebuild this program: {innermost(error)}", member=program.name
+                ) from error
+            check_kernels(programs[name])
     return next(iter(programs.values())) if list(programs) == ["model"] else programs
 
 
-def _load(program: Pt2Program) -> ExportedProgram:
-    storages: dict[str, torch.Tensor] = {}
-    weights = {name: _tensor(one, storages) for name, one in program.weights.items()}
-    storages = {}
-    constants = {name: _tensor(one, storages) for name, one in program.constants.items()}
-    inputs = _sample_inputs(program)
-    artifact = SerializedArtifact(program.json, weights, constants, inputs)
-    try:
-        found: ExportedProgram = deserialize(artifact)
-    except Exception as error:
-        raise FormatError(
-            f"torch cannot rebuild this program: {innermost(error)}", member=program.name
-        ) from error
-    check_kernels(found)
-    return found
-
-
-def _sample_inputs(program: Pt2Program) -> Any:
-    """Arguments by position and by keyword. torch would unpickle bytes in their place."""
-    if not len(program.sample_inputs):
-        return b""
-    inputs = load_tensors(program.sample_inputs)
-    if not isinstance(inputs, tuple) or [type(part) for part in inputs] != [tuple, dict]:
-        raise FormatError("the sample inputs are not a tuple and a dict", member=program.name)
-    return inputs
-
-
 def _tensor(payload: Payload, storages: dict[str, torch.Tensor]) -> torch.Tensor:
-    """A weight as a view of its storage, which it may share."""
+    """Make a weight as a view of its storage, which it may share."""
     meta = payload.meta
     dtype = deserialize_scalar_type(torch_schema.ScalarType(integer(meta["dtype"], "dtype")))
     size, stride = _numbers(meta["sizes"]), _numbers(meta["strides"])

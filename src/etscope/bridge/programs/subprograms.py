@@ -1,5 +1,5 @@
-"""Pieces of an exported program: cut out as programs of their own, with the values that eager
-PyTorch has at their borders."""
+"""Pieces of an exported program: cut out as programs of their own, with eager PyTorch's values at
+their borders."""
 
 from __future__ import annotations
 
@@ -26,10 +26,17 @@ from torch.utils import _pytree as pytree
 
 from etscope.analysis.profile.source_location import user_line
 from etscope.bridge.failures import innermost
-from etscope.bridge.lowering.export import Inputs, flat_inputs, inputs_of, lowered, methods_of
+from etscope.bridge.lowering.export import (
+    ExportOptions,
+    Inputs,
+    flat_inputs,
+    inputs_of,
+    lowered,
+    methods_of,
+)
 from etscope.bridge.programs.programs import program_buffer
 from etscope.bridge.reference.reference import keeps_state, run_reference
-from etscope.bridge.tensors import numpy_value
+from etscope.bridge.tensors import numpy_from_tensor, numpy_value
 from etscope.errors import ExportFailure, MissingDataError, UsageError
 from etscope.model.pieces import PieceNode, Pieces
 
@@ -60,17 +67,15 @@ def subject_of(
     strict: bool | None,
     method: str | None,
 ) -> Subject:
-    """The program of one method of a model, ready to be cut. `more`: further samples of inputs;
-    all of them set the ranges of a quantised model."""
-    given = [inputs, *more]
-    methods = methods_of(
-        model,
-        inputs,
+    """Export one method of a model, ready to be cut. `more`: further samples of inputs; all of them
+    set the ranges of a quantised model."""
+    options = ExportOptions(
         backend=backend,
         quantize=quantize,
         strict=strict,
-        calibration=given if quantize and more else None,
+        calibration=[inputs, *more] if quantize and more else None,
     )
+    methods = methods_of(model, inputs, options)
     name = method or ("forward" if "forward" in methods else next(iter(methods)))
     if name not in methods:
         raise MissingDataError(
@@ -84,7 +89,7 @@ def subject_of(
 
 
 def nested(program: ExportedProgram, flat: Sequence[Any]) -> Inputs:
-    """Flat inputs as the program takes them, by position and by keyword."""
+    """Nest flat inputs as the program takes them, by position and by keyword."""
     spec = program.call_spec.in_spec
     if len(flat) != spec.num_leaves:
         raise UsageError(f"the program takes {spec.num_leaves} inputs, and there are {len(flat)}")
@@ -92,32 +97,30 @@ def nested(program: ExportedProgram, flat: Sequence[Any]) -> Inputs:
 
 
 def _plain(program: ExportedProgram, inputs: Inputs) -> ExportedProgram:
-    """The program of static shapes, and in the functional form, where values are not written to."""
+    """Export the program again with static shapes, and in the functional form, where values are not
+    written to."""
     try:
         if program.range_constraints:
             module = program.module()
             program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
-        if keeps_state(program) or _writes(program):
+        modules = [one for one in program.graph_module.modules() if isinstance(one, GraphModule)]
+        writes = any(
+            getattr(getattr(node.target, "_schema", None), "is_mutable", False)
+            for module in modules
+            for node in module.graph.nodes
+        )
+        if writes or keeps_state(program):
             return program.run_decompositions({})
     except Exception as error:
         raise ExportFailure(f"the model cannot be made ready to cut: {innermost(error)}") from error
     return program
 
 
-def _writes(program: ExportedProgram) -> bool:
-    return any(
-        getattr(getattr(node.target, "_schema", None), "is_mutable", False)
-        for module in program.graph_module.modules()
-        if isinstance(module, GraphModule)
-        for node in module.graph.nodes
-    )
-
-
-# -- the nodes there are
+# -- nodes
 
 
 def pieces_of(program: ExportedProgram) -> Pieces:
-    """The program's nodes, as positions to cut by."""
+    """Return the program's nodes, as positions to cut by."""
     positions: dict[Node, int] = {}
     nodes: list[PieceNode] = []
     for node in program.graph.nodes:
@@ -126,20 +129,23 @@ def pieces_of(program: ExportedProgram) -> Pieces:
         positions[node] = len(nodes)
         owners = (_owner(used) for used in node.all_input_nodes)
         uses = {positions[owner] for owner in owners if owner in positions}
+        stack = node.meta.get("nn_module_stack") or {}
+        line = user_line(node.meta.get("stack_trace"))
         nodes.append(
             PieceNode(
                 name=node.name,
                 op=str(node.target),
                 uses=tuple(sorted(uses)),
-                modules=_modules(node),
-                source=_source(node),
+                modules=tuple(path for path, _ in stack.values() if path),
+                source=f"{line.file}:{line.line}" if line else None,
             )
         )
     return Pieces(tuple(nodes))
 
 
 def _is_unit(node: Node) -> bool:
-    """A call that gives something: elements of tuples go with their call, assertions with none."""
+    """True for a call with a value. Elements of tuples belong to their call; assertions have no
+    value."""
     return (
         node.op == "call_function"
         and node.target is not operator.getitem
@@ -148,35 +154,36 @@ def _is_unit(node: Node) -> bool:
 
 
 def _owner(node: Node) -> Node:
-    """The call that a value comes of."""
+    """Return the call that computes a value."""
     while node.op == "call_function" and node.target is operator.getitem:
         node = node.args[0]
     return node
-
-
-def _modules(node: Node) -> tuple[str, ...]:
-    stack = node.meta.get("nn_module_stack") or {}
-    return tuple(path for path, _ in stack.values() if path)
-
-
-def _source(node: Node) -> str | None:
-    line = user_line(node.meta.get("stack_trace"))
-    return f"{line.file}:{line.line}" if line else None
 
 
 # -- cutting
 
 
 def cut(program: ExportedProgram, names: Collection[str]) -> Cut:
-    """The nodes of these names as a program of their own. Values from outside become its inputs,
-    those used outside its outputs; parameters and buffers stay what they are.
+    """Make a program of the nodes of these names. Values from outside become its inputs, those used
+    outside its outputs; parameters and buffers stay what they are.
 
-    Raises `ExportFailure` where something else than a tensor of a known shape crosses the border.
+    Raises `ExportFailure` where anything but a tensor of a known shape crosses the border.
     """
     wanted = set(names)
     inside = {node for node in program.graph.nodes if _owner(node).name in wanted}
-    specs = dict(zip(_placeholders(program), program.graph_signature.input_specs, strict=True))
-    lifted, outside, attributes = _needed(program, inside, specs)
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    specs = dict(zip(placeholders, program.graph_signature.input_specs, strict=True))
+    used = {one for node in inside for one in node.all_input_nodes} - inside
+    lifted, outside, attributes = [], [], set()  # parameters and the like, values, sub-graphs
+    for node in program.graph.nodes:
+        if node not in used:
+            continue
+        if node.op == "get_attr":
+            attributes.add(node)
+        elif node in specs and specs[node].kind is not InputKind.USER_INPUT:
+            lifted.append(node)
+        else:
+            outside.append(node)
     outputs = _outputs(program, inside)
     graph = Graph()
     copies: dict[Node, Node] = {}
@@ -192,7 +199,15 @@ def cut(program: ExportedProgram, names: Collection[str]) -> Cut:
     module = GraphModule(program.graph_module, graph)
     signature = ExportGraphSignature(
         [
-            *(_renamed(specs[node], copies[node].name) for node in lifted),
+            *(
+                InputSpec(
+                    specs[node].kind,
+                    type(specs[node].arg)(name=copies[node].name),
+                    specs[node].target,
+                    specs[node].persistent,
+                )
+                for node in lifted
+            ),
             *(
                 InputSpec(InputKind.USER_INPUT, TensorArgument(copies[node].name), None)
                 for node in outside
@@ -210,60 +225,43 @@ def cut(program: ExportedProgram, names: Collection[str]) -> Cut:
         graph_signature=signature,
         state_dict={k: v for k, v in program.state_dict.items() if k in targets},
         range_constraints={},
-        module_call_graph=[_call_of(len(outside), len(outputs))],
+        module_call_graph=[_call_entry(len(outside), len(outputs))],
         constants={k: v for k, v in program.constants.items() if k in targets},
         verifiers=list(program.verifiers),
     )
     return Cut(piece, tuple(n.name for n in outside), tuple(n.name for n in outputs))
 
 
-def _placeholders(program: ExportedProgram) -> list[Node]:
-    return [node for node in program.graph.nodes if node.op == "placeholder"]
-
-
-def _needed(
-    program: ExportedProgram, inside: set[Node], specs: Mapping[Node, InputSpec]
-) -> tuple[list[Node], list[Node], set[Node]]:
-    """What the nodes inside take: parameters and the like, values of others, sub-graphs."""
-    used = {one for node in inside for one in node.all_input_nodes} - inside
-    lifted, outside, attributes = [], [], set()
-    for node in program.graph.nodes:
-        if node not in used:
-            continue
-        if node.op == "get_attr":
-            attributes.add(node)
-        elif node in specs and specs[node].kind is not InputKind.USER_INPUT:
-            lifted.append(node)
-        else:
-            outside.append(node)
-    return lifted, outside, attributes
-
-
 def _outputs(program: ExportedProgram, inside: set[Node]) -> list[Node]:
-    """The values that are used outside; where none is, those that nothing uses."""
+    """Return the values that are used outside; where there are none, those that nothing uses."""
     order = [node for node in program.graph.nodes if node in inside]
-    found = [n for n in order if any(u not in inside and _counts(u) for u in n.users)]
+    found = [
+        node
+        for node in order
+        if any(
+            user not in inside and (user.op == "output" or _is_unit(_owner(user)))
+            for user in node.users
+        )
+    ]
     found = found or [node for node in order if not node.users]
     for node in found:
         _border(node)
     return found
 
 
-def _counts(user: Node) -> bool:
-    return user.op == "output" or _is_unit(_owner(user))
-
-
 def _border(node: Node) -> torch.Tensor:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
-        raise ExportFailure(f"{node.name} is no tensor, and a piece takes and gives tensors only")
+        raise ExportFailure(
+            f"{node.name} is not a tensor, and a piece takes and returns tensors only"
+        )
     if any(not isinstance(size, int) for size in value.shape):
         raise ExportFailure(f"the shape of {node.name} depends on values")
     return value
 
 
 def _plain_strides(value: torch.Tensor) -> torch.Tensor:
-    """The value as the runtime can take it: contiguous or channels-last."""
+    """Make a value contiguous unless it is channels-last: the runtime takes no other strides."""
     if value.is_contiguous():
         return value
     if value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last):
@@ -271,12 +269,8 @@ def _plain_strides(value: torch.Tensor) -> torch.Tensor:
     return value.contiguous()
 
 
-def _renamed(spec: InputSpec, name: str) -> InputSpec:
-    return InputSpec(spec.kind, type(spec.arg)(name=name), spec.target, spec.persistent)
-
-
-def _call_of(inputs: int, outputs: int) -> ModuleCallEntry:
-    """How the piece is called: its inputs by position, its outputs as a tuple."""
+def _call_entry(inputs: int, outputs: int) -> ModuleCallEntry:
+    """Return the signature of a piece: inputs by position, outputs as a tuple."""
     return ModuleCallEntry(
         fqn="",
         signature=ModuleCallSignature(
@@ -294,11 +288,13 @@ def _call_of(inputs: int, outputs: int) -> ModuleCallEntry:
 def capture(
     program: ExportedProgram, sample: Sequence[Any], names: Iterable[str]
 ) -> dict[str, torch.Tensor]:
-    """The values of these nodes in an eager run, of their own memory."""
+    """Return the values of these nodes in an eager run, of their own memory."""
     nodes = {node.name: node for node in program.graph.nodes}
     found: dict[str, torch.Tensor] = {}
     waiting: dict[str, list[Node]] = {}
-    given = _given(program, sample)
+    specs = program.graph_signature.input_specs
+    users = [one.arg.name for one in specs if one.kind is InputKind.USER_INPUT]
+    given = dict(zip(users, sample, strict=True))
     for name in names:
         owner = _owner(nodes[name])
         if owner.op == "placeholder":
@@ -315,12 +311,6 @@ def capture(
     return found
 
 
-def _given(program: ExportedProgram, sample: Sequence[Any]) -> dict[str, Any]:
-    specs = program.graph_signature.input_specs
-    users = [one.arg.name for one in specs if one.kind is InputKind.USER_INPUT]
-    return dict(zip(users, sample, strict=True))
-
-
 def _element(node: Node, value: Any) -> Any:
     if node.target is not operator.getitem:
         return value
@@ -332,15 +322,15 @@ def _copied(value: torch.Tensor) -> torch.Tensor:
 
 
 def arrays(values: Mapping[str, torch.Tensor], names: Iterable[str]) -> list[Any]:
-    """The values of these names as numpy arrays."""
+    """Return the values of these names as numpy arrays."""
     return [numpy_value(values[name]) for name in names]
 
 
-# -- lowering, saving, telling apart
+# -- lowering, saving, identifying
 
 
 def lower(piece: ExportedProgram, backend: str, new_record: Callable[[], Any]) -> bytes:
-    """The .pte file of a piece. `new_record` makes an empty `ETRecord`.
+    """Return the .pte file of a piece. `new_record` makes an empty `ETRecord`.
 
     Raises `ExportFailure`, its message beginning with the name of ExecuTorch's own error.
     """
@@ -351,7 +341,7 @@ def lower(piece: ExportedProgram, backend: str, new_record: Callable[[], Any]) -
 
 
 def save_piece(piece: ExportedProgram, path: Path) -> None:
-    """Write a .pt2 file. Raises `ExportFailure` for what torch cannot save."""
+    """Write a .pt2 file. Raises `ExportFailure` for a piece that torch cannot save."""
     try:
         torch.export.save(piece, path)
     except Exception as error:
@@ -360,7 +350,7 @@ def save_piece(piece: ExportedProgram, path: Path) -> None:
 
 
 def fingerprint(subject: Subject) -> str:
-    """Another one for another graph, other weights or other inputs."""
+    """Return a hash of the graph, the weights and the inputs."""
     program, samples = subject
     digest = hashlib.sha256()
     for module in program.graph_module.modules():
@@ -383,11 +373,11 @@ def _feed(digest: Any, value: Any) -> None:
     digest.update(f"{value.dtype}{list(value.shape)}".encode())
     plain = value.detach().cpu().contiguous().reshape(-1)
     if plain.numel():
-        digest.update(plain.view(torch.uint8).numpy().data)
+        digest.update(numpy_from_tensor(plain.view(torch.uint8)).data)
 
 
 def check_samples(subject: Subject) -> None:
-    """Raise `UsageError` for samples that are not all of the first one's shapes and types."""
+    """Raise `UsageError` unless all samples have the shapes and types of the first."""
     first = [_form(value) for value in subject.samples[0]]
     for number, sample in enumerate(subject.samples[1:], start=2):
         if [_form(value) for value in sample] != first:

@@ -1,14 +1,14 @@
 """Taps: intermediate values of an exported program made outputs of it, after its own ones.
 
 A value that is an output leaves each delegate that computes it, and can be looked at on every
-backend. What else a tap changes: an operator whose value is needed is not fused into the next one.
+backend. A tap has one side effect: an operator whose value is needed is not fused into the next.
 """
 
 from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -32,19 +32,99 @@ from etscope.errors import EtscopeWarning, ExportFailure, MissingDataError, Usag
 from etscope.formats.etrecord.own_members import MethodTaps, Tap
 from etscope.model.selector import Fields, Selector
 
-# The nodes of exported programs that selectors pick to be tapped.
-
-
 _NAMES_SHOWN = 5
-_ROOT = "_export_root"  # of what torch traces as a module of its own
+_ROOT = "_export_root"  # the name of what torch traces as a module of its own
+
+# Operators that XNNPACK and its quantizer fuse with the operator before, in one int8 operator.
+_ACTIVATIONS = frozenset(
+    f"aten.{name}.default"
+    for stem in ("relu", "hardtanh", "relu6", "clamp")
+    for name in (stem, f"{stem}_")
+)
+# Operators that hand their input on.
+_IDENTITIES = frozenset(
+    f"aten.{name}.default"
+    for name in ("dropout", "feature_dropout", "contiguous", "detach", "detach_", "alias")
+)
+
+
+@dataclass(frozen=True)
+class TapPoint:
+    """The value to take for a node: `value`, or a copy of `dequantize` that is made for the tap,
+    because other users of that node belong to their own operators."""
+
+    node: Node
+    value: Node
+    dequantize: Node | None = None
+
+
+def tapped_programs(
+    programs: Mapping[str, ExportedProgram], selectors: Sequence[str]
+) -> tuple[dict[str, ExportedProgram], dict[str, MethodTaps]]:
+    """Make the selected values further outputs of the methods of a model; return the programs and
+    their taps. A program without selected nodes is returned as it is.
+
+    Raises `UsageError` for a selector that cannot be read, or that picks only nodes that cannot be
+    tapped: those inside of control flow, and those that compute no tensor; `MissingDataError` for
+    one that picks nothing in any method.
+    """
+    picked = picked_nodes(programs, selectors)
+    found: dict[str, ExportedProgram] = {}
+    taps: dict[str, MethodTaps] = {}
+    for name, program in programs.items():
+        found[name] = program
+        if picked[name]:
+            found[name], taps[name] = tapped(program, picked[name])
+    return found, taps
+
+
+def with_handles(
+    taps: Mapping[str, MethodTaps], edge: Mapping[str, ExportedProgram]
+) -> dict[str, MethodTaps]:
+    """Complete the taps with the debug handles of their outputs in the edge programs."""
+    completed = {}
+    for method, one in taps.items():
+        results = _user_outputs(edge[method]) if method in edge else []
+        handles = []
+        for tap in one.taps:
+            value = results[tap.output] if tap.output < len(results) else None
+            handle = value.meta.get("debug_handle") if isinstance(value, Node) else None
+            handles.append(handle if isinstance(handle, int) else None)
+        pairs = zip(one.taps, handles, strict=True)
+        completed[method] = replace(one, taps=tuple(replace(t, handle=h) for t, h in pairs))
+    return completed
+
+
+# -- the selected nodes
 
 
 def picked_nodes(
     programs: Mapping[str, ExportedProgram], selectors: Sequence[str]
 ) -> dict[str, set[str]]:
-    """For each method, the names of the nodes to tap. Each selector picks some."""
-    nodes = {method: list(_top(program)) for method, program in programs.items()}
-    inside = [node for program in programs.values() for node in _inside(program)]
+    """Return the names of the nodes to tap, by method. Each selector picks at least one."""
+    # Elements of tuples belong to the node that makes them, and weights that are only dequantised
+    # are not values of the model.
+    nodes = {
+        method: [
+            node
+            for node in program.graph.nodes
+            if node.op == "call_function"
+            and node.target is not operator.getitem
+            and not (
+                is_quantized_op(node, "dequantize")
+                and not is_quantized_op(node.args[0], "quantize")
+            )
+        ]
+        for method, program in programs.items()
+    }
+    inside = [
+        node
+        for program in programs.values()
+        for module in program.graph_module.modules()
+        if isinstance(module, GraphModule) and module is not program.graph_module
+        for node in module.graph.nodes
+        if node.op == "call_function" and tensors_of(node)
+    ]
     picked: dict[str, set[str]] = {method: set() for method in programs}
     for text in selectors:
         matches = Selector(text).matches
@@ -59,31 +139,26 @@ def picked_nodes(
                     matched = True
                 else:
                     useless.append(node)
-        hidden = [node for node in inside if tensors_of(node) and matches(fields_of(node))]
+        hidden = [node.name for node in inside if matches(fields_of(node))]
         if hidden:
-            _say_hidden(text, hidden, refuse=not matched)
+            why = (
+                f"the tap {text!r} picks values inside of control flow ({_listed(hidden)}), which "
+                "cannot be outputs: a branch may not run, and a loop's body runs more than once"
+            )
+            if not matched:
+                raise UsageError(why, hint="tap the result of the branch or loop, outside of it")
+            warnings.warn(f"{why}; the others are tapped", EtscopeWarning, stacklevel=2)
+        if not matched and useless:
+            raise UsageError(
+                f"the tap {text!r} picks only nodes that compute no tensor of their own: "
+                + _listed([node.name for node in useless])
+            )
         if not matched:
-            raise _nothing(text, useless, [n for found in nodes.values() for n in found])
+            raise _nothing_picked(text, [node for found in nodes.values() for node in found])
     return picked
 
 
-def _say_hidden(selector: str, hidden: Sequence[Node], *, refuse: bool) -> None:
-    names = _listed([node.name for node in hidden])
-    text = (
-        f"the tap {selector!r} picks values inside of control flow ({names}), which cannot be "
-        "outputs: a branch may not run, and a loop's body runs more than once"
-    )
-    if refuse:
-        raise UsageError(text, hint="tap what the branch or loop gives, outside of it")
-    warnings.warn(f"{text}; the others are tapped", EtscopeWarning, stacklevel=2)
-
-
-def _nothing(selector: str, useless: Sequence[Node], nodes: Sequence[Node]) -> Exception:
-    if useless:
-        return UsageError(
-            f"the tap {selector!r} picks only nodes that compute no tensor of their own: "
-            + _listed([node.name for node in useless])
-        )
+def _nothing_picked(selector: str, nodes: Sequence[Node]) -> MissingDataError:
     tappable = [node for node in nodes if tensors_of(node)]
     key, colon, word = selector.rpartition(":")
     key = key.rpartition(" ")[2].strip("(") if colon else "name"
@@ -105,22 +180,24 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def fields_of(node: Node) -> Fields:
-    """What a node of a program offers to a `Selector`, in the words of `analysis.select`."""
+    """Return the texts of a node that a `Selector` matches, by the keys of
+    `analysis.selector_fields`."""
     line = user_line(node.meta.get("stack_trace"))
     frames = list((node.meta.get("nn_module_stack") or {}).values())
-    last = frames[-1] if frames else None
+    module = module_of(node)
+    kind = frames[-1][1] if frames else None
     return {
         "name": [node.name],
         "op": [op_name(node)],
-        "module": [] if last is None or not module_of(node) else [str(module_of(node))],
-        "type": [] if last is None else [_type_name(last[1])],
+        "module": [module] if module else [],
+        "type": [str(getattr(kind, "__name__", kind)).rpartition(".")[2]] if frames else [],
         "file": [] if line is None else [f"{line.file}:{line.line}"],
         "kind": [node.op],
     }
 
 
 def op_name(node: Node) -> str:
-    """The operator: "aten.conv2d.default"."""
+    """Return the operator: "aten.conv2d.default"."""
     return str(node.target) if not callable(node.target) else target_name(node.target)
 
 
@@ -131,7 +208,7 @@ def target_name(target: Any) -> str:
 
 
 def module_of(node: Node) -> str | None:
-    """Path of the innermost module that the node is of; "" is the root, None unknown."""
+    """Return the path of the node's innermost module; "" is the root, None unknown."""
     frames = list((node.meta.get("nn_module_stack") or {}).values())
     if not frames:
         return None
@@ -139,30 +216,8 @@ def module_of(node: Node) -> str | None:
     return "" if path == _ROOT else path.removeprefix(_ROOT + ".")
 
 
-def _type_name(kind: Any) -> str:
-    return str(getattr(kind, "__name__", kind)).rpartition(".")[2]
-
-
-def _top(program: ExportedProgram) -> Iterator[Node]:
-    """The nodes that compute something. Elements of tuples go with the node that makes them, and
-    weights that are only dequantised are no values of the model."""
-    for node in program.graph.nodes:
-        if (
-            node.op == "call_function"
-            and node.target is not operator.getitem
-            and not _is_weight(node)
-        ):
-            yield node
-
-
-def _inside(program: ExportedProgram) -> Iterator[Node]:
-    for module in program.graph_module.modules():
-        if isinstance(module, GraphModule) and module is not program.graph_module:
-            yield from (node for node in module.graph.nodes if node.op == "call_function")
-
-
 def tensors_of(node: Node) -> list[tuple[int | None, Node]]:
-    """The tensors that a node computes, by element; of several, those that are taken apart."""
+    """Return the tensors that a node computes, by element; of a tuple, the elements in use."""
     if isinstance(node.meta.get("val"), torch.Tensor):
         return [(None, node)]
     elements = [user for user in node.users if user.target is operator.getitem]
@@ -180,50 +235,23 @@ def is_quantized_op(node: Any, what: str) -> bool:
     )
 
 
-def _is_weight(node: Node) -> bool:
-    return is_quantized_op(node, "dequantize") and not is_quantized_op(node.args[0], "quantize")
+# -- the value to take for a node
 
 
-# Where the value of a node that is to be tapped is taken.
-
-
-# What XNNPACK and its quantizer take together with the operator before, in one int8 operator.
-_ACTIVATIONS = frozenset(
-    f"aten.{name}.default"
-    for stem in ("relu", "hardtanh", "relu6", "clamp")
-    for name in (stem, f"{stem}_")
-)
-# What hands its input on.
-_IDENTITIES = frozenset(
-    f"aten.{name}.default"
-    for name in ("dropout", "feature_dropout", "contiguous", "detach", "detach_", "alias")
-)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the value of a node is taken: at `value`, or of `dequantize`, a copy of which is made
-    for it, because other users of that one belong to their own operators."""
-
-    node: Node
-    value: Node
-    dequantize: Node | None = None
-
-
-def place_of(node: Node, value: Node) -> Place:
-    """Where a selected value is taken.
+def tap_point_of(node: Node, value: Node) -> TapPoint:
+    """Find the value to take for a selected node.
 
     Between a dequantisation and the next quantisation there is one operator of int8. Its value is
-    that after quantisation, and there is none within it.
+    the one after quantisation; there is none within it.
     """
     same = source_of(node)
     if same is not node:
         node, value = owner_of(same), same
     if is_quantized_op(node, "quantize"):
-        return _of_quantize(node, origin_of(node))
+        return _quantized_point(node, origin_of(node))
     if is_quantized_op(node, "dequantize"):
         quantize: Any = node.args[0]
-        return _of_quantize(quantize, origin_of(quantize))
+        return _quantized_point(quantize, origin_of(quantize))
     at = value
     while True:
         quantizes = [user for user in at.users if is_quantized_op(user, "quantize")]
@@ -235,17 +263,22 @@ def place_of(node: Node, value: Node) -> Place:
                     EtscopeWarning,
                     stacklevel=2,
                 )
-            return _of_quantize(quantizes[0], node if at is value else at)
+            return _quantized_point(quantizes[0], node if at is value else at)
         users = list(at.users)
         is_fused = any(is_quantized_op(used, "dequantize") for used in node.all_input_nodes)
         if not is_fused or len(users) != 1 or target_name(users[0].target) not in _ACTIVATIONS:
-            return Place(node, value)
+            return TapPoint(node, value)
         at = users[0]
 
 
+def _quantized_point(quantize: Node, node: Node) -> TapPoint:
+    back = [user for user in quantize.users if is_quantized_op(user, "dequantize")]
+    return TapPoint(node, quantize, back[0]) if back else TapPoint(node, quantize)
+
+
 def source_of(node: Node) -> Node:
-    """The value of another node that one's is the same as: there is no need to have it twice, and
-    a delegate of nothing but a copy cannot be lowered."""
+    """Return the first node with the same value, before nodes that hand it on: it is not needed
+    twice, and a delegate with only a copy in it cannot be lowered."""
     while is_identity(node):
         given: Any = node.args[0]
         if given.op != "call_function":
@@ -255,7 +288,7 @@ def source_of(node: Node) -> Node:
 
 
 def is_identity(node: Node) -> bool:
-    """Whether a node does nothing but hand its input on."""
+    """True if a node does nothing but hand its input on."""
     if node.op != "call_function":
         return False
     name = target_name(node.target)
@@ -265,94 +298,55 @@ def is_identity(node: Node) -> bool:
 
 
 def origin_of(quantize: Node) -> Node:
-    """The node whose value is quantised; a quantised input has none but its quantisation."""
+    """Return the node whose value is quantised; for an input of the program, its quantisation."""
     source = owner_of(quantize.args[0])
     return source if source.op == "call_function" else quantize
 
 
 def owner_of(value: Any) -> Any:
-    """The node that a value comes of: that of a tuple, for its elements."""
+    """Return the node that computes a value; for an element of a tuple, that of the tuple."""
     return owner_of(value.args[0]) if value.target is operator.getitem else value
-
-
-def _of_quantize(quantize: Node, node: Node) -> Place:
-    back = [user for user in quantize.users if is_quantized_op(user, "dequantize")]
-    return Place(node, quantize, back[0]) if back else Place(node, quantize)
 
 
 def element_of(value: Node) -> Any:
     return value.args[1] if value.target is operator.getitem else None
 
 
-def tapped_programs(
-    programs: Mapping[str, ExportedProgram], selectors: Sequence[str]
-) -> tuple[dict[str, ExportedProgram], dict[str, MethodTaps]]:
-    """The programs of a model's methods with the selected values as further outputs, and what
-    these are. Programs in which nothing is selected are those that were given.
-
-    Raises `UsageError` for a selector that cannot be read, or that picks nothing but nodes that
-    cannot be tapped: those inside of control flow, and those that compute no tensor;
-    `MissingDataError` for one that picks nothing in any method.
-    """
-    picked = picked_nodes(programs, selectors)
-    found: dict[str, ExportedProgram] = {}
-    taps: dict[str, MethodTaps] = {}
-    for name, program in programs.items():
-        found[name] = program
-        if picked[name]:
-            found[name], taps[name] = tapped(program, picked[name])
-    return found, taps
-
-
-def with_handles(
-    taps: Mapping[str, MethodTaps], edge: Mapping[str, ExportedProgram]
-) -> dict[str, MethodTaps]:
-    """The taps with the debug handles that their outputs have in the edge programs."""
-    return {
-        method: replace(
-            one, taps=tuple(replace(t, handle=_handle(edge.get(method), t)) for t in one.taps)
-        )
-        for method, one in taps.items()
-    }
-
-
-def _handle(program: ExportedProgram | None, tap: Tap) -> int | None:
-    if program is None:
-        return None
-    results = _user_outputs(program)
-    if tap.output >= len(results) or not isinstance(results[tap.output], Node):
-        return None
-    handle = results[tap.output].meta.get("debug_handle")
-    return handle if isinstance(handle, int) else None
-
-
 # -- the program with more outputs
 
 
 def tapped(program: ExportedProgram, names: set[str]) -> tuple[ExportedProgram, MethodTaps]:
-    """The program with the values of the nodes of these names as further outputs.
+    """Make the values of the nodes of these names further outputs of a program.
 
-    A program whose nodes write to their arguments is brought into the functional form, where a
-    value stays what it is: `relu_` becomes `relu`. The graph is a copy; weights are those of the
-    program.
+    A program whose nodes write to their arguments is brought into the functional form, where
+    values do not change: `relu_` becomes `relu`. The graph is a copy; weights are the program's.
     """
     writes = writes_in_place(program.graph_module)
     graph = Graph()
     copies: dict[Node, Node] = {}
-    results = _copied_graph(program.graph, graph, copies)
-    own = len(_user_outputs(program))
-    outputs: dict[Node, Node] = {}  # by what is tapped
+    results: Any = graph.graph_copy(program.graph, copies)
+    for node, copied in copies.items():
+        copied.name = node.name  # also one that fx would not give: "input"
+    points: dict[tuple[Node, int | None], TapPoint] = {}  # each value once, in order of execution
+    for node in program.graph.nodes:
+        for element, value in tensors_of(node) if node.name in names else ():
+            point = tap_point_of(node, value)
+            own_element = element if point.node is node else element_of(point.value)
+            points.setdefault((point.node, own_element), point)
+    model_outputs = _user_outputs(program)
+    own = len(model_outputs)
+    outputs: dict[Node, Node] = {}  # tapped value -> output
     further: list[Node] = []
     found: dict[tuple[Node, int | None], int] = {}
-    for element, place in _places(program, names):
-        key = (place.node, element)
-        known = _known_output(program, place)
+    for key, point in points.items():
+        same = {point.value} if point.dequantize is None else set(point.value.users)
+        known = next((at for at, value in enumerate(model_outputs) if value in same), None)
         if known is None:
-            if place.value not in outputs:
-                outputs[place.value] = _output(graph, copies, place, copy=writes)
-                further.append(outputs[place.value])
-            known = own + further.index(outputs[place.value])
-        found.setdefault(key, known)
+            if point.value not in outputs:
+                outputs[point.value] = _output(graph, copies, point, copy=writes)
+                further.append(outputs[point.value])
+            known = own + further.index(outputs[point.value])
+        found[key] = known
     graph.output((*results, *further))
     if not writes:
         _bypass(graph, further)
@@ -363,67 +357,44 @@ def tapped(program: ExportedProgram, names: set[str]) -> tuple[ExportedProgram, 
         taps = [_tap(node, e, made, output) for (node, e), output in found.items()]
         return made, MethodTaps(own, tuple(taps))
     made, moved = _functional(program, made, own)
-    taps = [_tap_of_output(made, moved.get(output, output)) for output in found.values()]
+    taps = []
+    for output in found.values():  # described by the node that computes the output now
+        value = _copied(_user_outputs(made)[moved.get(output, output)])
+        node, element = owner_of(value), element_of(value)
+        if is_quantized_op(node, "dequantize"):
+            node, element = origin_of(node.args[0]), None
+        taps.append(_tap(node, element, made, moved.get(output, output)))
     return made, MethodTaps(own, tuple(dict.fromkeys(taps)))
 
 
-def _copied_graph(old: Graph, new: Graph, copies: dict[Node, Node]) -> Any:
-    """Copy all nodes, with their names; the values that the graph returns."""
-    results = new.graph_copy(old, copies)
-    for node, copied in copies.items():
-        copied.name = node.name  # also one that fx would not give: "input"
-    return results
+def _output(graph: Graph, copies: Mapping[Node, Node], point: TapPoint, *, copy: bool) -> Node:
+    """Return the output for a tap in the copied graph; with `copy`, one that nothing else uses."""
+    value = copies[point.value]
+    source = point.dequantize
+    if source is not None:
+        with graph.inserting_after(copies[source]):
+            back = graph.node_copy(source, copies.__getitem__)
+        for what in ("stack_trace", "nn_module_stack"):  # not those of the operator that reads it
+            if what in point.node.meta:
+                back.meta[what] = point.node.meta[what]
+        return back
+    if not copy:
+        return value
+    with graph.inserting_after(value):
+        clone = graph.call_function(torch.ops.aten.clone.default, (value,))
+    clone.meta = dict(point.value.meta)
+    return clone
 
 
 def _bypass(graph: Graph, tapped: Sequence[Node]) -> None:
-    """Let what reads a tapped value read it, and not a copy: a delegate of nothing but copies of
-    what other delegates give cannot be lowered."""
+    """Let the users of a copy of a tapped value read the value itself: a delegate with only copies
+    of outputs of other delegates cannot be lowered."""
     ends = graph.output_node().all_input_nodes
     for value in tapped:
         for user in list(value.users):
             if is_identity(user) and user not in ends:
                 user.replace_all_uses_with(value)
                 graph.erase_node(user)
-
-
-def _places(program: ExportedProgram, names: set[str]) -> list[tuple[int | None, Place]]:
-    """Each value once, in order of execution."""
-    found: dict[tuple[Node, int | None], Place] = {}
-    for node in program.graph.nodes:
-        for element, value in tensors_of(node) if node.name in names else ():
-            place = place_of(node, value)
-            own = element if place.node is node else element_of(place.value)
-            found.setdefault((place.node, own), place)
-    return [(element, place) for (_, element), place in found.items()]
-
-
-def _known_output(program: ExportedProgram, place: Place) -> int | None:
-    """The output of the model's own that is the value."""
-    same = {place.value} if place.dequantize is None else set(place.value.users)
-    for at, value in enumerate(_user_outputs(program)):
-        if value in same:
-            return at
-    return None
-
-
-def _output(graph: Graph, copies: Mapping[Node, Node], place: Place, *, copy: bool) -> Node:
-    """What gives the value of a place in the copied graph, and is used by nothing else if it is a
-    copy."""
-    value = copies[place.value]
-    source = place.dequantize
-    if source is not None:
-        with graph.inserting_after(copies[source]):
-            back = graph.node_copy(source, copies.__getitem__)
-        for what in ("stack_trace", "nn_module_stack"):  # not of the operator that reads it
-            if what in place.node.meta:
-                back.meta[what] = place.node.meta[what]
-        return back
-    if not copy:
-        return value
-    with graph.inserting_after(value):
-        clone = graph.call_function(torch.ops.aten.clone.default, (value,))
-    clone.meta = dict(place.value.meta)
-    return clone
 
 
 def _program(
@@ -433,8 +404,8 @@ def _program(
     calls: Sequence[ModuleCallEntry],
     further: Sequence[Node],
 ) -> ExportedProgram:
-    """The program with the graph of `module`, whose outputs are those of `specs` and then
-    `further`. `calls`: how the program is called without these."""
+    """Make the program with the graph of `module`, whose outputs are those of `specs` and then
+    `further`. `calls`: its call signatures without these."""
     more = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(n.name), None) for n in further]
     inputs = list(program.graph_signature.input_specs)
     return ExportedProgram(
@@ -443,19 +414,37 @@ def _program(
         graph_signature=ExportGraphSignature(inputs, [*specs, *more]),
         state_dict=program.state_dict,
         range_constraints=program.range_constraints,
-        module_call_graph=_calls(calls, len(further)),
+        module_call_graph=[
+            ModuleCallEntry(call.fqn, with_more_outputs(call.signature, len(further)))
+            if call.fqn == "" and call.signature is not None
+            else call
+            for call in calls
+        ],
         example_inputs=program.example_inputs,
         constants=program.constants,
         verifiers=list(program.verifiers),
     )
 
 
+def with_more_outputs(signature: ModuleCallSignature, count: int) -> ModuleCallSignature:
+    """Return the signature of a program with `count` further leaves, in a tuple with its own."""
+    spec = signature.out_spec
+    returned = pytree.tree_unflatten([0] * spec.num_leaves, spec)
+    own = returned if type(returned) is tuple else (returned,)
+    return replace(
+        signature,
+        # Without names: passes rename values, and torch checks only names.
+        outputs=[*signature.outputs, *(TensorArgument("") for _ in range(count))],
+        out_spec=pytree.tree_flatten((*own, *([0] * count)))[1],
+    )
+
+
 def _functional(
     original: ExportedProgram, program: ExportedProgram, own: int
 ) -> tuple[ExportedProgram, dict[int, int]]:
-    """The tapped program in the form in which nothing is written to; the copies that were made of
-    tapped values are not needed there, and what was tapped twice is one output. With the new
-    positions of the outputs that have others."""
+    """Bring the tapped program into the form in which nothing is written to; return it with the
+    outputs that moved, old position -> new. Copies of tapped values are not needed there, and a
+    value that was tapped twice becomes one output."""
     try:
         made = program.run_decompositions({})
     except Exception as error:
@@ -485,19 +474,10 @@ def _functional(
 
 
 def _copied(value: Any) -> Any:
-    """The value that one is a copy of."""
+    """Return the value that a chain of clones copies."""
     while value.target is torch.ops.aten.clone.default:
         value = value.args[0]
     return value
-
-
-def _tap_of_output(program: ExportedProgram, output: int) -> Tap:
-    """The tap of a program that passes have gone through, by what gives its output."""
-    value = _copied(_user_outputs(program)[output])
-    node = owner_of(value)
-    if is_quantized_op(node, "dequantize"):
-        return _tap(origin_of(node.args[0]), None, program, output)
-    return _tap(node, element_of(value), program, output)
 
 
 def _tap(node: Node, element: int | None, program: ExportedProgram, output: int) -> Tap:
@@ -521,26 +501,3 @@ def _user_outputs(program: ExportedProgram) -> list[Any]:
         for spec, value in zip(specs, results, strict=True)
         if spec.kind is OutputKind.USER_OUTPUT
     ]
-
-
-def _calls(calls: Sequence[ModuleCallEntry], count: int) -> list[ModuleCallEntry]:
-    """How the program is called, with more leaves at the end of what it returns."""
-    return [
-        ModuleCallEntry(call.fqn, with_more_outputs(call.signature, count))
-        if call.fqn == "" and call.signature is not None
-        else call
-        for call in calls
-    ]
-
-
-def with_more_outputs(signature: ModuleCallSignature, count: int) -> ModuleCallSignature:
-    """The signature of a program that returns `count` further leaves, in a tuple with its own."""
-    spec = signature.out_spec
-    returned = pytree.tree_unflatten([0] * spec.num_leaves, spec)
-    own = returned if type(returned) is tuple else (returned,)
-    return replace(
-        signature,
-        # Without names: passes rename values, and torch checks only names.
-        outputs=[*signature.outputs, *(TensorArgument("") for _ in range(count))],
-        out_spec=pytree.tree_flatten((*own, *([0] * count)))[1],
-    )
