@@ -1,7 +1,14 @@
-"""Event files that TensorBoard shows: graphs with profiles, and texts. No TensorFlow is needed.
+"""Event files for TensorBoard: graphs with profiles, and texts. TensorFlow is not needed.
 
-A run of TensorBoard is a folder of its log directory; each gets one event file. Those that etscope
+A run of TensorBoard is a folder of its log directory; each gets one event file. Files that etscope
 wrote into the folder before are removed, so that a run holds one graph.
+
+The Graphs tab computes the time of a box as the span from the first start to the last end inside
+it. So nodes are laid out one after the other, box by box, and a box's time is the sum of its nodes'
+times. Where a box must show the largest of its nodes, they all start together.
+
+The tab reads times as integers of microseconds. As operators often take less than one, nanoseconds
+are written in their place (for long runs tens of them, or more), and the tag says so.
 """
 
 from __future__ import annotations
@@ -23,33 +30,116 @@ from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_path, module_type, user_line
 from etscope.errors import UsageError
-from etscope.model.graph import Node, TensorSpec, source_lines
+from etscope.model.graph import TensorSpec, source_lines
 from etscope.optional import require
 from etscope.units import TimeScale, format_float
 from etscope.views.output import open_output
 from etscope.views.tables.text_cells import visible
 
-# A `GraphView` as TensorBoard's graph and profiles of it.
-#
-# The Graphs tab takes the time of a box to be the span from the first start to the last end of what
-# is in it, so nodes are laid out one after the other, box by box: then a box's time is the sum of
-# its nodes'. Where a box is to show the largest of its nodes, they all start together.
-#
-# Times are integers of what the tab takes for microseconds. Nanoseconds are written there, and the
-# tag says so, since operators often take less than a microsecond; for long runs tens
-# of them, or more.
+WANTED_BY = "TensorBoard artifacts"
+TABLES_RUN = "tables"
+_SUFFIX = ".etscope"
+_numbers = itertools.count()
 
 
-# Names that TensorBoard's graph shows as they are, and does not fold, split or trip over.
-#
-# - "/" is its separator of boxes, ":" comes before the number of an output, "^" marks a control
-# edge. - Five or more siblings that differ in a number at their end become one series box: no name
-# here   ends with a digit. - Names are keys of JavaScript objects: "constructor" and "__proto__"
-# are taken. - A name is drawn as one line of text; what cannot be seen is written as an escape.
+def write_runs(
+    logdir: Path,
+    views: Iterable[GraphView],
+    texts: Mapping[str, str],
+    source: TimeScale,
+) -> list[str]:
+    """Write a run for each view, and one with the texts (markdown by tag) if there are any.
 
+    source: unit of the dump's clock. Returns the names of the runs. Raises
+    `MissingDependencyError` without tensorboard, `UsageError` for a folder that cannot be written.
+    """
+    require("tensorboard", wanted_by=WANTED_BY)
+    from tensorboard.compat.proto.event_pb2 import Event, TaggedRunMetadata
+
+    runs: dict[str, list[bytes]] = {}
+    for view in views:
+        nodes = named(view)
+        events = [_serialized(Event(graph_def=graph_def(nodes).SerializeToString()))]
+        for profile in profiles(view, source):
+            metadata = run_metadata(nodes, profile).SerializeToString()
+            tagged = TaggedRunMetadata(tag=profile.tag, run_metadata=metadata)
+            events.append(_serialized(Event(tagged_run_metadata=tagged)))
+        runs["/".join(map(_folder_name, view.key.split("/")))] = events
+    if texts:
+        runs[TABLES_RUN] = [_text_event(tag, text) for tag, text in texts.items()]
+    for run, events in runs.items():
+        _write(logdir / run, events)
+    return list(runs)
+
+
+def _folder_name(part: str) -> str:
+    """A part of a run's name as a folder name: never "..", and without "/"."""
+    name = scope_name(part) if not part.isidentifier() else part
+    return name.replace("\\", "_").strip(".") or "_"
+
+
+def _write(folder: Path, events: Iterable[bytes]) -> None:
+    """Write the events into a new file of the folder, and remove earlier ones."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    with _os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        before = list(folder.glob(f"*.tfevents.*{_SUFFIX}"))
+    # TensorBoard reads files with "tfevents" in their names: an unfinished one has another.
+    part = folder / f"{next(_numbers)}{_SUFFIX}"
+    with open_output(part, binary=True) as out:
+        writer = RecordWriter(out)
+        for event in (_serialized(Event(file_version="brain.Event:2")), *events):
+            writer.write(event)
+    with _os_errors(folder):
+        part.rename(folder / f"events.out.tfevents.{time.time_ns():020d}{_SUFFIX}")
+        for file in before:
+            file.unlink()
+
+
+@contextmanager
+def _os_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot write {folder}: {error.strerror or error}") from error
+
+
+def _text_event(tag: str, text: str) -> bytes:
+    """A scalar text; the tab would show a tensor with dimensions as a table."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.compat.proto.types_pb2 import DT_STRING
+
+    plugin = SummaryMetadata.PluginData(plugin_name="text")
+    value = Summary.Value(
+        tag=tag,
+        metadata=SummaryMetadata(plugin_data=plugin),
+        tensor=TensorProto(
+            dtype=DT_STRING, string_val=[text.encode("utf-8", errors="backslashreplace")]
+        ),
+    )
+    return _serialized(Event(summary=Summary(value=[value])))
+
+
+def _serialized(event: Any) -> bytes:
+    event.wall_time = time.time()
+    data: bytes = event.SerializeToString()
+    return data
+
+
+# -- Names that TensorBoard's graph shows unchanged, without folding or splitting them.
+#
+# - "/" separates boxes, ":" comes before the number of an output, "^" marks a control edge.
+# - Five or more siblings that differ in a number at their end become one series box, so no name
+#   here ends with a digit.
+# - Names are keys of JavaScript objects, in which "constructor" and "__proto__" are taken.
+# - A name is drawn as one line of text; invisible characters are written as escapes.
 
 LONGEST = 120
-# Signs that look alike: division slash, letter colon, circumflex.
+# Similar characters: division slash, letter colon, circumflex.
 _REPLACED = str.maketrans({"/": "\u2215", ":": "\ua789", "^": "\u02c6", "(": "[", ")": "]"})
 _TAKEN = frozenset(
     {
@@ -66,14 +156,14 @@ def scope_name(part: str) -> str:
 
 
 def word(text: str) -> str:
-    """A text that the tab uses as a key: an operator, a part of a name."""
+    """A text that the tab uses as a key, such as an operator or a part of a name."""
     plain = _plain(text)
     return f"{plain}_" if plain in _TAKEN or plain.startswith("__") else plain
 
 
 class NodeNames:
-    """Gives each node a name of its own: boxes joined by "/", and a last part that ends with "_"
-    so that it is no box's name."""
+    """Gives each node a unique name: boxes joined by "/", and a last part that ends with "_", so
+    that it differs from the names of boxes."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
@@ -89,7 +179,7 @@ class NodeNames:
 
 
 def device(backend: str | None) -> str:
-    """What the statistics of a backend stand under: the graph tab drops all that is not
+    """The device name of a backend: the tab drops statistics of names that are not
     "/device:NAME:0"."""
     if backend is None:
         return "/device:CPU:0"
@@ -98,7 +188,7 @@ def device(backend: str | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text on one line, no longer than `LONGEST`, without what has a meaning in a name."""
+    """The text on one line of at most `LONGEST` characters, without special characters."""
     shown = visible(text).translate(_REPLACED) or "_"
     if len(shown) <= LONGEST:
         return shown
@@ -106,10 +196,12 @@ def _plain(text: str) -> str:
     return f"{shown[: LONGEST - 10]}…{mark}_"
 
 
-# The tab asks for attributes of at most 1024 bytes, and shows none of a larger one.
+# -- Profiles.
+
+# The tab requests at most 1024 bytes of an attribute, and does not show a larger one.
 LONGEST_ATTRIBUTE = 1000
 _LONGEST_SHOWN = 60e6  # the tab shows more microseconds as minutes
-_FEWEST_DECIBELS = -200.0  # of the error that is shown as nothing
+_FEWEST_DECIBELS = -200.0  # errors below are shown as 0
 _LISTED = 12
 
 MEMORY_TAG = "bytes of outputs"
@@ -119,10 +211,10 @@ _TITLES = {"avg": "avg", "first": "first run"}
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One tag: numbers by key of the node, and the same in words for a person who looks there.
+    """One tag with numbers by node key.
 
-    values: numbers >= 0, in what the tab takes for microseconds. memory: bytes by key. summed:
-    whether boxes show the sum of their nodes, or the largest.
+    values: numbers >= 0, which the tab reads as microseconds. memory: bytes. summed: boxes show the
+    sum of their nodes, else the largest.
     """
 
     tag: str
@@ -145,12 +237,8 @@ def named(view: GraphView) -> NamedView:
     return NamedView(view, {n.key: names.name(n.scope, n.node.name) for n in view.nodes})
 
 
-# -- profiles
-
-
 def time_tag(statistic: str, source: TimeScale, shift: int = 0) -> str:
-    """The name of a tag of times, which says how the tab's unit is to be read; `shift` as given by
-    `time_shift`."""
+    """The name of a tag of times, with the meaning of the tab's unit; `shift`: see `time_shift`."""
     title = _TITLES.get(statistic, statistic)
     if source is TimeScale.CYCLES:
         return f"time {title} [1 µs shown = 1 cycle]"
@@ -158,8 +246,8 @@ def time_tag(statistic: str, source: TimeScale, shift: int = 0) -> str:
 
 
 def time_shift(view: GraphView, source: TimeScale) -> int:
-    """How many decimals of the nanoseconds are left out, 0 to 3: so many that the tab shows no run
-    of the method in minutes."""
+    """Number of decimals of the nanoseconds to drop, 0 to 3, so that the tab shows no run of the
+    method in minutes."""
     if view.profile is None or source is TimeScale.CYCLES:
         return 0
     longest = float(Scale(source, TimeScale.NS)(view.profile.total).max())
@@ -167,7 +255,7 @@ def time_shift(view: GraphView, source: TimeScale) -> int:
 
 
 def profiles(view: GraphView, source: TimeScale) -> Iterator[Profile]:
-    """A profile for each statistic of the times, for memory, and for the errors that are known."""
+    """A profile for each statistic of the times, for memory, and for known errors."""
     target = TimeScale.CYCLES if source is TimeScale.CYCLES else TimeScale.NS
     scale, shift = Scale(source, target), time_shift(view, source)
     if view.times:
@@ -189,7 +277,7 @@ def profiles(view: GraphView, source: TimeScale) -> Iterator[Profile]:
 
 
 def _decibels(metric: str, value: float | None) -> int | None:
-    """An error as a level over -200 dB, so that colours tell 1e-7 from 1e-3."""
+    """An error as a level over -200 dB, so that 1e-7 and 1e-3 have different colours."""
     if value is None or math.isnan(value):
         return None
     found = find_metric(metric)
@@ -208,7 +296,7 @@ _ERRORS: Mapping[str, Callable[[Any], int | None]] = {
 }
 
 
-# -- protocol buffers
+# -- Protocol buffers.
 
 
 def graph_def(named: NamedView) -> Any:
@@ -222,28 +310,91 @@ def graph_def(named: NamedView) -> Any:
         inputs.setdefault(edge.target, []).append(f"{names[edge.source]}{output}")
     graph = GraphDef()
     for placed in view.nodes:
+        if placed.node.kind == "placeholder":
+            # The tab draws "Const" as a small circle beside its users.
+            op = "Const" if placed.node.name in placed.graph.parameters else "Input"
+        else:
+            other = {"output": "Output", "get_attr": "Attribute"}.get(placed.node.kind)
+            op = other or word(placed.node.op)
         made = graph.node.add(
             name=names[placed.key],
-            op=_op(placed),
+            op=op,
             input=inputs.get(placed.key, ()),
             device=device(placed.backend),
         )
         for key, text in _attributes(view, placed).items():
             made.attr[key].s = _cut(text)
-        cluster = _cluster(view, placed)
-        if cluster is not None:
-            made.attr["_XlaCluster"].s = _cut(cluster)
-        _add_shapes(made, placed.node)
+        if placed.backend is not None:  # each delegate call is a cluster
+            numbers = ", ".join(map(str, placed.instructions))
+            call = f"#{numbers}" if numbers else str(placed.scope[:1])
+            made.attr["_XlaCluster"].s = _cut(f"{placed.backend} {call}")
+        if any(value.tensor is not None for value in placed.node.outputs):
+            shapes = made.attr["_output_shapes"].list  # the tab writes them at the edges
+            for value in placed.node.outputs:
+                shape = shapes.shape.add()
+                if value.tensor is None:
+                    shape.unknown_rank = True
+                else:
+                    _set_shape(shape, value.tensor)
     return graph
 
 
+def _attributes(view: GraphView, placed: ViewNode) -> dict[str, str]:
+    """The texts shown for a selected node. The tab sorts them by name."""
+    node = placed.node
+    line = user_line(node.stack_trace)
+    # Innermost frame first, on one line: the tab escapes line ends, quotes and non-ASCII text.
+    frames = [f"{one} {one.function}".strip() for one in reversed(source_lines(node.stack_trace))]
+    time, error = view.times.get(placed.key), view.errors.get(placed.key)
+    together = ""
+    if time is not None and len(time.keys) > 1:
+        more = f" and {len(time.keys) - _LISTED} more" if len(time.keys) > _LISTED else ""
+        together = f"{len(time.keys)} together: {', '.join(time.keys[:_LISTED])}{more}"
+    found = {
+        "node": placed.key,
+        "target": node.target,
+        "outputs": ", ".join(filter(None, (tensor_text(v.tensor) for v in node.outputs))),
+        "dtypes": ", ".join(dict.fromkeys(v.tensor.dtype for v in node.outputs if v.tensor)),
+        "debug_handle": "" if node.debug_handle is None else str(node.debug_handle),
+        "instructions": ", ".join(map(str, placed.instructions)),
+        "source_line": "" if line is None else str(line),
+        "source_code": "" if line is None else line.text,
+        "stack_trace": " <- ".join(frames),
+        "module": module_path(node) or "",
+        "module_type": module_type(node) or "",
+        "weight": placed.graph.parameters.get(node.name, ""),
+        "delegated_to": placed.backend or "",
+        "time_is_of_nodes": together,
+        "time_stands_at": view.shared.get(placed.key) or "",
+        "error": "" if error is None else _error_text(error.metric, error.total, error.verdict),
+        "local_error": "" if error is None else _error_text(error.metric, error.local, None),
+    }
+    for position, (name, text) in enumerate(node.arguments[:_LISTED]):
+        found[f"argument_{position}_{name}" if name else f"argument_{position}"] = text
+    return {key: text for key, text in found.items() if text}
+
+
+def _error_text(metric: str, value: float | None, verdict: str | None) -> str:
+    if value is None:
+        return ""
+    return f"{metric} {format_float(value)}" + (f", {verdict}" if verdict else "")
+
+
+def _cut(text: str) -> bytes:
+    """The text in at most `LONGEST_ATTRIBUTE` bytes."""
+    data = visible(text).encode("utf-8", errors="backslashreplace")
+    if len(data) <= LONGEST_ATTRIBUTE:
+        return data
+    return data[: LONGEST_ATTRIBUTE - 3].decode("utf-8", errors="ignore").encode() + b"..."
+
+
 def run_metadata(named: NamedView, profile: Profile) -> Any:
-    """A profile as `RunMetadata`, of the same names as `graph_def`."""
+    """A profile as `RunMetadata`, with the names of `graph_def`."""
     from tensorboard.compat.proto.config_pb2 import RunMetadata
 
     metadata = RunMetadata()
     devices: dict[str, Any] = {}
-    clock = 1.0  # a start of 0 is no start
+    clock = 1.0  # the tab ignores a start of 0
     for placed in _by_box(named):
         duration = profile.values.get(placed.key)
         memory = profile.memory.get(placed.key)
@@ -254,7 +405,7 @@ def run_metadata(named: NamedView, profile: Profile) -> Any:
             devices[name] = metadata.step_stats.dev_stats.add(device=name)
         stats = devices[name].node_stats.add(node_name=named.names[placed.key])
         if duration is not None:
-            # Fractions go on with the clock, so that boxes are exact to the unit.
+            # The clock keeps fractions, so that the times of boxes are exact to the unit.
             start, end = round(clock), round(clock + duration)
             stats.all_start_micros = start
             stats.op_end_rel_micros = stats.all_end_rel_micros = end - start
@@ -269,207 +420,19 @@ def run_metadata(named: NamedView, profile: Profile) -> Any:
 
 
 def _by_box(named: NamedView) -> list[ViewNode]:
-    """The nodes box by box, in order of first use, so that each box is one piece."""
+    """The nodes box by box, in order of first use, so that each box is contiguous."""
     first: dict[tuple[str, ...], int] = {}
-    places: dict[str, tuple[int, ...]] = {}
+    order: dict[str, tuple[int, ...]] = {}
     for position, node in enumerate(named.view.nodes):
         *boxes, _ = named.names[node.key].split("/")
         around = [tuple(boxes[: depth + 1]) for depth in range(len(boxes))]
-        places[node.key] = (*(first.setdefault(box, position) for box in around), position)
-    return sorted(named.view.nodes, key=lambda node: places[node.key])
-
-
-def _op(placed: ViewNode) -> str:
-    node = placed.node
-    if node.kind == "placeholder":
-        # The tab draws "Const" as a small circle beside its users.
-        return "Const" if node.name in placed.graph.parameters else "Input"
-    return {"output": "Output", "get_attr": "Attribute"}.get(node.kind) or word(node.op)
-
-
-def _attributes(view: GraphView, placed: ViewNode) -> dict[str, str]:
-    """What a click on a node tells. The tab sorts them by name."""
-    node = placed.node
-    line = user_line(node.stack_trace)
-    time, place = view.times.get(placed.key), view.shared.get(placed.key)
-    error = view.errors.get(placed.key)
-    instructions = ", ".join(map(str, placed.instructions))
-    found = {
-        "node": placed.key,
-        "target": node.target,
-        "outputs": ", ".join(filter(None, (tensor_text(v.tensor) for v in node.outputs))),
-        "dtypes": ", ".join(dict.fromkeys(v.tensor.dtype for v in node.outputs if v.tensor)),
-        "debug_handle": "" if node.debug_handle is None else str(node.debug_handle),
-        "instructions": instructions,
-        "source_line": "" if line is None else str(line),
-        "source_code": "" if line is None else line.text,
-        "stack_trace": _stack(node.stack_trace),
-        "module": module_path(node) or "",
-        "module_type": module_type(node) or "",
-        "weight": placed.graph.parameters.get(node.name, ""),
-        "delegated_to": placed.backend or "",
-        "time_is_of_nodes": "" if time is None or len(time.keys) < 2 else _list(time.keys),
-        "time_stands_at": place or "",
-        "error": "" if error is None else _error_text(error.metric, error.total, error.verdict),
-        "local_error": "" if error is None else _error_text(error.metric, error.local, None),
-    }
-    found.update((f"argument_{i}", text) for i, text in _arguments(node))
-    return {key: text for key, text in found.items() if text}
-
-
-def _arguments(node: Node) -> Iterator[tuple[str, str]]:
-    for position, (name, text) in enumerate(node.arguments[:_LISTED]):
-        yield (f"{position}_{name}" if name else str(position)), text
-
-
-def _list(keys: Sequence[str]) -> str:
-    more = f" and {len(keys) - _LISTED} more" if len(keys) > _LISTED else ""
-    return f"{len(keys)} together: {', '.join(keys[:_LISTED])}{more}"
-
-
-def _error_text(metric: str, value: float | None, verdict: str | None) -> str:
-    if value is None:
-        return ""
-    return f"{metric} {format_float(value)}" + (f", {verdict}" if verdict else "")
-
-
-def _stack(stack_trace: str | None) -> str:
-    """The frames of a stack trace on one line, innermost first: the tab escapes line ends, quotes
-    and all that is not ASCII."""
-    frames = (f"{line} {line.function}".strip() for line in reversed(source_lines(stack_trace)))
-    return " <- ".join(frames)
-
-
-def _cut(text: str) -> bytes:
-    """The text in at most `LONGEST_ATTRIBUTE` bytes."""
-    data = visible(text).encode("utf-8", errors="backslashreplace")
-    if len(data) <= LONGEST_ATTRIBUTE:
-        return data
-    return data[: LONGEST_ATTRIBUTE - 3].decode("utf-8", errors="ignore").encode() + b"..."
-
-
-def _cluster(view: GraphView, placed: ViewNode) -> str | None:
-    """The delegate call that the node is in: one cluster each."""
-    if placed.backend is None:
-        return None
-    numbers = ", ".join(map(str, placed.instructions))
-    return f"{placed.backend} #{numbers}" if numbers else f"{placed.backend} {placed.scope[:1]}"
-
-
-def _add_shapes(made: Any, node: Node) -> None:
-    """The shapes of the values, which the tab writes at the edges."""
-    if any(value.tensor is not None for value in node.outputs):
-        shapes = made.attr["_output_shapes"].list
-        for value in node.outputs:
-            shape = shapes.shape.add()
-            if value.tensor is None:
-                shape.unknown_rank = True
-            else:
-                _set_shape(shape, value.tensor)
+        order[node.key] = (*(first.setdefault(box, position) for box in around), position)
+    return sorted(named.view.nodes, key=lambda node: order[node.key])
 
 
 def _set_shape(shape: Any, spec: TensorSpec) -> None:
-    shape.SetInParent()  # the tab stumbles over a tensor without a shape, as one of no dimensions
+    shape.SetInParent()  # the tab fails for a tensor without a shape, such as a scalar
     for position, size in enumerate(spec.shape):
         hint = spec.hints[position] if position < len(spec.hints) else None
         known = size if isinstance(size, int) else hint
         shape.dim.add(size=-1 if known is None else known)
-
-
-WANTED_BY = "TensorBoard artifacts"
-TABLES_RUN = "tables"
-_SUFFIX = ".etscope"
-_numbers = itertools.count()
-
-
-def write_runs(
-    logdir: Path,
-    views: Iterable[GraphView],
-    texts: Mapping[str, str],
-    source: TimeScale,
-) -> list[str]:
-    """Write a run for each view, and one with the texts (markdown by tag) if there are any.
-
-    source: unit of the dump's clock. Returns the names of the runs. Raises
-    `MissingDependencyError` without tensorboard, `UsageError` for a folder that cannot be written.
-    """
-    require("tensorboard", wanted_by=WANTED_BY)
-    runs: dict[str, list[bytes]] = {}
-    for view in views:
-        run = "/".join(map(scope_name_of_run, view.key.split("/")))
-        runs[run] = list(_graph_events(view, source))
-    if texts:
-        runs[TABLES_RUN] = [_text_event(tag, text) for tag, text in texts.items()]
-    for run, events in runs.items():
-        _write(logdir / run, events)
-    return list(runs)
-
-
-def scope_name_of_run(part: str) -> str:
-    """A part of a run's name as the name of a folder: never "..", nor with a "/" in it."""
-    name = scope_name(part) if not part.isidentifier() else part
-    return name.replace("\\", "_").strip(".") or "_"
-
-
-def _graph_events(view: GraphView, source: TimeScale) -> Iterator[bytes]:
-    from tensorboard.compat.proto.event_pb2 import Event, TaggedRunMetadata
-
-    nodes = named(view)
-    yield _event(Event(graph_def=graph_def(nodes).SerializeToString()))
-    for profile in profiles(view, source):
-        tagged = TaggedRunMetadata(
-            tag=profile.tag, run_metadata=run_metadata(nodes, profile).SerializeToString()
-        )
-        yield _event(Event(tagged_run_metadata=tagged))
-
-
-def _text_event(tag: str, text: str) -> bytes:
-    """A scalar text: one in a tensor with a dimension would be put into a table once more."""
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-    from tensorboard.compat.proto.tensor_pb2 import TensorProto
-    from tensorboard.compat.proto.types_pb2 import DT_STRING
-
-    plugin = SummaryMetadata.PluginData(plugin_name="text")
-    value = Summary.Value(
-        tag=tag,
-        metadata=SummaryMetadata(plugin_data=plugin),
-        tensor=TensorProto(
-            dtype=DT_STRING, string_val=[text.encode("utf-8", errors="backslashreplace")]
-        ),
-    )
-    return _event(Event(summary=Summary(value=[value])))
-
-
-def _event(event: Any) -> bytes:
-    event.wall_time = time.time()
-    data: bytes = event.SerializeToString()
-    return data
-
-
-def _write(folder: Path, events: Iterable[bytes]) -> None:
-    """Write the events into a new file of the folder, and remove what was written before."""
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
-    with _naming(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        before = list(folder.glob(f"*.tfevents.*{_SUFFIX}"))
-    # TensorBoard knows event files by "tfevents" in their names: until it is whole it has another.
-    part = folder / f"{next(_numbers)}{_SUFFIX}"
-    with open_output(part, binary=True) as out:
-        writer = RecordWriter(out)
-        for event in (_event(Event(file_version="brain.Event:2")), *events):
-            writer.write(event)
-    with _naming(folder):
-        part.rename(folder / f"events.out.tfevents.{time.time_ns():020d}{_SUFFIX}")
-        for file in before:
-            file.unlink()
-
-
-@contextmanager
-def _naming(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"cannot write {folder}: {error.strerror or error}") from error

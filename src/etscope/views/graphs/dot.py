@@ -1,8 +1,8 @@
 """A graph in Graphviz's DOT language: modules and delegates as clusters, nodes coloured by time.
 
-Names from files stand in quoted strings, in which only the quote and the backslash mean anything,
-and nodes are called n0, n1, … so that no name can be taken for something else. Weights and lowered
-modules are left out, as in the table of nodes.
+Names from files are in quoted strings, in which only the quote and the backslash are special, and
+nodes are called n0, n1, …, so that a name cannot be read as syntax. Weights and lowered modules are
+left out, as in the table of nodes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HEAD = """digraph {name} {{
 
 
 def write(views: Sequence[GraphView], out: TextIO, *, scale: Scale) -> None:
-    """One graph; the times are averages, in the unit of `scale`. Raises `UsageError` for more."""
+    """Write one graph, with average times in the unit of `scale`. Raises `UsageError` for more."""
     if len(views) != 1:
         raise UsageError(
             "a DOT file has one graph",
@@ -40,7 +40,7 @@ def write(views: Sequence[GraphView], out: TextIO, *, scale: Scale) -> None:
 
 @dataclass(slots=True)
 class _Box:
-    """A cluster while the tree of them is made."""
+    """A cluster. ticks: the time of its nodes."""
 
     name: str
     nodes: list[ViewNode] = field(default_factory=list)
@@ -52,7 +52,11 @@ class _Box:
 class _Drawing:
     def __init__(self, view: GraphView, scale: Scale) -> None:
         self._view, self._scale = view, scale
-        self._shown = [node for node in view.nodes if not _is_plumbing(node)]
+        self._shown = [
+            node
+            for node in view.nodes
+            if node.node.kind != "get_attr" and node.node.name not in node.graph.parameters
+        ]
         self._names = {node.key: f"n{i}" for i, node in enumerate(self._shown)}
         self._longest = max((time.avg for time in view.times.values()), default=0.0)
         self._clusters = 0
@@ -74,7 +78,7 @@ class _Drawing:
         out.write("}\n")
 
     def _tree(self) -> _Box:
-        """The boxes, each with the sum of what its nodes took."""
+        """The boxes, each with the sum of its nodes' times."""
         root, own = _Box(""), own_times(self._view, "avg")
         for node in self._shown:
             box = root
@@ -118,7 +122,10 @@ class _Drawing:
         if time is not None:
             several = f" of {len(time.keys)} nodes" if len(time.keys) > 1 else ""
             lines.append(self._time(float(self._scale(time.avg))) + several)
-            colour = _colour(time.avg / self._longest if self._longest else 0.0)
+            # From white to red, by the square root, so that small times differ.
+            share = time.avg / self._longest if self._longest else 0.0
+            other = round(255 - 175 * min(max(share, 0.0), 1.0) ** 0.5)
+            colour = f"#ff{other:02x}{other:02x}"
         elif placed.key in self._view.shared:
             lines.append("(timed with others)")
         line = user_line(node.stack_trace)
@@ -138,25 +145,14 @@ class _Drawing:
         return f"{format_duration(value, self._scale.unit)} {self._scale.unit}"
 
 
-def _is_plumbing(placed: ViewNode) -> bool:
-    return placed.node.kind == "get_attr" or placed.node.name in placed.graph.parameters
-
-
-def _colour(share: float) -> str:
-    """From white to red, by the root so that small times are told apart."""
-    other = round(255 - 175 * min(max(share, 0.0), 1.0) ** 0.5)
-    return f"#ff{other:02x}{other:02x}"
-
-
 def _quoted(lines: Sequence[str]) -> str:
-    r"""The lines as a DOT string. "\n" between them is the one escape that is meant."""
-    return '"' + r"\n".join(_escaped(line) for line in lines) + '"'
-
-
-def _escaped(text: str) -> str:
-    shown = visible(text)
-    if len(shown) > _LONGEST:
-        shown = f"{shown[: _LONGEST - 1]}…"
-    # Graphviz reads HTML's "&lt;" in quoted strings, too.
-    shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return shown.replace("\\", "\\\\").replace('"', '\\"')
+    r"""The lines as a DOT string, separated by "\n", the only escape in it."""
+    escaped = []
+    for line in lines:
+        text = visible(line)
+        if len(text) > _LONGEST:
+            text = f"{text[: _LONGEST - 1]}…"
+        # Graphviz reads HTML's "&lt;" in quoted strings, too.
+        text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        escaped.append(text.replace("\\", "\\\\").replace('"', '\\"'))
+    return '"' + r"\n".join(escaped) + '"'

@@ -14,7 +14,7 @@ The document::
            "debug_handle": 7, "instructions": [3], "backend": null, "module": "blocks.0",
            "module_type": "Block", "source": "model.py:12",
            "time": {"avg": …, "p50": …, "p90": …, "min": …, "max": …, "first": …,
-                    "nodes": ["…"]},                 all nodes that it is of; null without one
+                    "nodes": ["…"]},                 all nodes that share it; null without one
            "bytes": 128, "live_bytes": 4096,
            "error": {"metric": "sqnr", "total": …, "local": …, "verdict": "fine"}}, …],
         "edges": [{"source": "x", "output": 0, "target": "…", "input": 0, "value": "x"}, …]}]}
@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from etscope.analysis.graphs.flow import Edge, edges
+from etscope.analysis.graphs.flow import edges
 from etscope.analysis.graphs.views import STATISTICS, GraphView, ViewNode
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_path, module_type, user_line
@@ -37,7 +37,7 @@ SCHEMA = "etscope.graph/1"
 
 
 def write(views: Sequence[GraphView], out: TextIO, *, scale: Scale) -> None:
-    """All graphs as one document; a node or an edge a line."""
+    """Write all graphs as one document, with a node or an edge in each line."""
     out.write(f'{{"schema": {dumps(SCHEMA)},\n"time_unit": {dumps(scale.unit)},\n"graphs": [')
     for position, view in enumerate(views):
         out.write(",\n" if position else "\n")
@@ -53,7 +53,19 @@ def write(views: Sequence[GraphView], out: TextIO, *, scale: Scale) -> None:
         out.write(dumps(head)[:-1] + ',\n "nodes": [')
         _lines(out, [_node(view, node, scale) for node in view.nodes])
         out.write('],\n "edges": [')
-        _lines(out, [_edge(edge) for edge in edges(view)])
+        _lines(
+            out,
+            [
+                {
+                    "source": edge.source,
+                    "output": edge.output,
+                    "target": edge.target,
+                    "input": edge.input,
+                    "value": edge.name,
+                }
+                for edge in edges(view)
+            ],
+        )
         out.write("]}")
     out.write("\n]}\n")
 
@@ -65,7 +77,11 @@ def _lines(out: TextIO, items: Sequence[Any]) -> None:
 def _node(view: GraphView, placed: ViewNode, scale: Scale) -> dict[str, Any]:
     node = placed.node
     line = user_line(node.stack_trace)
-    error = view.errors.get(placed.key)
+    error, time = view.errors.get(placed.key), view.times.get(placed.key)
+    statistics: dict[str, Any] | None = None
+    if time is not None:
+        statistics = {name: float(scale(time.statistic(name))) for name in STATISTICS}
+        statistics["nodes"] = list(time.keys)
     return {
         "key": placed.key,
         "name": node.name,
@@ -92,7 +108,7 @@ def _node(view: GraphView, placed: ViewNode, scale: Scale) -> dict[str, Any]:
         "module": module_path(node),
         "module_type": module_type(node),
         "source": None if line is None else str(line),
-        "time": _time(view, placed, scale),
+        "time": statistics,
         "bytes": view.memory.get(placed.key),
         "live_bytes": view.live.get(placed.key),
         "error": None
@@ -103,22 +119,4 @@ def _node(view: GraphView, placed: ViewNode, scale: Scale) -> dict[str, Any]:
             "local": error.local,
             "verdict": error.verdict,
         },
-    }
-
-
-def _time(view: GraphView, placed: ViewNode, scale: Scale) -> dict[str, Any] | None:
-    time = view.times.get(placed.key)
-    if time is None:
-        return None
-    statistics = {name: float(scale(time.statistic(name))) for name in STATISTICS}
-    return {**statistics, "nodes": list(time.keys)}
-
-
-def _edge(edge: Edge) -> dict[str, Any]:
-    return {
-        "source": edge.source,
-        "output": edge.output,
-        "target": edge.target,
-        "input": edge.input,
-        "value": edge.name,
     }

@@ -1,16 +1,16 @@
 """Graphs in Model Explorer's JSON, and numbers of their nodes as its node data.
 
 The format is that of `model_explorer.graph_builder` and `node_data_builder` (package
-ai-edge-model-explorer, which is not needed here). A node's id is its key, which for the nodes of a
-graph itself is their name: the id that Model Explorer's own adapter for an `ExportedProgram` gives.
-So node data that is written for one graph fits both.
+ai-edge-model-explorer, which is not needed here). A node's id is its key. For nodes that are not in
+a sub-graph this is their name, as in Model Explorer's own adapter for an `ExportedProgram`, so node
+data of one graph fits both.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from etscope.analysis.graphs.flow import Edge, edges
@@ -21,7 +21,6 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.views.strict_json import dumps
 from etscope.views.tables.text_cells import visible
 
-# What can be laid over a graph: its name, and the numbers by key of a node.
 _ERRORS = ("total_error", "local_error")
 OVERLAYS = (*STATISTICS, "bytes", "live_bytes", *_ERRORS)
 _COLOURS = ((0.0, "#ffffff"), (0.25, "#fff3b0"), (0.6, "#ff9e5e"), (1.0, "#e0301e"))
@@ -29,15 +28,26 @@ _LONGEST = 2000
 
 
 def write(views: Sequence[GraphView], out: TextIO, *, scale: Scale) -> None:
-    """The graphs as one collection."""
-    graphs = [_graph(view) for view in views]
+    """Write the graphs as one collection."""
+    graphs = []
+    for view in views:
+        incoming: dict[str, list[Edge]] = {}
+        for edge in edges(view):
+            incoming.setdefault(edge.target, []).append(edge)
+        graphs.append(
+            {
+                "id": view.key,
+                "nodes": [_node(node, incoming.get(node.key, ())) for node in view.nodes],
+                "groupNodeAttributes": {"": {"title": view.title, "dialect": view.dialect}},
+            }
+        )
     out.write(dumps({"label": "etscope", "graphs": graphs}) + "\n")
 
 
 def write_node_data(
     views: Sequence[GraphView], out: TextIO, *, scale: Scale, overlay: str = "avg"
 ) -> None:
-    """One of `OVERLAYS` of the nodes: for one graph in the form that fits any graph with these
+    """Write one of `OVERLAYS` as node data: for one graph in a form that fits any graph with these
     nodes, for several by the graphs' ids.
 
     Raises `UsageError` for another overlay, `MissingDataError` when no node has such a number.
@@ -47,7 +57,7 @@ def write_node_data(
     if not data:
         raise MissingDataError(
             f"no node of {', '.join(view.key for view in views)} has a value for {overlay!r}",
-            hint="times are of a run: --dump; errors need its logged values: --debug-buffer",
+            hint="times need a run: --dump; errors need its logged values: --debug-buffer",
         )
     out.write(dumps(next(iter(data.values())) if len(views) == 1 else data) + "\n")
 
@@ -56,7 +66,17 @@ def node_data(view: GraphView, scale: Scale, overlay: str = "avg") -> dict[str, 
     """`GraphNodeData` of a graph, as a dict."""
     if overlay not in OVERLAYS:
         raise UsageError(f"no overlay {overlay!r}", hint="overlays are: " + ", ".join(OVERLAYS))
-    title, values = _overlay(view, scale, overlay)
+    title = overlay
+    values: Mapping[str, float] = view.live if overlay == "live_bytes" else view.memory
+    if overlay in STATISTICS:
+        title = f"{overlay} ({scale.unit})"
+        values = {key: float(scale(time.statistic(overlay))) for key, time in view.times.items()}
+    elif overlay in _ERRORS:
+        name = overlay.removesuffix("_error")
+        metric = next((error.metric for error in view.errors.values()), "")
+        title = f"{name} error ({metric})"
+        errors = {key: getattr(error, name) for key, error in view.errors.items()}
+        values = {key: error for key, error in errors.items() if error is not None}
     return {
         "name": title,
         "results": {key: {"value": value} for key, value in values.items() if math.isfinite(value)},
@@ -64,39 +84,29 @@ def node_data(view: GraphView, scale: Scale, overlay: str = "avg") -> dict[str, 
     }
 
 
-def _overlay(view: GraphView, scale: Scale, overlay: str) -> tuple[str, Mapping[str, float]]:
-    if overlay in STATISTICS:
-        statistic: Callable[[Any], float] = lambda time: float(scale(time.statistic(overlay)))  # noqa: E731
-        times = {key: statistic(time) for key, time in view.times.items()}
-        return f"{overlay} ({scale.unit})", times
-    if overlay in _ERRORS:
-        field = overlay.removesuffix("_error")
-        errors = {key: getattr(error, field) for key, error in view.errors.items()}
-        metric = next((error.metric for error in view.errors.values()), "")
-        return f"{field} error ({metric})", {k: v for k, v in errors.items() if v is not None}
-    return overlay, view.live if overlay == "live_bytes" else view.memory
-
-
-def _graph(view: GraphView) -> dict[str, Any]:
-    incoming: dict[str, list[Edge]] = {}
-    for edge in edges(view):
-        incoming.setdefault(edge.target, []).append(edge)
-    return {
-        "id": view.key,
-        "nodes": [_node(view, node, incoming.get(node.key, ())) for node in view.nodes],
-        "groupNodeAttributes": {"": {"title": view.title, "dialect": view.dialect}},
-    }
-
-
-def _node(view: GraphView, placed: ViewNode, incoming: Sequence[Edge]) -> dict[str, Any]:
+def _node(placed: ViewNode, incoming: Sequence[Edge]) -> dict[str, Any]:
     node = placed.node
+    line = user_line(node.stack_trace)
+    attributes = {
+        **{name or str(i): text for i, (name, text) in enumerate(node.arguments)},
+        "kind": node.kind,
+        "target": node.target,
+        "weight": placed.graph.parameters.get(node.name, ""),
+        "debug_handle": "" if node.debug_handle is None else str(node.debug_handle),
+        "instructions": ", ".join(map(str, placed.instructions)),
+        "backend": placed.backend or "",
+        "module": module_path(node) or "",
+        "module_type": module_type(node) or "",
+        "source": "" if line is None else str(line),
+    }
     return {
         "id": placed.key,
         "label": visible(node.op or node.name),
-        "namespace": "/".join(_part(part) for part in placed.scope),
+        # "/" separates the levels of a namespace.
+        "namespace": "/".join(visible(part).replace("/", "\u2215") or "_" for part in placed.scope),
         "attrs": [
             {"key": key, "value": visible(text)[:_LONGEST]}
-            for key, text in _attributes(placed).items()
+            for key, text in attributes.items()
             if text
         ],
         "incomingEdges": [
@@ -112,38 +122,14 @@ def _node(view: GraphView, placed: ViewNode, incoming: Sequence[Edge]) -> dict[s
                 "id": str(position),
                 "attrs": [
                     {"key": "__tensor_tag", "value": value.name},
-                    {"key": "tensor_shape", "value": _shape(value.tensor)},
+                    # As Model Explorer's adapter writes it: "torch.float32[1, 8]".
+                    {
+                        "key": "tensor_shape",
+                        "value": f"torch.{tensor.dtype}{json.dumps(list(tensor.shape))}",
+                    },
                 ],
             }
             for position, value in enumerate(node.outputs)
-            if value.tensor is not None
+            if (tensor := value.tensor) is not None
         ],
     }
-
-
-def _attributes(placed: ViewNode) -> dict[str, str]:
-    node = placed.node
-    line = user_line(node.stack_trace)
-    found = {name or str(i): text for i, (name, text) in enumerate(node.arguments)}
-    return {
-        **found,
-        "kind": node.kind,
-        "target": node.target,
-        "weight": placed.graph.parameters.get(node.name, ""),
-        "debug_handle": "" if node.debug_handle is None else str(node.debug_handle),
-        "instructions": ", ".join(map(str, placed.instructions)),
-        "backend": placed.backend or "",
-        "module": module_path(node) or "",
-        "module_type": module_type(node) or "",
-        "source": "" if line is None else str(line),
-    }
-
-
-def _shape(tensor: Any) -> str:
-    """As Model Explorer's adapter writes it: "torch.float32[1, 8]"."""
-    return f"torch.{tensor.dtype}{json.dumps(list(tensor.shape))}"
-
-
-def _part(part: str) -> str:
-    """A level of a namespace, of which "/" is the separator."""
-    return visible(part).replace("/", "\u2215") or "_"

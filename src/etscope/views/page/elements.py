@@ -1,4 +1,4 @@
-"""Tables for the page: `etscope.table/1` by columns."""
+"""Elements of the page's document: tables, and the source lines that stack traces name."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def section_document(section: Section) -> Json:
 
 
 def finite(values: Iterable[Any]) -> list[Any]:
-    """Plain values as JSON can hold them: null for NaN, texts for infinities, lists too."""
+    """Replace NaN by None and infinities by texts, also in lists: JSON has neither."""
     return [_finite(value) if isinstance(value, (float, list)) else value for value in values]
 
 
@@ -64,11 +64,8 @@ def _finite(value: Any) -> Any:
     return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-# The lines of Python that the stack traces of a run name, each once.
-
-
 class Lines:
-    """Collects lines and gives each an index; `document` is the page's `SourceDoc`."""
+    """Collects lines of Python, each once, and gives them an index."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
@@ -77,13 +74,13 @@ class Lines:
         self._stacks: dict[str, list[int]] = {}
 
     def index(self, line: SourceLine) -> int:
-        """The line's index. Of two accounts of one line the first that has its text counts."""
-        place = (line.file, line.line)
-        if place not in self._index:
+        """The line's index. The first occurrence that has a text gives the text."""
+        position = line.file, line.line
+        if position not in self._index:
             self._files.setdefault(line.file, len(self._files))
-            self._index[place] = len(self._lines)
+            self._index[position] = len(self._lines)
             self._lines.append(line)
-        number = self._index[place]
+        number = self._index[position]
         if line.text and not self._lines[number].text:
             self._lines[number] = line
         return number
@@ -99,7 +96,8 @@ class Lines:
             self._stacks[trace] = self.all_of(source_lines(trace))
         return self._stacks[trace]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Json:
+        """The page's `SourceDoc`."""
         return {
             "files": list(self._files),
             "lines": [

@@ -1,13 +1,12 @@
-"""The report as one HTML file: the built page with its data in it."""
+"""Write HTML: the built page with a report's data in it, and a run's summary for notebooks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.profile_table import DEFAULT_COLUMNS, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
@@ -18,26 +17,22 @@ from etscope.views.strict_json import dumps
 from etscope.views.tables.cell_values import is_number
 from etscope.views.tables.text_cells import table_texts, visible
 
-# A run's summary as a small piece of static HTML, for notebooks, without any script.
-
+# -- A run's summary as static HTML, without scripts.
 
 _ROWS = 10  # the longest operators of each method
 _LONGEST = 60  # characters of a cell
 
 
 def summary_html(trace: Trace, scale: Scale) -> str:
-    """The times of each method and its longest operators. All text from files is escaped."""
+    """The times of each method and its longest operators, with all text from files escaped."""
     name = trace.dump.path or "an ETDump in memory"
     profiles = trace.profiles()
-    parts = [f"<p><b>ETDump</b> {_text(name)}: {_counted(trace, profiles)}</p>"]
+    counts = f"{trace.dump.num_runs:,} runs, {trace.dump.num_events:,} events"
+    if not profiles:
+        counts += "; no method was executed with the tracer on"
+    parts = [f"<p><b>ETDump</b> {_text(name)}: {counts}</p>"]
     parts += [_table(profile_table(profile, scale, limit=_ROWS)) for profile in profiles]
     return f'<div class="etscope">{"".join(parts)}</div>'
-
-
-def _counted(trace: Trace, profiles: Sequence[MethodProfile]) -> str:
-    dump = trace.dump
-    counted = f"{dump.num_runs:,} runs, {dump.num_events:,} events"
-    return counted if profiles else f"{counted}; no method was executed with the tracer on"
 
 
 def _table(table: Table) -> str:
@@ -62,19 +57,21 @@ def _cell(tag: str, kind: Kind, text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Text as HTML shows it: nothing in it is markup, and what cannot be seen is."""
+    """Escaped text without markup, with invisible characters made visible."""
     return escape(visible(text))
 
 
+# -- The report's page.
+
 MARKER = "<!--etscope-data-->"
 BUILT = Path(__file__).parent / "_built" / "page.html"
-# What could end the script's element or begin a comment in it; ASCII JSON holds no separator of
-# lines (U+2028, U+2029) as it is.
+# These could end the script element or begin a comment in it. ASCII JSON escapes the line
+# separators U+2028 and U+2029 itself.
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def page_html(document: Mapping[str, Any]) -> str:
-    """The page with `document` in it, of ASCII but for the page's own text.
+    """The page with `document` in it as ASCII.
 
     The data is an inert script: no text in it can become markup. Raises `MissingDependencyError`
     when the page was not built with this installation.
@@ -83,7 +80,7 @@ def page_html(document: Mapping[str, Any]) -> str:
 
 
 def built_page() -> str:
-    """The page without data, as the build of the package made it from web/."""
+    """The page without data, as built from web/."""
     try:
         return BUILT.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -94,14 +91,14 @@ def built_page() -> str:
 
 
 def with_data(page: str, document: Mapping[str, Any]) -> str:
-    """The built page `page` with the data script in the place of its marker."""
+    """Replace the marker of a built page by the data script."""
     before, _, after = page.partition(MARKER)
     data = escaped_json(document)
     return f'{before}<script type="application/json" id="etscope-data">{data}</script>{after}'
 
 
 def escaped_json(document: Any) -> str:
-    """JSON that may stand in an HTML script element."""
+    """JSON that is safe in an HTML script element."""
     text = dumps(document)
     for character, replacement in _ESCAPES.items():
         text = text.replace(character, replacement)

@@ -1,4 +1,4 @@
-"""What a report is made of: files opened, and what was found out about them elsewhere."""
+"""Inputs of a report: opened files, and results about them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NANOSECONDS = Scale(TimeScale.NS, TimeScale.MS)
 
 @dataclass(frozen=True, slots=True)
 class FileFact:
-    """A file that a report is made of. role: "dump", "record", "program" or "debug buffer".
-    sha256: of its bytes, None where it was not computed."""
+    """A file of a report. role: "dump", "record", "program" or "debug buffer". sha256: None if it
+    was not computed."""
 
     role: str
     name: str
@@ -30,14 +30,13 @@ class FileFact:
 
 @dataclass(frozen=True)
 class ReportInput:
-    """One run of a report: a dump with all that explains it, or a record or program alone.
+    """One run of a report: a dump with its files, or a record or program alone.
 
-    name: for people. trace: None without a dump; record, program: what is known without one.
-    scale: from the dump's ticks to the report's times. convert: the user's, for events inside
-    delegates. sections: what the summary says first, of the run's
-    environment. notes: sentences that a reader must know. numerics: the diagnosis of the run's
-    values; numerics_note: why there is none, or what they leave out. views: the graphs, where they
-    are at hand, with the errors of `numerics`.
+    name: shown in the report. trace: None without a dump; record and program are given then. scale:
+    from the dump's ticks to the report's times. convert: the user's, for events inside delegates.
+    sections: the first tables of the summary, on the run's environment. notes: sentences for the
+    reader. numerics: the diagnosis of the run's values; numerics_note: why there is none, or what
+    it leaves out. views: the graphs, if they are already known, with the errors of `numerics`.
     """
 
     name: str

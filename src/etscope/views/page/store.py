@@ -1,4 +1,4 @@
-"""Reports kept beside TensorBoard's event files, for its tab of them."""
+"""Reports stored beside TensorBoard's event files, for the plugin's tab."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from etscope.formats.exported_program.exported_json import mapping, parse_json
 from etscope.views.strict_json import dumps
 
 FILE_NAME = "executorch.report.json.gz"
-# A log directory may be anything, of any size: so many folders are looked into, so deep.
+# Limits of the search, as a log directory may have any size.
 _MOST_FOLDERS = 2_000
 _DEEPEST = 8
 MOST_BYTES = 256 << 20  # of one document, unpacked
 
 
 def save_document(folder: PathLike, document: Mapping[str, Any]) -> Path:
-    """Write a report's document into a log directory (gzip), in the place of one that is there."""
+    """Write a report's document into a log directory (gzip); replace an earlier one."""
     path = Path(folder) / FILE_NAME
-    # No name and no time in the header: equal data gives equal files.
+    # Without name and time in the header, equal data gives equal files.
     with atomic_write(path) as out, gzip.GzipFile("", "wb", 6, out, mtime=0) as packed:
         packed.write(dumps(document).encode())
     return path
 
 
 def find_documents(logdir: PathLike) -> dict[str, Path]:
-    """The documents in a log directory and the folders in it, by the folder's path below it ("."
-    for its own). Links to folders are not followed."""
+    """The documents in a log directory and its folders, by the folder's relative path ("." for the
+    directory itself). Links to folders are not followed."""
     root = Path(logdir)
-    return {_name(root, folder): folder / FILE_NAME for folder in _folders(root)}
+    return {folder.relative_to(root).as_posix(): folder / FILE_NAME for folder in _folders(root)}
 
 
 def has_documents(logdir: PathLike) -> bool:
-    """Whether there is one at all: stops at the first."""
+    """Return whether there is a document; the search stops at the first."""
     return next(_folders(Path(logdir)), None) is not None
 
 
 def load_document(path: PathLike) -> dict[str, Any]:
-    """A document that `save_document` wrote. Raises `FormatError` for what is none."""
+    """Read a document of `save_document`. Raises `FormatError` for other files."""
     with reading("report", os.fspath(path)):
         with gzip.open(path, "rb") as packed:
             content = packed.read(MOST_BYTES + 1)
@@ -64,7 +64,3 @@ def _folders(root: Path) -> Iterator[Path]:
         below[:] = sorted(below) if depth < _DEEPEST else []
         if FILE_NAME in files:
             yield Path(folder)
-
-
-def _name(root: Path, folder: Path) -> str:
-    return folder.relative_to(root).as_posix()
