@@ -52,7 +52,7 @@ def test_numbers_at_any_place() -> None:
 def test_numbers_outside_of_the_buffer(position: int) -> None:
     buffer = FlatBufferColumns(memoryview(bytes(100)), 4, 64)
 
-    with pytest.raises(FormatError, match="outside the file's data"):
+    with pytest.raises(FormatError, match="outside of the file's data"):
         buffer.gather(np.array([8, position], np.int64), np.dtype("<u4"))
 
 

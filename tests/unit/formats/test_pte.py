@@ -298,7 +298,7 @@ def header(length: int = 32, program: int = 0, base: int = 0, size: int = 0) -> 
     ("data", "message"),
     [
         (b"ET", "not an ExecuTorch program"),
-        (b"\0\0\0\0ET99" + bytes(40), "schema ET99"),
+        (b"\0\0\0\0ET99" + bytes(40), "schema version ET99"),
         (b"\0\0\0\0BP08" + bytes(40), "this is a bundled program"),
         (b"\0\0\0\0ED00" + bytes(40), "this is an ETDump"),
         (b"\x40\0\0\0\0\0\0\0ED00" + bytes(40), "this is an ETDump"),
@@ -322,7 +322,7 @@ def header(length: int = 32, program: int = 0, base: int = 0, size: int = 0) -> 
         (with_weight()[:-1], "its segments end at byte"),
         (
             pte_file(method([]), more={4: [{0: Number("Q", 0), 1: Number("Q", 5)}]}),
-            "no extended header says where",
+            "no extended header to locate it",
         ),
         (
             pte_file(
@@ -333,9 +333,9 @@ def header(length: int = 32, program: int = 0, base: int = 0, size: int = 0) -> 
         (pte_file(method([]), more={7: [{1: Number("I", 3)}]}), "there is no segment 3"),
         (pte_file(method([]), more={5: {1: Number("Q", [0])}}), "there is no segment 0"),
         (pte_file({**method([]), 2: [{0: Number("B", 12), 1: {}}]}), "unknown kind of value 12"),
-        (pte_file({**method([]), 2: [{0: Number("B", 5)}]}), "a kind and no content"),
-        (pte_file(method([tensor(*[1] * 33)])), "a tensor of 33 dimensions"),
-        (pte_file(method([tensor(-1)])), r"a tensor of size \[-1\]"),
+        (pte_file({**method([]), 2: [{0: Number("B", 5)}]}), "a kind but no content"),
+        (pte_file(method([tensor(*[1] * 33)])), "a tensor has 33 dimensions"),
+        (pte_file(method([tensor(-1)])), r"has the negative size \[-1\]"),
         (pte_file(method([tensor(2, dim_order=(0, 1))])), "is not an order of 1 dimensions"),
         (pte_file(method([tensor(2, 2, dim_order=(0, 0))])), "is not an order of 2 dimensions"),
         (
@@ -404,7 +404,7 @@ def test_enormous_sizes_are_refused_before_anything_is_allocated() -> None:
 def test_many_calls_with_one_long_list_are_refused() -> None:
     values = [tensor(1, at=(1, 0)), tensor_list(*[0] * 3000)]
     calls = [KernelCall(0, (1, 1, 1, 1))] * 3000
-    with pytest.raises(FormatError, match="again and again"):
+    with pytest.raises(FormatError, match="too many times"):
         read_pte(pte_file(method(values, calls, operators=["aten::cat.out"])))
 
 

@@ -25,7 +25,7 @@ from etscope.bridge.failures import innermost
 from etscope.bridge.tensors import StoredWeights, tensor_from_numpy
 from etscope.errors import FormatError, RecordError, reading
 from etscope.formats.exported_program.exported_json import integer, sequence, union
-from etscope.formats.exported_program.pt2 import KIND, Payload, read_pt2
+from etscope.formats.exported_program.pt2 import KIND, StoredTensor, read_pt2
 from etscope.formats.torch_files.torch_archive import read_tensors
 
 # -- constants in branches of control flow
@@ -309,7 +309,7 @@ def load_pt2(data: memoryview, path: str | None = None) -> Any:
     return next(iter(programs.values())) if list(programs) == ["model"] else programs
 
 
-def _tensor(payload: Payload, storages: dict[str, torch.Tensor]) -> torch.Tensor:
+def _tensor(payload: StoredTensor, storages: dict[str, torch.Tensor]) -> torch.Tensor:
     """Make a weight as a view of its storage, which it may share."""
     meta = payload.meta
     dtype = deserialize_scalar_type(torch_schema.ScalarType(integer(meta["dtype"], "dtype")))

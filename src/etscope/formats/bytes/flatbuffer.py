@@ -1,13 +1,13 @@
-"""A reader of FlatBuffers tables that checks every offset and bounds its own work.
+"""A reader of FlatBuffers tables that checks every offset and limits its own work.
 
 The layout is that of https://flatbuffers.dev/internals: all numbers little-endian; offsets to
 tables, strings and vectors are unsigned 32-bit and count from where they are stored; a table
-begins with the signed distance back to its vtable, which lists where each field stands.
+begins with the signed distance back to its vtable, which lists the offset of each field.
 
-Offsets only lead forward, so there are no cycles. But nothing in the format forbids two offsets
-from naming the same bytes, so a small file can describe an enormous tree. A `FlatBuffer` therefore
-has a budget: what is decoded is counted, and reading more than a few times the size of the buffer
-is an error. Arrays and blobs are views and are free.
+Offsets only lead forward, so there are no cycles. But two offsets may lead to the same bytes, so a
+small file can describe an enormous tree. A `FlatBuffer` therefore has a budget: decoded bytes are
+counted, and decoding more than a few times the size of the buffer is an error. Arrays and blobs are
+views and are free.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _VTABLE_HEAD = struct.Struct("<HH")
 _BUDGET_FACTOR = 4
 _BUDGET_FLOOR = 1 << 16
 _TABLE_COST = 8  # its own head, and the offset that leads to it
-# The widest table that we read has 14 slots. A vtable may claim 32,766.
+# The widest table that is read here has 14 slots. A vtable may claim 32,766.
 _SLOTS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of the file: where it begins and its length, in bytes."""
+    """A part of a file: its first byte and its size in bytes."""
 
     offset: int
     size: int
@@ -71,7 +71,7 @@ class FlatBuffer:
             raise self._outside(position, kind.size) from None
 
     def target(self, position: int) -> int:
-        """Where the offset stored at `position` points."""
+        """Follow the offset stored at `position`."""
         return position + int(self.number(UINT32, position))
 
     def spend(self, cost: int, position: int) -> None:
@@ -79,7 +79,7 @@ class FlatBuffer:
         self._budget -= cost
         if self._budget < 0:
             raise FormatError(
-                "its tables refer to the same bytes again and again",
+                "its tables refer to the same bytes too many times",
                 offset=position,
             )
 
@@ -108,14 +108,14 @@ class FlatBuffer:
         return text
 
     def fields(self, position: int) -> tuple[int, ...]:
-        """What the vtable of the table at `position` says: each field's distance from the table's
-        first byte, 0 for a field that is not there."""
+        """Read the vtable of the table at `position`: each field's distance from the table's first
+        byte, 0 for an absent field."""
         vtable = position - int(self.number(INT32, position))
         known = self._vtables.get(vtable)
         if known is not None:
             return known
         if vtable < 0:
-            raise FormatError("a table's vtable lies before the file", offset=position)
+            raise FormatError("the vtable of a table lies before the file", offset=position)
         try:
             length, _ = _VTABLE_HEAD.unpack_from(self.view, vtable)
             count = min(max(length - 4, 0) // 2, _SLOTS)
@@ -128,7 +128,7 @@ class FlatBuffer:
 
     def _outside(self, position: int, length: int) -> FormatError:
         return FormatError(
-            f"an offset points to byte {position:,}, and only {self.size:,} bytes are there"
+            f"an offset points to byte {position:,} of only {self.size:,} bytes"
             if position + length > self.size
             else "an offset points before the file",
             offset=position,
@@ -137,7 +137,10 @@ class FlatBuffer:
 
 
 class FlatTable:
-    """One table. A field is named by its slot: its place in the schema, a union taking two."""
+    """One table. A field is named by its slot: its index in the schema, where a union takes two.
+
+    An absent field has the default, an absent vector is empty.
+    """
 
     __slots__ = ("_buffer", "_fields", "position")
 
@@ -148,22 +151,22 @@ class FlatTable:
         self.position = position
 
     def _at(self, slot: int) -> int:
-        """The position of a field, 0 when it is not there."""
+        """The position of a field, 0 when it is absent."""
         if slot >= len(self._fields) or not self._fields[slot]:
             return 0
         return self.position + self._fields[slot]
 
     def _target(self, slot: int) -> int:
-        """Where the offset in a field points, 0 when it is not there."""
+        """The target of the offset in a field, 0 when it is absent."""
         at = self._at(slot)
         return self._buffer.target(at) if at else 0
 
     def spend(self, cost: int) -> None:
-        """Count `cost` bytes more for this table: what it stands for beyond its own."""
+        """Count `cost` more bytes for this table: bytes of others that it stands for."""
         self._buffer.spend(cost, self.position)
 
     def has(self, slot: int) -> bool:
-        """Whether the field was written."""
+        """Return True if the field was written."""
         return bool(self._at(slot))
 
     def integer(self, slot: int, kind: struct.Struct, default: int = 0) -> int:
@@ -177,7 +180,7 @@ class FlatTable:
         return bool(self._buffer.number(UINT8, at)) if at else default
 
     def double(self, slot: int, default: float = 0.0) -> float:
-        """A field of 64-bit floating point."""
+        """A float64 field."""
         at = self._at(slot)
         return float(self._buffer.number(DOUBLE, at)) if at else default
 
@@ -192,16 +195,16 @@ class FlatTable:
         return FlatTable(self._buffer, at) if at else None
 
     def union(self, slot: int) -> tuple[int, FlatTable | None]:
-        """Number of the member and its table; the type has `slot`, the table the one after it."""
+        """The number of the member and its table; the type is in `slot`, the table in the next."""
         return self.integer(slot, UINT8), self.table(slot + 1)
 
     def blob(self, slot: int) -> Span:
-        """Where the bytes of a [ubyte] field are; an absent one has size 0."""
+        """The span of a [ubyte] field; of size 0 if it is absent."""
         at = self._target(slot)
         return Span(*self._buffer.vector(at, 1)) if at else Span(0, 0)
 
     def array(self, slot: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """A vector of numbers as a view; an absent one is empty."""
+        """A vector of numbers, as a view."""
         kind = np.dtype(dtype).newbyteorder("<")
         at = self._target(slot)
         if not at:
@@ -210,8 +213,8 @@ class FlatTable:
         return np.frombuffer(self._buffer.view, kind, count, start)
 
     def numbers(self, slot: int, code: str) -> tuple[Any, ...]:
-        """A vector of numbers as Python's own; an absent one is empty. `code` is that of `struct`:
-        "i", "q", "B", "d" or "?"."""
+        """A vector of numbers, as Python numbers. `code` is that of `struct`: "i", "q", "B", "d" or
+        "?"."""
         at = self._target(slot)
         if not at:
             return ()
@@ -221,7 +224,7 @@ class FlatTable:
         return struct.unpack_from(f"<{count}{code}", self._buffer.view, start)
 
     def offsets(self, slot: int) -> tuple[int, ...]:
-        """The positions of the tables or strings of a vector; an absent one is empty."""
+        """The positions of the tables or strings in a vector."""
         at = self._target(slot)
         if not at:
             return ()
@@ -231,6 +234,6 @@ class FlatTable:
         return tuple(map(add, distances, range(start, start + 4 * count, 4)))
 
     def tables(self, slot: int) -> list[FlatTable]:
-        """A vector of tables; an absent one is empty."""
+        """A vector of tables."""
         buffer = self._buffer
         return [FlatTable(buffer, position) for position in self.offsets(slot)]

@@ -1,10 +1,11 @@
-"""A FlatBuffer read as columns: the same field of many tables in one array operation.
+"""Read a FlatBuffer as columns: the same field of many tables in one array operation.
 
-Positions are byte offsets from the start of the file, int64, and -1 where something is absent.
-Whatever a reference points at is checked to lie inside the buffer before it is read, and nothing
-may be visited more often than its bytes allow, so that a small hostile file costs little.
+Positions are int64 byte offsets from the start of the file, and -1 where something is absent.
+The target of every reference is checked to lie inside the buffer before it is read, and the total
+size of what is visited is limited by the size of the file, so that a small hostile file costs
+little.
 
-Facts used (FlatBuffers' internals page): a table starts with an int32 that leads back to its
+The format (FlatBuffers' internals page): a table starts with an int32 that leads back to its
 vtable; a vtable is uint16s: its own size, the table's size, then one offset in the table per
 field (0: absent); references are uint32 distances forward; a vector is a uint32 length and its
 elements, a string a vector of bytes.
@@ -28,7 +29,7 @@ _LENGTH = 4  # bytes of a vector's length
 _WORD = 4
 _FEW = 16  # as many vtables or string lengths as real dumps have
 _CHUNK = 1 << 16
-_SMALL = 96  # bytes of a table that are fetched at once: more than ETDump's largest has
+_SMALL = 96  # tables of up to so many bytes are fetched whole: all of ETDump's are
 _U16 = np.dtype("<u2")
 _I32 = np.dtype("<i4")
 _U32 = np.dtype("<u4")
@@ -67,12 +68,12 @@ class TableColumns:
         return values
 
     def reference(self, slot: int) -> IntArray:
-        """Where the field's table, vector or string starts, -1 where it is absent."""
+        """Start of the field's table, vector or string, -1 where it is absent."""
         targets = np.full(len(self), -1, np.int64)
         for layout in self._holding(slot, _U32.itemsize):
             distance = self._column(layout, slot, _U32)
             origin = layout.positions + layout.fields[slot]
-            targets[layout.members] = self._buffer.land(origin, distance)
+            targets[layout.members] = self._buffer.follow(origin, distance)
         return targets
 
     def _holding(self, slot: int, width: int) -> Iterator[_Layout]:
@@ -106,7 +107,7 @@ class FlatBufferColumns:
     def root(self) -> IntArray:
         """The position of the root table, an array of one."""
         origin = np.array([self.start], np.int64)
-        return self.land(origin, self.gather(origin, _U32))
+        return self.follow(origin, self.gather(origin, _U32))
 
     def tables(self, positions: IntArray, fields: int) -> TableColumns:
         """The tables at `positions` (none absent), of which the first `fields` fields are read."""
@@ -125,7 +126,7 @@ class FlatBufferColumns:
         return TableColumns(self, positions, layouts)
 
     def vectors(self, positions: IntArray, itemsize: int) -> tuple[IntArray, IntArray]:
-        """Where the vectors' elements start, and how many there are (-1: absent vector)."""
+        """Start and number of the elements of each vector (number -1: absent vector)."""
         starts = positions + _LENGTH
         lengths = np.full(len(positions), -1, np.int64)
         present = positions >= 0
@@ -143,9 +144,9 @@ class FlatBufferColumns:
         return starts, lengths
 
     def elements(self, starts: IntArray, lengths: IntArray) -> IntArray:
-        """The tables or strings that vectors of references hold, vector by vector.
+        """The targets of vectors of references, vector by vector.
 
-        No vector may share its elements with another: that would multiply the work.
+        Vectors must not share elements: that would multiply the work.
         """
         lengths = np.maximum(lengths, 0)
         total = int(lengths.sum())
@@ -156,7 +157,7 @@ class FlatBufferColumns:
         before = np.cumsum(lengths) - lengths
         origin = np.repeat(starts - before * _U32.itemsize, lengths)
         origin += np.arange(total, dtype=np.int64) * _U32.itemsize
-        return self.land(origin, self.gather(origin, _U32))
+        return self.follow(origin, self.gather(origin, _U32))
 
     def strings(self, positions: IntArray) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
         """An id for each position (-1: absent) and the strings, in order of first appearance."""
@@ -165,26 +166,32 @@ class FlatBufferColumns:
         if len(present) == 0:
             return ids, ()
         starts, lengths = self.vectors(positions[present], 1)
-        if int(lengths.sum()) > self.end - self.start:  # some are used again and again
+        if int(lengths.sum()) > self.end - self.start:  # some are referred to many times
             self.refuse_overlap(starts, lengths, "strings")
             _, one, which = np.unique(starts, return_index=True, return_inverse=True)
             found, texts = self._distinct_strings(starts[one], lengths[one])
             found = found[which]
         else:
             found, texts = self._distinct_strings(starts, lengths)
-        order, rank = _by_first_appearance(found, len(texts))
+        first = np.zeros(len(texts), np.int64)
+        first[found[::-1]] = np.arange(len(found) - 1, -1, -1)  # the last write is the first use
+        order = np.argsort(first)
+        rank = np.empty(len(texts), np.int32)
+        rank[order] = np.arange(len(texts), dtype=np.int32)
         ids[present] = rank[found]
         return ids, tuple(texts[i] for i in order)
 
     def _check(self, positions: IntArray, width: int) -> None:
-        """Refuse to read `width` bytes from positions (there are some) outside the buffer."""
+        """Raise `FormatError` if `width` bytes from one of `positions` (not empty) lie outside the
+        buffer."""
         lowest, highest = int(positions.min()), int(positions.max())
         if lowest < self.start or highest + width > self.end:
             at = lowest if lowest < self.start else highest
-            raise FormatError(f"something refers to byte {at}, outside the file's data")
+            raise FormatError(f"a reference leads to byte {at:,}, outside of the file's data")
 
     def refuse_overlap(self, starts: IntArray, lengths: IntArray, what: str) -> None:
-        """`FormatError` if vectors of bytes at distinct places cannot be so long side by side."""
+        """Raise `FormatError` if vectors of bytes with distinct starts must overlap, as together
+        they are longer than the file."""
         if int(np.maximum(lengths, 0).sum()) <= self.end - self.start:
             return
         _, one = np.unique(starts, return_index=True)
@@ -194,7 +201,7 @@ class FlatBufferColumns:
     def _distinct_strings(
         self, starts: IntArray, lengths: IntArray
     ) -> tuple[npt.NDArray[np.int32], list[str]]:
-        """Strings told apart by their bytes, one length after the other."""
+        """An id for each string and the distinct strings, one length after the other."""
         ids = np.zeros(len(starts), np.int32)
         known: dict[str, int] = {}
         for part in chunks(len(starts)):
@@ -203,8 +210,16 @@ class FlatBufferColumns:
                 of_size = starts[part][members]
                 rows = self._rows(of_size, size)
                 one, same = unique_rows(rows)
-                texts = [_decode(rows[i].tobytes(), int(of_size[i])) for i in one]
-                kinds = [known.setdefault(text, len(known)) for text in texts]
+                kinds = []
+                for i in one:
+                    try:
+                        text = rows[i].tobytes().decode()
+                    except UnicodeDecodeError as error:
+                        raise FormatError(
+                            f"a string is not UTF-8: {error.reason}",
+                            offset=int(of_size[i]) + error.start,
+                        ) from error
+                    kinds.append(known.setdefault(text, len(known)))
                 ids[part][members] = np.array(kinds, np.int32)[same]
         return ids, list(known)
 
@@ -221,8 +236,8 @@ class FlatBufferColumns:
             rows[held, column] = self.gather(positions[held] + at, _U16)
         return rows
 
-    def land(self, origin: IntArray, distance: npt.NDArray[np.uint32]) -> IntArray:
-        """Where references at `origin` lead; with distance 0 a thing would hold itself."""
+    def follow(self, origin: IntArray, distance: npt.NDArray[np.uint32]) -> IntArray:
+        """Targets of the references at `origin`. Distance 0, a self-reference, is an error."""
         target = origin + distance
         if len(target) and (distance.min() == 0 or target.max() + _LENGTH > self.end):
             wrong = np.flatnonzero((distance == 0) | (target + _LENGTH > self.end))[0]
@@ -253,14 +268,14 @@ class FlatBufferColumns:
 
 
 def chunks(count: int) -> list[slice]:
-    """Parts of `count` rows, at least one, of which each is small enough for the CPU's caches."""
+    """Split `count` rows into parts that fit in the CPU's caches; at least one part."""
     return [slice(first, first + _CHUNK) for first in range(0, max(count, 1), _CHUNK)]
 
 
 def unique_rows(rows: ByteArray) -> tuple[IntArray, IntArray]:
-    """For rows of equal width: the index of one row of each kind, and the kind of each row."""
+    """Find equal rows: the index of one row of each kind, and the kind of each row."""
     count, width = rows.shape
-    if count <= width:  # few and long: one by one
+    if count <= width:  # few and long
         return _unique_one_by_one(rows)
     if (rows == rows[0]).all():
         return np.zeros(1, np.int64), np.zeros(count, np.int64)
@@ -288,7 +303,8 @@ def _unique_one_by_one(rows: ByteArray) -> tuple[IntArray, IntArray]:
 
 
 def _distinct(values: IntArray) -> tuple[IntArray, IntArray]:
-    """The distinct values and the index of each one's: `np.unique`, and faster if they are few."""
+    """The distinct values, and the index of each value in them. Faster than `np.unique` if there
+    are few distinct values."""
     which = np.zeros(len(values), np.int64)
     kinds: list[int] = []
     rest = np.ones(len(values), np.bool_)
@@ -304,30 +320,9 @@ def _distinct(values: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _groups(which: IntArray, count: int) -> list[IntArray | slice]:
-    """The indices of each group, where `which` holds each element's group."""
+    """The indices of the elements of each group; `which` holds each element's group."""
     if count == 1:
         return [slice(None)]
     small = which.astype(np.uint16) if count <= 1 << 16 else which  # sorted in linear time
     order = np.argsort(small, kind="stable")
     return list(np.split(order, np.cumsum(np.bincount(which, minlength=count))[:-1]))
-
-
-def _by_first_appearance(
-    ids: npt.NDArray[np.int32], count: int
-) -> tuple[IntArray, npt.NDArray[np.int32]]:
-    """The ids in the order in which they appear, and the rank of each id in that order."""
-    first = np.zeros(count, np.int64)
-    first[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)  # the last write is the first appearance
-    order = np.argsort(first)
-    rank = np.empty(count, np.int32)
-    rank[order] = np.arange(count, dtype=np.int32)
-    return order, rank
-
-
-def _decode(data: bytes, offset: int) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise FormatError(
-            f"a string is not UTF-8: {error.reason}", offset=offset + error.start
-        ) from error

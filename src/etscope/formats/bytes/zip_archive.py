@@ -1,7 +1,7 @@
-"""A zip file as a directory of bounded, checked members: what ETRecords and `torch.save` files are.
+"""Zip files as directories of bounded, checked members: ETRecords and `torch.save` files.
 
 `zipfile` reads the directory; the members are read here, because a stored one can be a view of
-the mapped file without a copy, and because nothing may be unpacked beyond its declared size.
+the mapped file without a copy, and because nothing may unpack beyond its declared size.
 """
 
 from __future__ import annotations
@@ -25,53 +25,6 @@ from etscope.errors import FormatError, reading
 from etscope.formats.bytes.atomic_write import atomic_write
 from etscope.formats.bytes.source import PathLike
 
-# Writes zip files whole or not at all.
-
-
-_CHUNK = 16 << 20
-_WHEN = (1980, 1, 1, 0, 0, 0)  # the same content gives the same file
-_MODE = 0o644 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class NewMember:
-    """A member to write. Text is worth deflating, weights are not."""
-
-    name: str
-    data: bytes | memoryview
-    deflate: bool = False
-
-
-def write_archive(parts: Iterable[NewMember], destination: PathLike | IO[bytes]) -> None:
-    """Write the members to a file or a stream.
-
-    The file appears, or replaces an older one, when it is complete; if `parts` raises, nothing is
-    left behind. A stream is written only after the last part was made. Raises `UsageError` for a
-    path that cannot be written.
-    """
-    if isinstance(destination, (str, os.PathLike)):
-        with atomic_write(destination) as file:
-            _write(parts, file)
-        return
-    with tempfile.TemporaryFile() as file:
-        _write(parts, file)
-        file.seek(0)
-        shutil.copyfileobj(file, destination, _CHUNK)
-
-
-def _write(parts: Iterable[NewMember], file: IO[bytes]) -> None:
-    with zipfile.ZipFile(file, "w") as archive:
-        for part in parts:
-            info = zipfile.ZipInfo(part.name, _WHEN)
-            info.compress_type = zipfile.ZIP_DEFLATED if part.deflate else zipfile.ZIP_STORED
-            info.external_attr = _MODE
-            info.file_size = len(part.data)
-            view = memoryview(part.data)
-            with archive.open(info, "w") as member:
-                for start in range(0, len(view), _CHUNK):
-                    member.write(view[start : start + _CHUNK])
-
-
 MAX_MEMBERS = 65_535
 # Graph JSON deflates 20 to 50 times; deflate's own limit is 1,032 times.
 MAX_RATIO = 250
@@ -81,6 +34,7 @@ MAX_UNPACKED_TOTAL = 8 << 30  # of all deflated members
 
 _LOCAL_HEADER = struct.Struct("<4s5HL2L2H")
 _ENCRYPTED = 0x1
+_UTF8_NAME = 0x800
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
@@ -94,7 +48,7 @@ class Member:
     deflated: bool
     crc: int
     offset: int  # of its local header
-    limit: int  # where the next member, or the directory, begins
+    limit: int  # the start of the next member, or of the directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +62,9 @@ class ZipArchive:
     _checked: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def read(self, name: str) -> memoryview:
-        """A member's bytes, checked against its CRC. Of a stored member: a view, no copy.
+        """A member's bytes, checked against its CRC; for a stored member a view, not a copy.
 
-        Raises `FormatError` if the member is not there, or is not what the directory says.
+        Raises `FormatError` if the member is missing, or contradicts the directory.
         """
         member = self.members.get(name)
         if member is None:
@@ -123,10 +77,10 @@ class ZipArchive:
             return data
 
     def read_beside(self, name: str) -> tuple[memoryview, Callable[[], None]]:
-        """A member's bytes before they are checked, which a thread does meanwhile, and what waits
-        for that: nothing that comes of the bytes may be given out before.
+        """A member's bytes while a thread still checks them, and a function that waits for it.
 
-        Raises what `read` raises; what waits raises it for a wrong CRC.
+        Nothing derived from the bytes may be handed out before the function has returned. Raises
+        what `read` raises; the function raises it for a wrong CRC.
         """
         member = self.members.get(name)
         if member is None or member.deflated or name in self._checked:
@@ -151,47 +105,102 @@ class ZipArchive:
         return data, wait
 
     def _unpacked(self, member: Member) -> memoryview:
-        start = _data_offset(self.buffer, member)
+        # The local header must be there and agree in the name.
+        header = self.buffer[member.offset : member.offset + _LOCAL_HEADER.size]
+        if member.offset < 0 or len(header) < _LOCAL_HEADER.size:
+            raise FormatError("the member's header is not in the file", offset=member.offset)
+        signature, _, flags, *_, name_length, extra_length = _LOCAL_HEADER.unpack(header)
+        if signature != b"PK\x03\x04":
+            raise FormatError("there is no member here", offset=member.offset)
+        name_start = member.offset + _LOCAL_HEADER.size
+        name = bytes(self.buffer[name_start : name_start + name_length])
+        if name.decode("utf-8" if flags & _UTF8_NAME else "cp437") != member.name:
+            raise FormatError("the member has another name in its own header", offset=member.offset)
+        start: int = name_start + name_length + extra_length
+        if start + member.stored_size > min(member.limit, len(self.buffer)):
+            raise FormatError("the member overlaps the next one", offset=member.offset)
+
         data = self.buffer[start : start + member.stored_size]
         if not member.deflated:
             return data
         unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
         unpacked = unpacker.decompress(data, member.size + 1)
         if len(unpacked) != member.size or not unpacker.eof:
-            raise FormatError("the member is damaged: it unpacks to another size than declared")
+            raise FormatError("the member is damaged: it does not unpack to its declared size")
         return memoryview(unpacked)
 
 
 def open_archive(
     buffer: memoryview, kind: str, path: str | None = None, *, checked: bool = False
 ) -> ZipArchive:
-    """The directory of a zip file in memory or mapped. `kind` names the format in messages.
+    """Read the directory of a zip file in memory or mapped. `kind` names the format in messages.
 
-    checked: whether the bytes were checked as a whole, so that the CRCs of members add nothing.
+    checked: the bytes were checked as a whole, so that the CRCs of members add nothing.
 
-    Raises `FormatError` for what is not a zip file, or is one that must not be trusted: members
-    that overlap, have one name, are encrypted, unpack to more than the limits of this module, or
-    have absolute or climbing names.
+    Raises `FormatError` for a file that is not a zip file, or must not be trusted: members that
+    overlap, have one name, are encrypted, unpack to more than the limits of this module, or have
+    names that are absolute or climb ("..").
     """
     with reading(kind, path):
-        with zipfile.ZipFile(_Window(buffer)) as directory:
+        with zipfile.ZipFile(_SeekableView(buffer)) as directory:
             entries = directory.infolist()
             end = directory.start_dir
         if len(entries) > MAX_MEMBERS:
             raise FormatError(f"{len(entries)} members, more than {MAX_MEMBERS}")
+        # Each member ends before the next header, the last one before the directory.
+        offsets = sorted(entry.header_offset for entry in entries)
+        for offset, following in pairwise(offsets):
+            if offset == following:
+                raise FormatError("two members overlap", offset=offset)
+        limits = dict(zip(offsets, [*offsets[1:], end], strict=True))
+
         members: dict[str, Member] = {}
-        limits = _limits(entries, end)
         for entry in entries:
             _check_entry(entry)
             if entry.filename in members:
-                raise FormatError("two members of this name", member=entry.filename)
-            members[entry.filename] = _member(entry, limits[entry.header_offset])
-        _check_total(members)
+                raise FormatError("two members have this name", member=entry.filename)
+            members[entry.filename] = Member(
+                name=entry.filename,
+                size=entry.file_size,
+                stored_size=entry.compress_size,
+                deflated=entry.compress_type == zipfile.ZIP_DEFLATED,
+                crc=entry.CRC,
+                offset=entry.header_offset,
+                limit=limits[entry.header_offset],
+            )
+        total = sum(member.size for member in members.values() if member.deflated)
+        if total > MAX_UNPACKED_TOTAL:
+            raise FormatError(
+                f"the members unpack to {total:,} bytes; the limit is {MAX_UNPACKED_TOTAL:,}"
+            )
         return ZipArchive(buffer, members, kind, path, set(members) if checked else set())
 
 
-class _Window(io.RawIOBase):
-    """The read, seek and tell that `zipfile` wants, over a buffer."""
+def _check_entry(entry: zipfile.ZipInfo) -> None:
+    """Raise `FormatError` for a member whose name, packing or size must not be trusted."""
+    name = entry.filename
+    path = PurePosixPath(name)
+    if not name or path.is_absolute() or ".." in path.parts or _CONTROL.search(entry.orig_filename):
+        raise FormatError(f"a member has an unsafe name: {entry.orig_filename[:80]!r}")
+    if entry.flag_bits & _ENCRYPTED:
+        raise FormatError("the member is encrypted", member=name)
+    if entry.compress_type == zipfile.ZIP_STORED:
+        if entry.file_size != entry.compress_size:
+            raise FormatError("the member is stored, but its two sizes differ", member=name)
+    elif entry.compress_type == zipfile.ZIP_DEFLATED:
+        limit = min(max(FREE_BYTES, MAX_RATIO * entry.compress_size), MAX_UNPACKED_MEMBER)
+        if entry.file_size > limit:
+            raise FormatError(
+                f"the member unpacks from {entry.compress_size:,} to {entry.file_size:,} bytes; "
+                f"the limit is {limit:,}",
+                member=name,
+            )
+    else:
+        raise FormatError(f"unknown compression method {entry.compress_type}", member=name)
+
+
+class _SeekableView(io.RawIOBase):
+    """A buffer as a file that `zipfile` can read."""
 
     def __init__(self, buffer: memoryview) -> None:
         self._buffer = buffer
@@ -220,68 +229,48 @@ class _Window(io.RawIOBase):
         return data
 
 
-def _limits(entries: list[zipfile.ZipInfo], end: int) -> dict[int, int]:
-    """For each header offset, where the next one begins (or the directory, after the last)."""
-    offsets = sorted(entry.header_offset for entry in entries)
-    for offset, following in pairwise(offsets):
-        if offset == following:
-            raise FormatError("two members overlap", offset=offset)
-    return dict(zip(offsets, [*offsets[1:], end], strict=True))
+# --------------------------------------------------------------------------------------------
+# Writing.
+
+_CHUNK = 16 << 20
+_TIME = (1980, 1, 1, 0, 0, 0)  # always the same: equal content gives equal files
+_MODE = 0o644 << 16
 
 
-def _member(entry: zipfile.ZipInfo, limit: int) -> Member:
-    return Member(
-        name=entry.filename,
-        size=entry.file_size,
-        stored_size=entry.compress_size,
-        deflated=entry.compress_type == zipfile.ZIP_DEFLATED,
-        crc=entry.CRC,
-        offset=entry.header_offset,
-        limit=limit,
-    )
+@dataclass(frozen=True, slots=True)
+class NewMember:
+    """A member to write. Text is worth deflating, weights are not."""
+
+    name: str
+    data: bytes | memoryview
+    deflate: bool = False
 
 
-def _check_entry(entry: zipfile.ZipInfo) -> None:
-    name = entry.filename
-    path = PurePosixPath(name)
-    if not name or path.is_absolute() or ".." in path.parts or _CONTROL.search(entry.orig_filename):
-        raise FormatError(f"a member with an unsafe name: {entry.orig_filename[:80]!r}")
-    if entry.flag_bits & _ENCRYPTED:
-        raise FormatError("the member is encrypted", member=name)
-    if entry.compress_type == zipfile.ZIP_STORED:
-        if entry.file_size != entry.compress_size:
-            raise FormatError("the member is stored, but its two sizes differ", member=name)
-    elif entry.compress_type == zipfile.ZIP_DEFLATED:
-        allowed = max(FREE_BYTES, MAX_RATIO * entry.compress_size)
-        if entry.file_size > min(allowed, MAX_UNPACKED_MEMBER):
-            raise FormatError(
-                f"the member unpacks from {entry.compress_size:,} to {entry.file_size:,} bytes, "
-                f"more than is read",
-                member=name,
-            )
-    else:
-        raise FormatError(f"unknown compression method {entry.compress_type}", member=name)
+def write_archive(members: Iterable[NewMember], destination: PathLike | IO[bytes]) -> None:
+    """Write a zip file to a path or a stream.
+
+    The file appears, or replaces an older one, when it is complete; if `members` raises, nothing is
+    left behind. A stream is written only after the last member was made. Raises `UsageError` for a
+    path that cannot be written.
+    """
+    if isinstance(destination, (str, os.PathLike)):
+        with atomic_write(destination) as file:
+            _write_members(members, file)
+        return
+    with tempfile.TemporaryFile() as file:
+        _write_members(members, file)
+        file.seek(0)
+        shutil.copyfileobj(file, destination, _CHUNK)
 
 
-def _check_total(members: Mapping[str, Member]) -> None:
-    total = sum(member.size for member in members.values() if member.deflated)
-    if total > MAX_UNPACKED_TOTAL:
-        raise FormatError(f"the members unpack to {total:,} bytes, more than is read")
-
-
-def _data_offset(buffer: memoryview, member: Member) -> int:
-    """Where the member's data begin: its local header must be there and agree in the name."""
-    header = buffer[member.offset : member.offset + _LOCAL_HEADER.size]
-    if member.offset < 0 or len(header) < _LOCAL_HEADER.size:
-        raise FormatError("the member's header is not in the file", offset=member.offset)
-    signature, _, flags, *_, name_length, extra_length = _LOCAL_HEADER.unpack(header)
-    if signature != b"PK\x03\x04":
-        raise FormatError("there is no member here", offset=member.offset)
-    name_start = member.offset + _LOCAL_HEADER.size
-    name = bytes(buffer[name_start : name_start + name_length])
-    if name.decode("utf-8" if flags & 0x800 else "cp437") != member.name:
-        raise FormatError("the member has another name in its own header", offset=member.offset)
-    start: int = name_start + name_length + extra_length
-    if start + member.stored_size > min(member.limit, len(buffer)):
-        raise FormatError("the member overlaps the next one", offset=member.offset)
-    return start
+def _write_members(members: Iterable[NewMember], file: IO[bytes]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        for member in members:
+            info = zipfile.ZipInfo(member.name, _TIME)
+            info.compress_type = zipfile.ZIP_DEFLATED if member.deflate else zipfile.ZIP_STORED
+            info.external_attr = _MODE
+            info.file_size = len(member.data)
+            view = memoryview(member.data)
+            with archive.open(info, "w") as out:
+                for start in range(0, len(view), _CHUNK):
+                    out.write(view[start : start + _CHUNK])

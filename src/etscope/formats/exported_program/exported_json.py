@@ -1,7 +1,7 @@
-"""The JSON of a serialized `ExportedProgram`: values of its unions, types, long payloads.
+"""Parse the JSON of a serialized `ExportedProgram`: unions, types, long payloads.
 
 The schema is ExecuTorch's fork of torch.export's (`exir/serde/schema.py`, version 5.4 and before).
-Old writers put every key of a union into it, all but one null; new ones the one that counts.
+Old writers put every key of a union into it, all but one null; new ones only the one in use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from etscope.errors import FormatError
 
 SUPPORTED_MAJOR = 5
 
-# exir/serde/schema.py ScalarType: not the numbers of ETDump and .pte files.
+# ScalarType of exir/serde/schema.py: its numbers differ from those of ETDump and .pte files.
 DTYPES = (
     "unknown",
     "uint8",
@@ -74,28 +74,28 @@ def union(value: object) -> tuple[str, Any]:
 
 
 def text(value: object, what: str) -> str:
-    """`value`, which must be a string; `what` names it in the message."""
+    """Return `value`, which must be a string; `what` names it in the error."""
     if not isinstance(value, str):
         raise FormatError(f"{what} must be text, found {_shown(value)}")
     return value
 
 
 def integer(value: object, what: str) -> int:
-    """`value`, which must be a whole number; `what` names it in the message."""
+    """Return `value`, which must be a whole number; `what` names it in the error."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise FormatError(f"{what} must be a whole number, found {_shown(value)}")
     return value
 
 
 def mapping(value: object, what: str) -> dict[str, Any]:
-    """`value`, which must be an object; `what` names it in the message."""
+    """Return `value`, which must be an object; `what` names it in the error."""
     if not isinstance(value, dict):
         raise FormatError(f"{what} must be an object, found {_shown(value)}")
     return value
 
 
 def sequence(value: object, what: str) -> list[Any]:
-    """`value`, which must be an array; `what` names it in the message."""
+    """Return `value`, which must be an array; `what` names it in the error."""
     if not isinstance(value, list):
         raise FormatError(f"{what} must be an array, found {_shown(value)}")
     return value
@@ -116,59 +116,60 @@ def _shown(value: object) -> str:
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
-# Python needs some 64 bytes for what JSON says in three: without a limit, a small file takes all
-# memory. Graphs have a value for every 20 to 30 characters, and less than a hundred for each node.
+# Python needs some 64 bytes for a value of three characters of JSON: without a limit, a small file
+# takes all memory. Graphs have a value for every 20 to 30 characters, and fewer than a hundred for
+# each node.
 MAX_TEXT = 1 << 30
 SMALL_TEXT = 8 << 20  # not worth counting
 MAX_VALUES = 10_000_000
 
 
 def parse_json(data: str | bytes | memoryview) -> Any:
-    """The content of JSON, of text or of UTF-8.
+    """Parse JSON, given as text or UTF-8.
 
-    Raises `FormatError` for more than `MAX_TEXT` characters or `MAX_VALUES` values, and what `json`
-    raises (`RecursionError` for deep nesting).
+    Raises `FormatError` for more than `MAX_TEXT` characters or `MAX_VALUES` values, and the errors
+    of `json` (`RecursionError` for deep nesting).
     """
     content = data if isinstance(data, str) else bytes(data).decode("utf-8")
     if len(content) > SMALL_TEXT:
         values = sum(map(content.count, ",[{"))
         if len(content) > MAX_TEXT or values > MAX_VALUES:
             raise FormatError(
-                f"JSON of {len(content):,} characters and some {values:,} values is too much"
+                f"JSON of {len(content):,} characters and some {values:,} values is too large"
             )
     return json.loads(content)
 
 
 # --------------------------------------------------------------------------------------------
 # Long payloads. A delegate call carries its blob and its weights as base64 inside JSON text:
-# gigabytes in one string. They are cut out before the text is parsed; their size stays.
+# gigabytes in one string. They are cut out before the text is parsed; a mark keeps their size.
 
 MIN_PAYLOAD = 4096
 _CHUNK = 32 << 20
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _DELEGATE = re.compile(rb"processed_bytes")
-_KEPT_KEY = re.compile(rb'value[\\": ]*$')  # a compile spec: small, and wanted
+_KEPT_KEY = re.compile(rb'value[\\": ]*$')  # a compile spec: small, and needed
 _MARK = re.compile(r"@payload:(\d{1,18})@")
 
 
-# Where a payload was cut out of the bytes of a program's JSON, and its size when decoded.
+# The byte of a program's JSON at which a payload was cut out, and its size when decoded.
 Cut = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A run of base64 text in a program's JSON: its place in the bytes of the member."""
+    """A run of base64 text in a program's JSON: bytes `start` to `end` of the member."""
 
     start: int
     end: int
 
     def size(self, data: memoryview) -> int:
-        """Bytes of what it encodes."""
+        """Number of bytes that it encodes."""
         return (self.end - self.start) // 4 * 3 - bytes(data[self.end - 2 : self.end]).count(b"=")
 
 
 def find_payloads(data: memoryview) -> list[Payload]:
-    """The long runs of base64 between quotes in a program's JSON, but those of compile specs."""
+    """Find the long runs of base64 between quotes in a program's JSON, except compile specs."""
     runs: list[Payload] = []
     if _DELEGATE.search(data) is None:
         return runs
@@ -180,24 +181,17 @@ def find_payloads(data: memoryview) -> list[Payload]:
             continue
         begins = np.concatenate([[previous], quotes[:-1] + 1])
         for index in np.flatnonzero(quotes - begins >= MIN_PAYLOAD):
-            run = _payload(data, int(begins[index]), int(quotes[index]))
-            if run is not None:
-                runs.append(run)
+            begin, end = int(begins[index]), int(quotes[index])
+            while end > begin and data[end - 1] == ord("\\"):  # the quote is an escaped one
+                end -= 1
+            is_base64 = not any(
+                bytes(data[at : min(at + _CHUNK, end)]).translate(None, _BASE64)
+                for at in range(begin, end, _CHUNK)
+            )
+            if is_base64 and not _KEPT_KEY.search(bytes(data[max(0, begin - 64) : begin])):
+                runs.append(Payload(begin, end))
         previous = int(quotes[-1]) + 1
     return runs
-
-
-def _payload(data: memoryview, start: int, end: int) -> Payload | None:
-    while end > start and data[end - 1] == ord("\\"):  # the quote is an escaped one
-        end -= 1
-    if any(
-        bytes(data[at : min(at + _CHUNK, end)]).translate(None, _BASE64)
-        for at in range(start, end, _CHUNK)
-    ):
-        return None
-    if _KEPT_KEY.search(bytes(data[max(0, start - 64) : start])):
-        return None
-    return Payload(start, end)
 
 
 def _mark(size: int) -> bytes:
@@ -205,7 +199,7 @@ def _mark(size: int) -> bytes:
 
 
 def without_payloads(data: memoryview) -> memoryview:
-    """The JSON with a mark in place of each long payload: see `payload_size`."""
+    """Replace each long payload in the JSON by a mark: see `payload_size`."""
     pieces: list[bytes | memoryview] = []
     position = 0
     for run in find_payloads(data):
@@ -215,7 +209,7 @@ def without_payloads(data: memoryview) -> memoryview:
 
 
 def cut_payloads(data: memoryview) -> tuple[bytes, tuple[Cut, ...]]:
-    """The JSON with nothing in place of each long payload, and where that is: see `with_marks`."""
+    """Remove each long payload from the JSON, and return where: see `with_marks`."""
     pieces: list[memoryview] = []
     cuts: list[Cut] = []
     position = length = 0
@@ -228,19 +222,19 @@ def cut_payloads(data: memoryview) -> tuple[bytes, tuple[Cut, ...]]:
 
 
 def with_marks(data: memoryview, cuts: Iterable[Cut]) -> memoryview:
-    """The JSON with marks where `cut_payloads` took payloads out."""
+    """Insert marks into the JSON where `cut_payloads` removed payloads."""
     pieces: list[bytes | memoryview] = []
     position = 0
     for place, size in cuts:
         if not position < place < len(data) or data[place - 1] != ord('"') or size < 0:
-            raise FormatError(f"no payload was cut out here, as the record says: {place:,}")
+            raise FormatError(f"no payload was cut out at byte {place:,}, as the record says")
         pieces += [data[position:place], _mark(size)]
         position = place
     return memoryview(b"".join([*pieces, data[position:]])) if pieces else data
 
 
 def payload_size(value: object) -> int:
-    """Bytes of a base64 text, or of what a mark stands for; 0 for nothing."""
+    """Number of bytes that a base64 text encodes, or that a mark stands for; 0 for None."""
     if value is None:
         return 0
     content = text(value, "a payload")

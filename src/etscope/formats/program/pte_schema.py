@@ -1,4 +1,4 @@
-"""What a .pte file says, as plain values. The facts are from ExecuTorch's `schema/program.fbs`.
+"""Plain values for the content of a .pte file, after ExecuTorch's `schema/program.fbs`.
 
 A program has methods; a method has values, and chains of instructions that name values by index.
 All indices are kept as they are in the file.
@@ -35,7 +35,7 @@ BOXED_LISTS = frozenset({ValueKind.INT_LIST, ValueKind.TENSOR_LIST, ValueKind.OP
 
 
 class ShapeDynamism(IntEnum):
-    """Whether a tensor's sizes are fixed, bounds, or unknown until the program runs."""
+    """Meaning of a tensor's sizes: fixed, upper bounds, or unknown until the program runs."""
 
     STATIC = 0
     DYNAMIC_BOUND = 1
@@ -44,7 +44,7 @@ class ShapeDynamism(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Where the memory plan puts a tensor: a buffer of `Method.buffer_sizes`, a byte in it."""
+    """Planned memory: a buffer of `Method.buffer_sizes`, and a byte offset in it."""
 
     memory_id: int
     offset: int
@@ -55,9 +55,9 @@ class TensorValue:
     """A tensor.
 
     Its data, by the schema: with an allocation it is mutable and lives in planned memory, with an
-    initial state in the file if `data_index` is not 0; without one it is a constant of the file
-    (`data_index` not 0), a constant beside the file (`external`, under the key `name`), or gets
-    its memory when the program runs.
+    initial state in the file if `data_index` is not 0. Without an allocation it is a constant of
+    the file (`data_index` not 0), a constant beside the file (`external`, under the key `name`), or
+    gets its memory when the program runs.
     """
 
     scalar_type: ScalarType
@@ -80,17 +80,17 @@ class TensorValue:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the tensor is a weight: it has data, and no instruction writes it."""
+        """True for a weight: it has data, and no instruction writes it."""
         return self.allocation is None and (self.external or self.data_index > 0)
 
     @property
     def has_data(self) -> bool:
-        """Whether this file holds its content or initial state."""
+        """True if this file holds its content or initial state."""
         return self.data_index > 0 and not self.external
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of the tensor, or the most it can have; None when there is no bound."""
+        """Bytes of the tensor, or the upper bound; None when there is no bound."""
         if self.dynamism is ShapeDynamism.DYNAMIC_UNBOUND:
             return None
         return self.scalar_type.nbytes(math.prod(self.sizes))
@@ -104,7 +104,7 @@ class TensorValue:
 
 @dataclass(frozen=True, slots=True)
 class ScalarValue:
-    """A number, a text or nothing. What a result will overwrite is there with a placeholder."""
+    """A number, a text or None. A value that a result will overwrite has a placeholder."""
 
     kind: ValueKind
     value: int | bool | float | str | None
@@ -131,7 +131,7 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class DelegateCall:
-    """Run a delegate. `args` are its inputs, then its outputs; where they part is not recorded."""
+    """Run a delegate. `args` are its inputs, then its outputs; their numbers are not recorded."""
 
     delegate: int
     args: tuple[int, ...]
@@ -139,7 +139,7 @@ class DelegateCall:
 
 @dataclass(frozen=True, slots=True)
 class MoveCall:
-    """Let the value `destination` be the value `source`."""
+    """Assign the value `source` to the value `destination`."""
 
     source: int
     destination: int
@@ -147,7 +147,7 @@ class MoveCall:
 
 @dataclass(frozen=True, slots=True)
 class JumpFalseCall:
-    """Go on at instruction `destination` if the value `condition` is false."""
+    """Jump to instruction `destination` if the value `condition` is false."""
 
     condition: int
     destination: int
@@ -155,7 +155,7 @@ class JumpFalseCall:
 
 @dataclass(frozen=True, slots=True)
 class FreeCall:
-    """Give back the memory of an unbounded tensor."""
+    """Free the memory of an unbounded tensor."""
 
     value: int
 
@@ -175,8 +175,8 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Instructions run in order. `traces_at` are the file offsets of their stack traces, in the
-    order of the instructions; empty when the program was emitted without."""
+    """Instructions that run in order. `traces_at` are the file offsets of their stack traces, in
+    the order of the instructions; empty when the program was emitted without them."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -193,13 +193,13 @@ class Operator:
 
     @property
     def full_name(self) -> str:
-        """ "aten::add.out"."""
+        """The name with the overload: "aten::add.out"."""
         return f"{self.name}.{self.overload}" if self.overload else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class CompileSpec:
-    """An option that the backend was given when the delegate was made."""
+    """An option for the backend, set when the program was lowered."""
 
     key: str
     value: bytes
@@ -207,7 +207,7 @@ class CompileSpec:
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
-    """A part of the method handed to a backend, and where its data is in the file."""
+    """A part of the method that a backend runs. `blob` is its data in the file."""
 
     backend_id: str
     blob: Span
@@ -219,8 +219,8 @@ class Method:
     """An entry point of the program; the schema's `ExecutionPlan`.
 
     `buffer_sizes[i]` is the size of the planned memory with the id i; 0 is not a buffer.
-    `buffer_devices` names the device of each of them that is not on the CPU. `input_tree` and
-    `output_tree` tell how flat inputs and outputs nest (torch.export's pytree text).
+    `buffer_devices` names the device of each buffer that is not on the CPU. `input_tree` and
+    `output_tree` describe the nesting of the flat inputs and outputs (torch.export's pytree text).
     """
 
     name: str
@@ -237,8 +237,8 @@ class Method:
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """Those of the first chain: the only one that ExecuTorch writes, and the one whose
-        indices an ETDump gives as instruction ids."""
+        """Instructions of the first chain: the only one that ExecuTorch writes. Their indices are
+        the instruction ids of an ETDump."""
         return self.chains[0].instructions if self.chains else ()
 
 
@@ -252,9 +252,9 @@ class NamedData:
 
 @dataclass(frozen=True, slots=True)
 class ExtendedHeader:
-    """What stands between the file identifier and the tables when the file has segments.
+    """The header between the file identifier and the tables of a file with segments.
 
-    `segment_data_size` is 0 in files of writers that did not give it.
+    `segment_data_size` is 0 in files whose writer did not record it.
     """
 
     length: int

@@ -1,7 +1,8 @@
-"""ExecuTorch's tensor element types: the numbers that ETDump, .pte and .bpte files share.
+"""Tensors in ExecuTorch's files: element types, and dense storage with an order of dimensions.
 
-The numbering is that of `scalar_type.fbs` (ExecuTorch 1.5), which follows PyTorch's; the numbers
-that are missing here (complex, 8-bit bags and so on) are in none of these files.
+ETDump, .pte and .bpte files share the numbering of `scalar_type.fbs` (ExecuTorch 1.5), which
+follows PyTorch's; the numbers that are missing here (complex, 8-bit bags and so on) are in none of
+these files.
 """
 
 from __future__ import annotations
@@ -59,23 +60,27 @@ class ScalarType(IntEnum):
 
     @property
     def values_per_unit(self) -> int:
-        """How many values a storage unit packs: 2 for QUINT4X2, 4 for QUINT2X4, else 1."""
+        """Number of values that a storage unit packs: 2 for QUINT4X2, 4 for QUINT2X4, else 1."""
         return _PACKED.get(self, 1)
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
         """The dtype of a storage unit, from ml_dtypes where numpy has none of its own."""
-        name = _TYPES[self][2]
-        if name.startswith(("bfloat", "float8")):
-            import ml_dtypes
-
-            name = getattr(ml_dtypes, name)
-        dtype: np.dtype[Any] = np.dtype(name)
-        return dtype
+        return numpy_dtype(_TYPES[self][2])
 
     def nbytes(self, numel: int) -> int:
         """Bytes that `numel` values take, the last unit rounded up."""
         return -(-numel // self.values_per_unit) * self.itemsize
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The dtype of that name in numpy, or in ml_dtypes for bfloat16 and the float8 types."""
+    if name.startswith(("bfloat", "float8")):
+        import ml_dtypes
+
+        name = getattr(ml_dtypes, name)
+    dtype: np.dtype[Any] = np.dtype(name)
+    return dtype
 
 
 # type -> torch's name, bytes of a storage unit, name of the unit's type in numpy or ml_dtypes
@@ -115,7 +120,7 @@ def scalar_type(number: int, *, offset: int | None = None) -> ScalarType:
         raise FormatError(f"unknown scalar type {number}", offset=offset) from error
 
 
-# Types that are more than their storage are not meant by numpy's names.
+# numpy's names do not stand for quantized types, which have the storage of another type.
 _BY_NAME = {name: kind for kind, (name, _, stored_as) in _TYPES.items() if name == stored_as}
 
 
@@ -130,13 +135,14 @@ def scalar_type_of(dtype: np.dtype[Any] | str) -> ScalarType:
     return _BY_NAME[name]
 
 
-# Tensors as .pte and .bpte files store them: dense, with an order of dimensions.
+# --------------------------------------------------------------------------------------------
+# Tensors as .pte and .bpte files store them.
 
 
 def dense_view(
     data: memoryview, scalar_type: ScalarType, sizes: Sequence[int], dim_order: Sequence[int]
 ) -> npt.NDArray[Any]:
-    """The tensor whose first byte is `data[0]`, as a view that nobody can write to.
+    """The tensor that starts at `data[0]`, as a read-only view.
 
     `dim_order` names the dimensions from the outermost in memory to the innermost, so (0, 2, 3, 1)
     is channels-last. Types that pack several values in a byte are given as their bytes, flat.
@@ -158,7 +164,7 @@ def dense_view(
 
 
 def checked_dim_order(dim_order: tuple[int, ...], rank: int, *, offset: int) -> tuple[int, ...]:
-    """`dim_order` if it is an order of `rank` dimensions, else `FormatError` at `offset`."""
+    """Return `dim_order`; raise `FormatError` if it is not an order of `rank` dimensions."""
     if sorted(dim_order) != list(range(rank)):
         raise FormatError(f"{list(dim_order)} is not an order of {rank} dimensions", offset=offset)
     return dim_order
@@ -167,11 +173,12 @@ def checked_dim_order(dim_order: tuple[int, ...], rank: int, *, offset: int) -> 
 def dim_order_of(array: npt.NDArray[Any]) -> tuple[int, ...]:
     """The dimensions from the outermost in memory to the innermost.
 
-    Sizes of 1 leave a choice: the order of the sizes comes first, then channels-last, which are
-    the orders that the runtime knows by name. What is dense in no order has that of its sizes.
+    Sizes of 1 make it ambiguous: the order of the sizes is tried first, then channels-last, which
+    are the orders that the runtime knows by name. An array that is not dense in any order has that
+    of its sizes.
     """
     dims = tuple(range(array.ndim))
-    # What dimensions of size 1 have for a stride says nothing: they come first, in order.
+    # The strides of dimensions of size 1 mean nothing: these come first, in order.
     by_stride = sorted(dims, key=lambda d: -array.strides[d] if array.shape[d] > 1 else -math.inf)
     for order in (dims, (*dims[:1], *dims[2:], *dims[1:2]), tuple(by_stride)):
         if array.transpose(order).flags.c_contiguous:
@@ -180,7 +187,7 @@ def dim_order_of(array: npt.NDArray[Any]) -> tuple[int, ...]:
 
 
 def in_dim_order(array: npt.NDArray[Any], dim_order: Sequence[int]) -> npt.NDArray[Any]:
-    """The same values, dense in memory in that order of dimensions; no copy if they are already."""
+    """The same values, dense in memory in that order of dimensions; copied only if needed."""
     sizes = [array.shape[d] for d in dim_order]  # ascontiguousarray makes a scalar a vector of one
     dense = np.ascontiguousarray(array.transpose(dim_order)).reshape(sizes)
     view: npt.NDArray[Any] = dense.transpose(np.argsort(np.asarray(dim_order, dtype=np.intp)))
@@ -188,12 +195,12 @@ def in_dim_order(array: npt.NDArray[Any], dim_order: Sequence[int]) -> npt.NDArr
 
 
 def as_numpy(value: Any) -> npt.NDArray[Any]:
-    """An array, a torch tensor or what has `__array__`, as an array; torch is not imported.
+    """Convert an array, a torch tensor or an object with `__array__`; torch is not imported.
 
     Types without a numpy type are those of ml_dtypes. Raises `UsageError` for a type that
     ExecuTorch's files cannot hold.
     """
-    if hasattr(value, "detach"):  # a torch tensor; torch itself is not needed for what follows
+    if hasattr(value, "detach"):  # a torch tensor
         value = value.detach().cpu()
         kind = scalar_type_of(str(value.dtype).removeprefix("torch."))
         if kind.numpy_dtype.isbuiltin != 1:  # numpy does not know the type, only its bits

@@ -1,25 +1,24 @@
-"""What XNNPACK is given to run: the operators of a delegate's data, in order.
+"""Operators in the data of an XNNPACK delegate, in the order in which XNNPACK gets them.
 
-The data is a header ("XH00") that says where the rest is, a FlatBuffer ("XN00" or "XN01") and the
-weights; older data has no header. Of the FlatBuffer only the list of operators and the ids of the
-values that flow between them are read here. Each operator has the debug handle of the graph node
-that it was made from, or `NO_HANDLE`.
+The data is a header ("XH00") that locates the rest, a FlatBuffer ("XN00" or "XN01") and the
+weights; older data has no header. Only the FlatBuffer's list of operators and the ids of the values
+that flow between them are read here. Each operator has the debug handle of the graph node that it
+was made from, or `NO_HANDLE`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from etscope.errors import FormatError
-from etscope.formats.bytes.flatbuffer import UINT32, FlatBuffer, FlatTable
+from etscope.formats.bytes.flatbuffer import UINT32, FlatBuffer
 
 MAGICS = (b"XN00", b"XN01")
 _HEADER_MAGIC = b"XH00"
-# Behind four zero bytes: magic, length of the header, offset and size of the tables, of the weights
+# After four zero bytes: magic, length of the header, offset and size of the tables, of the weights
 _HEADER = struct.Struct("<4sHIIIQ")
-# What the backend writes for a node that its own passes made.
+# The backend writes it for a node that its own passes made.
 NO_HANDLE = 65535
 # Slots of the schema: a quantised value in the union of values, a value's id, a convert's output.
 _QUANTIZED_VALUE, _VALUE_ID, _CONVERT_OUTPUT = 2, 6, 1
@@ -40,11 +39,11 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class XnnNode:
-    """One operator: its kind ("Conv2d"; None for one that is newer than etscope), and the debug
+    """One operator: its kind ("Conv2d"; None for one that etscope does not know), and the debug
     handle of its node, None for an operator that the backend added.
 
-    `clamped`: whether its output is clamped, as by a relu that was fused into it. `quantizes`:
-    of a "Convert", whether its output is quantised.
+    `clamped`: its output is clamped, as by a relu that was fused into it. `quantizes`: it is a
+    "Convert" whose output is quantised.
     """
 
     kind: str | None
@@ -54,47 +53,45 @@ class XnnNode:
 
 
 def is_xnnpack(data: memoryview) -> bool:
-    """Whether the bytes begin like a delegate's data for XNNPACK."""
+    """Return True if the bytes begin like a delegate's data for XNNPACK."""
     return bytes(data[4:8]) in (_HEADER_MAGIC, *MAGICS)
 
 
 def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
-    """The operators of a delegate's data, in the order in which they were handed to XNNPACK."""
+    """Read the operators of a delegate's data, in the order in which XNNPACK gets them."""
     tables = data
     if bytes(data[4:8]) == _HEADER_MAGIC:
         if len(data) < 4 + _HEADER.size:
-            raise FormatError("XNNPACK's header is cut off", offset=0)
+            raise FormatError("the header of the XNNPACK data is cut off", offset=0)
         _, _, offset, size, *_ = _HEADER.unpack_from(data, 4)
         if offset + size > len(data):
             raise FormatError(
-                f"XNNPACK's operators are bytes {offset:,} to {offset + size:,} of {len(data):,}",
+                f"the XNNPACK operators are bytes {offset:,} to {offset + size:,} of {len(data):,}",
                 offset=10,
             )
         tables = data[offset : offset + size]
     magic = bytes(tables[4:8])
     if magic not in MAGICS:
-        raise FormatError(f"not XNNPACK's operators: they begin with {magic!r}", offset=4)
+        raise FormatError(f"not XNNPACK data: its tables begin with {magic!r}", offset=4)
     root = FlatBuffer(tables).root()
-    quantized = {number for value in root.tables(2) for number in _quantized_ids(value)}
-    return tuple(_node(table, quantized) for table in root.tables(1))
-
-
-def _quantized_ids(value: FlatTable) -> Iterator[int]:
-    """The id of a value, if it is a quantised one."""
-    member, entry = value.union(0)
-    tensor = entry.table(0) if entry is not None and member == _QUANTIZED_VALUE else None
-    if tensor is not None:
-        yield tensor.integer(_VALUE_ID, UINT32)
-
-
-def _node(table: FlatTable, quantized: Collection[int]) -> XnnNode:
-    number, entry = table.union(0)
-    handle = table.integer(2, UINT32)
-    kind = KINDS[number - 1] if 1 <= number <= len(KINDS) else None
-    converts_to = entry.integer(_CONVERT_OUTPUT, UINT32) if entry and kind == "Convert" else -1
-    return XnnNode(
-        kind=kind,
-        debug_handle=None if handle in (0, NO_HANDLE) else handle,
-        clamped=table.has(3),
-        quantizes=converts_to in quantized,
-    )
+    quantized: set[int] = set()
+    for value in root.tables(2):
+        member, entry = value.union(0)
+        tensor = entry.table(0) if entry is not None and member == _QUANTIZED_VALUE else None
+        if tensor is not None:
+            quantized.add(tensor.integer(_VALUE_ID, UINT32))
+    nodes = []
+    for table in root.tables(1):
+        number, entry = table.union(0)
+        handle = table.integer(2, UINT32)
+        kind = KINDS[number - 1] if 1 <= number <= len(KINDS) else None
+        output = entry.integer(_CONVERT_OUTPUT, UINT32) if entry and kind == "Convert" else -1
+        nodes.append(
+            XnnNode(
+                kind=kind,
+                debug_handle=None if handle in (0, NO_HANDLE) else handle,
+                clamped=table.has(3),
+                quantizes=output in quantized,
+            )
+        )
+    return tuple(nodes)
