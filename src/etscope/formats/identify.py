@@ -1,4 +1,4 @@
-"""What kind of file something is, by its first bytes (and, of a zip, the names of its members)."""
+"""Identify the format of a file by its first bytes, and of a zip file by its members' names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ETRECORD = "etrecord"
 PTE = "pte"
 BPTE = "bpte"
 
-# What people call the four.
+# The four in messages.
 _NAMES = {
     ETDUMP: "an ETDump (.etdp)",
     ETRECORD: "an ETRecord",
@@ -23,10 +23,10 @@ _NAMES = {
 _ZIP = b"PK\x03\x04"
 _ETRECORD_MEMBER = "ETRECORD_V0"
 
-# FlatBuffers files: four characters at byte 4, of which the last two count versions.
+# FlatBuffers files: four characters at byte 4, the last two being the version.
 _IDENTIFIERS = {b"ET": PTE, b"BP": BPTE, b"ED": ETDUMP}
 
-# Other files that people mix up with these, by magic and where it stands.
+# Other files that users give by mistake, by their magic bytes and the offset of these.
 _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     (4, b"FT01", "external tensors of a program (.ptd)"),
     (4, b"XN0", "the data of an XNNPACK delegate"),
@@ -46,11 +46,11 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
 
 
 def identify(data_or_path: BytesLike | PathLike) -> str:
-    """The format of a file: "etdump", "etrecord", "pte" or "bpte".
+    """Return the format of a file: "etdump", "etrecord", "pte" or "bpte".
 
-    Only tells formats apart; whether the rest of the file is sound is the reader's to say. Raises
-    `FormatError` with what the file seems to be when it is none of the four (a directory and an
-    empty file among them), `MissingFileError` for a path that is not there.
+    Only tells formats apart; the reader checks the rest of the file. Raises `FormatError` that says
+    what the file seems to be if it is none of the four (also for a directory or an empty file),
+    `MissingFileError` for a missing file.
     """
     source = open_source(data_or_path, "ExecuTorch file")
     with reading("ExecuTorch file", source.path):
@@ -64,25 +64,36 @@ def identify(data_or_path: BytesLike | PathLike) -> str:
 
 
 def describe(buffer: memoryview) -> str:
-    """What the bytes seem to be, to end a sentence like "not an ETDump: ..."."""
+    """Say what the bytes seem to be, to end a sentence like "not an ETDump: ..."."""
     found = _format_of(buffer)
     if found is not None:
         return f"this is {_NAMES[found]}"
     if bytes(buffer[:4]) == _ZIP:
-        return _describe_zip(buffer)
+        try:
+            members = _zip_members(buffer)
+        except FormatError as error:
+            return f"this seems to be a damaged zip file: {error.message}"
+        if any(name.endswith(("data.pkl", "archive_format")) for name in members):
+            return "this seems to be an archive of torch.save or torch.export.save (.pt, .pt2)"
+        return f"this is a zip file without the member {_ETRECORD_MEMBER}, which an ETRecord has"
     for offset, magic, name in _FOREIGN:
         if bytes(buffer[offset : offset + len(magic)]) == magic:
             return f"this seems to be {name}"
     if buffer[0] == 0x80 and len(buffer) > 1 and 2 <= buffer[1] <= 5:
         return "this seems to be a Python pickle, which etscope never loads"
     if not any(buffer[:64]):
-        return "it begins with zeros; a debug buffer holds no more than the tensors of an ETDump"
-    return f"its first bytes, {bytes(buffer[:8]).hex(' ')}, are of no format that etscope knows"
+        return (
+            "it begins with zeros; a debug buffer holds only the tensors of an ETDump"
+        )
+    return f"its first bytes, {bytes(buffer[:8]).hex(' ')}, match no known format"
 
 
 def _format_of(buffer: memoryview) -> str | None:
     if bytes(buffer[:4]) == _ZIP:
-        return _zip_format(buffer)
+        try:
+            return ETRECORD if _ETRECORD_MEMBER in _zip_members(buffer) else None
+        except FormatError:
+            return None
     # The runtime writes ETDumps with their size in front.
     for at in (4, 8):
         identifier = bytes(buffer[at : at + 4])
@@ -92,25 +103,8 @@ def _format_of(buffer: memoryview) -> str | None:
     return None
 
 
-def _zip_format(buffer: memoryview) -> str | None:
-    try:
-        return ETRECORD if _ETRECORD_MEMBER in _zip_members(buffer) else None
-    except FormatError:
-        return None
-
-
-def _describe_zip(buffer: memoryview) -> str:
-    try:
-        members = _zip_members(buffer)
-    except FormatError as error:
-        return f"this seems to be a zip file, and damaged: {error.message}"
-    if any(name.endswith(("data.pkl", "archive_format")) for name in members):
-        return "this seems to be an archive of torch.save or torch.export.save (.pt, .pt2)"
-    return f"this is a zip file without the member {_ETRECORD_MEMBER} that makes it an ETRecord"
-
-
 def _zip_members(buffer: memoryview) -> Collection[str]:
-    """The names in the directory of a zip."""
+    """The names in the directory of a zip file."""
     from etscope.formats.bytes.zip_archive import open_archive  # zipfile takes time to import
 
     return open_archive(buffer, "zip file").members

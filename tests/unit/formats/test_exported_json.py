@@ -74,7 +74,7 @@ def test_json_of_too_many_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(exported_json, "SMALL_TEXT", 100)
     monkeypatch.setattr(exported_json, "MAX_VALUES", 1000)
     assert len(parse_json("[" + "1," * 900 + "1]")) == 901
-    with pytest.raises(FormatError, match="1,100 values is too much"):
+    with pytest.raises(FormatError, match="1,100 values is too large"):
         parse_json("[" + "[]," * 549 + "[]]")
 
 

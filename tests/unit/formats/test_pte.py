@@ -307,7 +307,7 @@ def header(length: int = 32, program: int = 0, base: int = 0, size: int = 0) -> 
         (b'{"a": 1}' + bytes(40), "JSON"),
         (b"\x7fELF" + bytes(40), "ELF"),
         (bytes(64), "begins with zeros"),
-        (b"nonsense" * 8, "6e 6f 6e 73 65 6e 73 65, are of no format"),
+        (b"nonsense" * 8, "6e 6f 6e 73 65 6e 73 65, match no known format"),
         (b"\xff\xff\xff\xffET12" + bytes(40), "points to byte"),
         (build({0: Number("I", 0)}, b"ET12"), "without methods"),
         (pte_file(method([]), segments=[b"data"], header=header(8)), "8 bytes is too short"),

@@ -1,6 +1,6 @@
-"""ETDump, the file of a profiled run, as columns: one row per event, in file order.
+"""Read an ETDump, the file of a profiled run, as columns: one row per event, in file order.
 
-The format is a FlatBuffer with identifier "ED00", mostly behind a uint32 of its size (schema:
+The format is a FlatBuffer with identifier "ED00", usually behind a uint32 of its size (schema:
 `etdump_schema_flatcc.fbs` of ExecuTorch 1.5; unchanged since 0.4). No object is built per event:
 200,000 events open in some tens of milliseconds.
 """
@@ -23,7 +23,13 @@ from etscope.formats.bytes.flatbuffer_columns import (
     chunks,
 )
 from etscope.formats.bytes.source import BytesLike, PathLike, Source, open_source
-from etscope.formats.etdump.debug_values import DebugValue, TensorRef, ValueType, read_value
+from etscope.formats.etdump.debug_values import (
+    MAX_DIMENSIONS,
+    DebugValue,
+    TensorRef,
+    ValueType,
+    read_value,
+)
 from etscope.formats.identify import describe
 from etscope.formats.program.scalar_type import scalar_type
 
@@ -31,7 +37,7 @@ __all__ = ["DebugValue", "ETDump", "EventKind", "TensorRef", "read_etdump"]
 
 
 class EventKind(IntEnum):
-    """What an event recorded."""
+    """The kind of record that an event is."""
 
     PROFILE = 0
     ALLOCATION = 1
@@ -40,7 +46,7 @@ class EventKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ETDump:
-    """All that an ETDump holds: R runs, E events. Arrays are read-only.
+    """The content of an ETDump: R runs, E events. Arrays are read-only.
 
     Columns that end in `name` or `str` are indices into `strings`, the distinct strings in order
     of first appearance; -1 is an absent string, which differs from an empty one.
@@ -71,7 +77,7 @@ class ETDump:
     debug_value_offset: npt.NDArray[np.int64]  # [E], the Value table in the file, -1: none
 
     source: Source
-    flatbuffer_end: int  # where the flatbuffer ends in the file; what follows is not read
+    flatbuffer_end: int  # end of the FlatBuffer in the file; what follows is not read
 
     @property
     def num_runs(self) -> int:
@@ -97,7 +103,7 @@ class ETDump:
         return "" if name < 0 else self.strings[name]
 
     def metadata(self, event: int) -> bytes:
-        """What a delegate attached to an event; b"" if it is empty or absent."""
+        """Bytes that a delegate attached to an event; b"" if empty or absent."""
         start, length = int(self.metadata_offset[event]), int(self.metadata_length[event])
         return bytes(self.source.buffer[start : start + length]) if length > 0 else b""
 
@@ -115,16 +121,15 @@ class ETDump:
 
 
 def read_etdump(source: BytesLike | PathLike) -> ETDump:
-    """The dump in a file (which is mapped) or in the given bytes.
+    """Read a dump from a file (which is mapped) or from the given bytes.
 
-    What the schema lets a writer leave out has its default. Raises `MissingFileError`, and
-    `FormatError` for what is no ETDump or refers to something outside of the file.
+    Fields that a writer may omit have the schema's default. Raises `MissingFileError`, and
+    `FormatError` for a file that is not an ETDump or has references that lead out of it.
     """
     opened = open_source(source, "ETDump")
     with reading("ETDump", opened.path):
-        start, end = _extent(opened)
         try:
-            return _read(opened, start, end)
+            return _read(opened)
         except FormatError as error:
             error.hint = error.hint or _BROKEN
             raise
@@ -132,74 +137,38 @@ def read_etdump(source: BytesLike | PathLike) -> ETDump:
 
 IDENTIFIER = b"ED00"
 _BROKEN = (
-    "the file was damaged, or ExecuTorch wrote it so: up to 1.5 it breaks the dump when it logs a "
+    "the file was damaged, or ExecuTorch wrote it broken: up to 1.5 it does so when it logs a "
     "tensor of type half, bfloat16, uint32, uint64 or float8 to the debug buffer"
 )
 _PREFIX = 4
 _CUT_PADDING = 16  # a size that claims a few bytes of padding too many does no harm
-_LEAST_EVENT = 16  # bytes: its reference, its table with one field, and the table in that field
+_MIN_EVENT = 16  # bytes: its reference, its table with one field, and the table in that field
 
 
-def _read(source: Source, start: int, end: int) -> ETDump:
+def _read(source: Source) -> ETDump:
+    # The FlatBuffer is the file, or follows a uint32 of its size.
+    head = bytes(source.buffer[: _PREFIX + 8])
+    if head[8:12] == IDENTIFIER:
+        start, end = _PREFIX, _PREFIX + int.from_bytes(head[:_PREFIX], "little")
+        if end > source.size + _CUT_PADDING:
+            raise FormatError(
+                f"this ETDump is cut off: it should have {end:,} bytes and has {source.size:,}",
+                hint="was the file copied before its writer closed it?",
+            )
+        end = min(end, source.size)
+    elif head[4:8] == IDENTIFIER:
+        start, end = 0, source.size
+    else:
+        raise FormatError(f"not an ETDump: {describe(source.buffer)}")
+
     buffer = FlatBufferColumns(source.buffer, start, end)
     root = buffer.tables(buffer.root(), 2)
     runs = buffer.tables(buffer.elements(*buffer.vectors(root.reference(1), 4)), 4)
     event_starts, event_counts = buffer.vectors(runs.reference(3), 4)
     event_counts = np.maximum(event_counts, 0)
-    if int(event_counts.sum()) * _LEAST_EVENT > end - start:
+    if int(event_counts.sum()) * _MIN_EVENT > end - start:
         raise FormatError("its runs list more events than the file has room for")
-    columns, event_names, delegate_ids = _events(
-        buffer, buffer.elements(event_starts, event_counts)
-    )
-    allocator_counts, allocators_of_run, allocators = _allocators(buffer, runs.reference(2))
-    ids, strings = buffer.strings(
-        np.concatenate([runs.reference(0), event_names, delegate_ids, allocators])
-    )
-    run_name, name, delegate_id_str, allocator_name = np.split(
-        ids, np.cumsum([len(runs), len(event_names), len(delegate_ids)])
-    )
-    columns |= {
-        "run_name": run_name,
-        "run_bundled_input_index": runs.scalar(1, "<i4", -1),
-        "run_first_event": np.concatenate([np.zeros(1, np.int64), np.cumsum(event_counts)]),
-        "run": np.repeat(np.arange(len(runs), dtype=np.int32), event_counts),
-        "name": name,
-        "delegate_id_str": delegate_id_str,
-    }
-    for column in columns.values():
-        column.flags.writeable = False
-    names = iter([strings[i] if i >= 0 else "" for i in allocator_name.tolist()])
-    allocator_lists = [tuple(islice(names, count)) for count in allocator_counts.tolist()]
-    return ETDump(
-        version=int(root.scalar(0, "<u4")[0]),
-        strings=strings,
-        run_allocators=tuple(allocator_lists[i] for i in allocators_of_run.tolist()),
-        source=source,
-        flatbuffer_end=end,
-        **columns,
-    )
-
-
-def _extent(source: Source) -> tuple[int, int]:
-    """First byte of the flatbuffer, and the byte after its last."""
-    head = bytes(source.buffer[: _PREFIX + 8])
-    if head[8:12] == IDENTIFIER:
-        end = _PREFIX + int.from_bytes(head[:_PREFIX], "little")
-        if end > source.size + _CUT_PADDING:
-            raise FormatError(
-                f"this ETDump is cut off: it says it has {end:,} bytes and has {source.size:,}",
-                hint="was the file copied before its writer closed it?",
-            )
-        return _PREFIX, min(end, source.size)
-    if head[4:8] == IDENTIFIER:
-        return 0, source.size
-    raise FormatError(f"not an ETDump: {describe(source.buffer)}")
-
-
-def _events(
-    buffer: FlatBufferColumns, positions: IntArray
-) -> tuple[dict[str, npt.NDArray[Any]], IntArray, IntArray]:
-    """The columns without the strings, and where the names and the delegate ids stand."""
+    positions = buffer.elements(event_starts, event_counts)
     columns: dict[str, npt.NDArray[Any]] = {}
     for part in chunks(len(positions)):
         for name, values in _event_columns(buffer, buffer.tables(positions[part], 3)).items():
@@ -207,11 +176,44 @@ def _events(
                 columns[name] = np.empty(len(positions), values.dtype)
             columns[name][part] = values
     buffer.refuse_overlap(columns["metadata_offset"], columns["metadata_length"], "metadata")
-    return columns, columns.pop("name"), columns.pop("delegate_id")
+
+    # Runs share few lists of allocators: each distinct one is read once.
+    allocator_lists, list_of_run = np.unique(runs.reference(2), return_inverse=True)
+    list_starts, list_lengths = buffer.vectors(allocator_lists, 4)
+    allocators = buffer.tables(buffer.elements(list_starts, list_lengths), 1)
+
+    # All strings at once, by their positions: those of runs, events, delegates, allocators.
+    event_names, delegate_ids = columns.pop("name"), columns.pop("delegate_id")
+    ids, strings = buffer.strings(
+        np.concatenate([runs.reference(0), event_names, delegate_ids, allocators.reference(0)])
+    )
+    run_name, event_name, delegate_id_str, allocator_name = np.split(
+        ids, np.cumsum([len(runs), len(event_names), len(delegate_ids)])
+    )
+    columns |= {
+        "run_name": run_name,
+        "run_bundled_input_index": runs.scalar(1, "<i4", -1),
+        "run_first_event": np.concatenate([np.zeros(1, np.int64), np.cumsum(event_counts)]),
+        "run": np.repeat(np.arange(len(runs), dtype=np.int32), event_counts),
+        "name": event_name,
+        "delegate_id_str": delegate_id_str,
+    }
+    for column in columns.values():
+        column.flags.writeable = False
+    names = iter([strings[i] if i >= 0 else "" for i in allocator_name.tolist()])
+    named_lists = [tuple(islice(names, max(length, 0))) for length in list_lengths.tolist()]
+    return ETDump(
+        version=int(root.scalar(0, "<u4")[0]),
+        strings=strings,
+        run_allocators=tuple(named_lists[i] for i in list_of_run.tolist()),
+        source=source,
+        flatbuffer_end=end,
+        **columns,
+    )
 
 
 def _event_columns(buffer: FlatBufferColumns, events: TableColumns) -> dict[str, npt.NDArray[Any]]:
-    """The columns of some events; of the strings where they stand."""
+    """The columns of some events; strings as positions in the file."""
     E = len(events)
     members = [events.reference(slot) for slot in EventKind]
     is_profile, is_allocation, is_debug = (member >= 0 for member in members)
@@ -239,7 +241,13 @@ def _event_columns(buffer: FlatBufferColumns, events: TableColumns) -> dict[str,
 
     metadata_starts, metadata_lengths = buffer.vectors(profile.reference(5), 1)
     metadata_starts[metadata_lengths < 0] = -1
+    # The field `output` of a Value (-1: no value) is a table with a bool.
     values = debug.reference(2)
+    is_output = np.zeros(len(values), np.bool_)
+    present = np.flatnonzero(values >= 0)
+    outputs = buffer.tables(values[present], 8).reference(7)
+    marked = np.flatnonzero(outputs >= 0)
+    is_output[present[marked]] = buffer.tables(outputs[marked], 1).scalar(0, "u1") != 0
     return {
         "kind": kind,
         "chain_index": column(
@@ -259,7 +267,7 @@ def _event_columns(buffer: FlatBufferColumns, events: TableColumns) -> dict[str,
         "metadata_length": column(-1, (of_profile, metadata_lengths)),
         "allocator_id": column(0, (of_allocation, allocation.scalar(0, "<i4"))),
         "allocation_size": column(0, (of_allocation, allocation.scalar(1, "<u8"))),
-        "is_output": column(0, (of_debug, _output_flags(buffer, values))),
+        "is_output": column(0, (of_debug, is_output)),
         "debug_value_offset": column(-1, (of_debug, values)),
         "name": column(-1, (of_profile, profile.reference(0)), (of_debug, debug.reference(5))),
         "delegate_id": column(
@@ -268,31 +276,11 @@ def _event_columns(buffer: FlatBufferColumns, events: TableColumns) -> dict[str,
     }
 
 
-def _output_flags(buffer: FlatBufferColumns, values: IntArray) -> npt.NDArray[np.bool_]:
-    """For each Value (-1: none) whether its field `output` says true."""
-    flags = np.zeros(len(values), np.bool_)
-    present = np.flatnonzero(values >= 0)
-    outputs = buffer.tables(values[present], 8).reference(7)
-    marked = np.flatnonzero(outputs >= 0)
-    flags[present[marked]] = buffer.tables(outputs[marked], 1).scalar(0, "u1") != 0
-    return flags
+# --------------------------------------------------------------------------------------------
+# Types and sizes of all logged values at once. `ETDump.value` reads one; this reads a hundred
+# thousand without an object for each.
 
-
-def _allocators(buffer: FlatBufferColumns, lists: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Of each distinct list its length, which list each run has, and where all names stand."""
-    distinct, list_of_run = np.unique(lists, return_inverse=True)
-    starts, lengths = buffer.vectors(distinct, 4)
-    names = buffer.tables(buffer.elements(starts, lengths), 1).reference(0)
-    return np.maximum(lengths, 0), list_of_run, names
-
-
-# All values that a dump logged at once, as columns: how many of which type, and how large.
-#
-# `ETDump.value` gives one; this answers for a hundred thousand without an object for each.
-
-
-_MOST_DIMENSIONS = 32  # as `debug_value` allows
-_MOST_ELEMENTS = float(1 << 60)
+_MAX_ELEMENTS = float(1 << 60)
 _SIZE = np.dtype("<i8")
 
 
@@ -300,8 +288,8 @@ _SIZE = np.dtype("<i8")
 class LoggedValues:
     """D values, and the T tensors among them and in their lists, in the order of the events.
 
-    `offset` counts bytes of the debug buffer; -1 for a tensor without elements. `nbytes` is what
-    the tensor takes there.
+    `offset` counts bytes of the debug buffer; -1 for a tensor without elements. `nbytes` is the
+    size of the tensor there.
     """
 
     kind: npt.NDArray[np.int8]  # [D], a `ValueType`
@@ -316,14 +304,20 @@ class LoggedValues:
 
 
 def logged_values(dump: ETDump) -> LoggedValues:
-    """The values of all debug events that have one. Raises `FormatError` for what is none."""
+    """Describe the values of all debug events that have one. Raises `FormatError` for a broken
+    value."""
     with reading("ETDump", dump.path):
         buffer = FlatBufferColumns(dump.source.buffer, 0, dump.flatbuffer_end)
         positions = dump.debug_value_offset[dump.debug_value_offset >= 0]
         values = buffer.tables(positions, 8)
         kind = values.scalar(0, "<i1")
-        tensors = _tensors(buffer, values, kind)
-        types, elements = tensors.scalar(0, "<i1"), _elements(buffer, tensors)
+        single = values.reference(1)[kind == ValueType.TENSOR]
+        lists = values.reference(2)[kind == ValueType.TENSOR_LIST]
+        if (single < 0).any() or (lists < 0).any():
+            raise FormatError("a debug value of type TENSOR or TENSOR_LIST is empty")
+        listed = buffer.elements(*buffer.vectors(buffer.tables(lists, 1).reference(0), 4))
+        tensors = buffer.tables(np.concatenate([single, listed]), 4)
+        types, elements = tensors.scalar(0, "<i1"), _num_elements(buffer, tensors)
         nbytes = np.zeros(len(tensors), np.int64)
         for number in np.unique(types).tolist():
             element = scalar_type(number)
@@ -332,24 +326,12 @@ def logged_values(dump: ETDump) -> LoggedValues:
         return LoggedValues(kind, types, tensors.scalar(3, "<i8"), nbytes)
 
 
-def _tensors(
-    buffer: FlatBufferColumns, values: TableColumns, kind: npt.NDArray[Any]
-) -> TableColumns:
-    """The tables of the tensors that the values are or list."""
-    single = values.reference(1)[kind == ValueType.TENSOR]
-    lists = values.reference(2)[kind == ValueType.TENSOR_LIST]
-    if (single < 0).any() or (lists < 0).any():
-        raise FormatError("a debug value says that it is a tensor, and holds none")
-    listed = buffer.elements(*buffer.vectors(buffer.tables(lists, 1).reference(0), 4))
-    return buffer.tables(np.concatenate([single, listed]), 4)
-
-
-def _elements(buffer: FlatBufferColumns, tensors: TableColumns) -> IntArray:
-    """How many elements each tensor has: the product of its sizes."""
+def _num_elements(buffer: FlatBufferColumns, tensors: TableColumns) -> IntArray:
+    """The number of elements of each tensor: the product of its sizes."""
     starts, dimensions = buffer.vectors(tensors.reference(1), _SIZE.itemsize)
     most = int(dimensions.max(initial=0))
-    if most > _MOST_DIMENSIONS:
-        raise FormatError(f"a tensor has {most} sizes")
+    if most > MAX_DIMENSIONS:
+        raise FormatError(f"a tensor has {most} sizes; the limit is {MAX_DIMENSIONS}")
     sizes = np.ones((len(tensors), max(most, 1)), np.int64)
     for dimension in range(most):
         has = dimensions > dimension
@@ -358,7 +340,7 @@ def _elements(buffer: FlatBufferColumns, tensors: TableColumns) -> IntArray:
         raise FormatError("a tensor has a negative size")
     product = sizes.astype(np.float64).prod(axis=1)
     empty = (sizes == 0).any(axis=1)
-    if (product[~empty] > _MOST_ELEMENTS).any():
+    if (product[~empty] > _MAX_ELEMENTS).any():
         raise FormatError("a tensor has more elements than any memory holds")
     elements: IntArray = np.where(empty, 0, sizes.prod(axis=1))
     return elements

@@ -1,7 +1,7 @@
-"""Neural statistics that Arm's VGF backend attaches to its events in an ETDump.
+"""Parse the neural statistics that Arm's VGF backend attaches to its events in an ETDump.
 
 A record is JSON: ``{"schema": "executorch.vgf.neural_statistics", "schema_version": 1,
-"segments": [{"debug_database": blob, "statistics_info": blob, "statistics_memory": blob, …}]}``,
+"segments": [{"debug_database": blob, "statistics_info": blob, "statistics_memory": blob, …}]}``;
 a blob is ``{"available": bool, "encoding": "base64", "data": text}`` (ExecuTorch 1.4 and later).
 """
 
@@ -24,9 +24,9 @@ Metadata = bytes | bytearray | str
 
 
 def parse_vgf_neural_statistics_metadata(metadata: Metadata) -> dict[str, Any]:
-    """One record, as its JSON has it; each blob gets `raw_data`, its bytes (none if unavailable).
+    """Parse one record. Each blob gets the key `raw_data`, its bytes (b"" if unavailable).
 
-    Raises `FormatError` for what is not such a record, `VersionError` for another version.
+    Raises `FormatError` for data that is not such a record, `VersionError` for another version.
     """
     with reading(_KIND):
         record = json.loads(_as_bytes(metadata))
@@ -34,18 +34,34 @@ def parse_vgf_neural_statistics_metadata(metadata: Metadata) -> dict[str, Any]:
             raise FormatError(f"not a {_KIND}: it has no schema {SCHEMA!r}")
         if record.get("schema_version") != VERSION:
             raise VersionError(
-                f"{_KIND} of version {record.get('schema_version')!r}, known is {VERSION}"
+                f"this {_KIND} has version {record.get('schema_version')!r}, not {VERSION}"
             )
-        segments = [_segment(dict(segment)) for segment in record.get("segments", [])]
+        segments = [dict(segment) for segment in record.get("segments", [])]
+        for segment in segments:
+            for name in _BLOBS:
+                blob = segment.get(name)
+                if isinstance(blob, dict):
+                    segment[name] = {**blob, "raw_data": _decoded(blob)}
         return {**record, "segments": segments}
+
+
+def _decoded(blob: dict[str, Any]) -> bytes:
+    if not blob.get("available", False):
+        return b""
+    if blob.get("encoding") != "base64":
+        raise FormatError(f"a blob of a {_KIND} is encoded as {blob.get('encoding')!r}, not base64")
+    try:
+        return base64.b64decode(blob.get("data", ""), validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise FormatError(f"a blob of a {_KIND} is not base64") from error
 
 
 def parse_vgf_neural_statistics_delegate_metadata(
     delegate_metadata_list: Sequence[Metadata | None],
 ) -> list[dict[str, Any]]:
-    """The records among the metadata of an event; what other backends attached is passed over.
+    """Parse the records among the metadata of an event; those of other backends are skipped.
 
-    Raises as `parse_vgf_neural_statistics_metadata` for what names the schema but is broken.
+    Raises what `parse_vgf_neural_statistics_metadata` raises for metadata that names the schema.
     """
     return [
         parse_vgf_neural_statistics_metadata(metadata)
@@ -56,22 +72,3 @@ def parse_vgf_neural_statistics_delegate_metadata(
 
 def _as_bytes(metadata: Metadata) -> bytes:
     return metadata.encode() if isinstance(metadata, str) else bytes(metadata)
-
-
-def _segment(segment: dict[str, Any]) -> dict[str, Any]:
-    for name in _BLOBS:
-        blob = segment.get(name)
-        if isinstance(blob, dict):
-            segment[name] = {**blob, "raw_data": _raw_data(blob)}
-    return segment
-
-
-def _raw_data(blob: dict[str, Any]) -> bytes:
-    if not blob.get("available", False):
-        return b""
-    if blob.get("encoding") != "base64":
-        raise FormatError(f"a blob of a {_KIND} is encoded as {blob.get('encoding')!r}, not base64")
-    try:
-        return base64.b64decode(blob.get("data", ""), validate=True)
-    except (binascii.Error, TypeError, ValueError) as error:
-        raise FormatError(f"a blob of a {_KIND} is not base64") from error

@@ -1,4 +1,4 @@
-"""Writing ETDumps from Python: what `ETDumpGen` is to the C++ runtime.
+"""Write ETDumps from Python, as `ETDumpGen` does for the C++ runtime.
 
     writer = ETDumpWriter()
     writer.create_event_block("Execute")
@@ -32,22 +32,18 @@ from etscope.formats.program.scalar_type import ScalarType, as_numpy, scalar_typ
 __all__ = ["ETDumpWriter", "ProfilingToken", "write_etdump"]
 
 
-# Arrays and tensors of any library as the bytes that a debug buffer holds.
-
-
 def is_tensor(value: object) -> bool:
-    """Whether `tensor_storage` takes it: an ndarray, a torch tensor, anything with __array__.
-
-    A numpy scalar is not a tensor.
+    """Return True for values of `tensor_storage`: an ndarray, a torch tensor, anything with
+    `__array__` that is not a numpy scalar.
     """
     return hasattr(value, "__array__") and not isinstance(value, np.generic)
 
 
 def tensor_storage(value: Any) -> tuple[ScalarType, npt.NDArray[Any], npt.NDArray[np.uint8]]:
-    """The element type of a tensor, the tensor, and its bytes in the order they lie in memory.
+    """Return a tensor's element type, the tensor as an array, and its bytes in memory order.
 
-    A tensor whose elements lie densely in another order than that of its sizes (channels-last, a
-    transpose) keeps its strides; any other comes back contiguous.
+    A tensor that is dense in another order than that of its sizes (channels-last, a transpose)
+    keeps its strides; any other is made contiguous.
     """
     array = as_numpy(value)
     kind = scalar_type_of(array.dtype)
@@ -66,7 +62,7 @@ _DEFAULTS = (0, -1, -1, -1, -1, -1, 0, 0, -1, 0, 0, -1)  # in the order of EVENT
 
 @dataclass(frozen=True, slots=True)
 class ProfilingToken:
-    """A span that has begun; `end_profiling` writes it."""
+    """A started span; `end_profiling` writes it."""
 
     name: str | None
     delegate_id: int | str | None
@@ -81,17 +77,17 @@ class _Block:
     bundled_input_index: int
     events: list[tuple[int, ...]] = field(default_factory=list)
     allocators: tuple[str, ...] = ()
-    # [repeats, profile events], each: the block again and again with other times
+    # [repeats, profile events], each: times of the repetitions of the block
     starts: npt.NDArray[np.uint64] | None = None
     ends: npt.NDArray[np.uint64] | None = None
 
 
 class ETDumpWriter:
-    """Collects events in memory; `finish` makes the file of them.
+    """Collects events in memory; `finish` encodes them as a file.
 
     `clock` gives the time of `start_...` and `end_...` in integer ticks. Events belong to the
     block that was created last, and to the instruction given with them or last set by
-    `set_chain_debug_handle`; at first that is none: chain -1, instruction 0, which is how the
+    `set_chain_debug_handle`; before that, to none: chain -1, instruction 0, which is how the
     runtime marks its own events.
     """
 
@@ -113,11 +109,11 @@ class ETDumpWriter:
         self._blocks[-1].allocators = tuple(self._allocators)
 
     def set_bundled_input_index(self, index: int) -> None:
-        """Which bundled input the blocks created from now on ran; -1: none."""
+        """Set the bundled input that the blocks created from now on ran; -1: none."""
         self._bundled_input_index = _int32("bundled input index", index)
 
     def set_chain_debug_handle(self, chain_index: int, instruction_id: int) -> None:
-        """The instruction of the events that do not name theirs."""
+        """Set the instruction of events that do not name theirs."""
         self._chain_index = _int32("chain index", chain_index)
         self._instruction_id = _int32("instruction id", instruction_id)
 
@@ -128,7 +124,7 @@ class ETDumpWriter:
         return self._begin(name, None, chain_index, instruction_id)
 
     def end_profiling(self, token: ProfilingToken) -> None:
-        """End a span now. Events stand in the file in the order in which they end."""
+        """End a span now. Events are in the file in the order in which they end."""
         self._profile(token, self._clock(), None)
 
     def log_profiling(
@@ -140,7 +136,7 @@ class ETDumpWriter:
         chain_index: int | None = None,
         instruction_id: int | None = None,
     ) -> None:
-        """A span whose times are known, in ticks."""
+        """Log a span with known times, in ticks."""
         self._profile(self._begin(name, None, chain_index, instruction_id, start), end, None)
 
     def start_profiling_delegate(
@@ -150,7 +146,7 @@ class ETDumpWriter:
         chain_index: int | None = None,
         instruction_id: int | None = None,
     ) -> ProfilingToken:
-        """Begin a span inside a delegate now, of the op that the delegate knows by that id."""
+        """Begin a span inside a delegate now, for the op to which the delegate gives that id."""
         return self._begin(None, delegate_id, chain_index, instruction_id)
 
     def end_profiling_delegate(self, token: ProfilingToken, metadata: bytes | None = None) -> None:
@@ -167,7 +163,7 @@ class ETDumpWriter:
         chain_index: int | None = None,
         instruction_id: int | None = None,
     ) -> None:
-        """A span inside a delegate whose times are known, in the delegate's own ticks."""
+        """Log a span inside a delegate with known times, in the delegate's own ticks."""
         token = self._begin(None, delegate_id, chain_index, instruction_id, start)
         self._profile(token, end, metadata)
 
@@ -179,9 +175,9 @@ class ETDumpWriter:
         chain_index: int | None = None,
         instruction_id: int | None = None,
     ) -> None:
-        """A result of the current instruction, or an output of the program.
+        """Log a result of the current instruction, or an output of the program.
 
-        An int, bool, float, None, a tensor (a numpy array, a torch tensor, anything with
+        value: an int, bool, float, None, a tensor (a numpy array, a torch tensor, anything with
         `__array__`) or a list of tensors, whose bytes are copied to the debug buffer.
         """
         self._debug_event(value, output, None, chain_index, instruction_id)
@@ -194,17 +190,17 @@ class ETDumpWriter:
         chain_index: int | None = None,
         instruction_id: int | None = None,
     ) -> None:
-        """A result inside a delegate, of the op that the delegate knows by that id."""
+        """Log a result inside a delegate, of the op to which the delegate gives that id."""
         self._debug_event(value, False, delegate_id, chain_index, instruction_id)
 
     def track_allocator(self, name: str) -> int:
-        """Announce an allocator to this and the following blocks; its id, from 1 on."""
+        """Announce an allocator to this and the following blocks; returns its id, from 1 on."""
         self._allocators.append(name)
         self._block.allocators = tuple(self._allocators)
         return len(self._allocators)
 
     def track_allocation(self, allocator_id: int, size: int) -> None:
-        """`size` bytes were taken from an allocator."""
+        """Log that `size` bytes were taken from an allocator."""
         if not 1 <= allocator_id <= len(self._allocators):
             raise UsageError(
                 f"no allocator has the id {allocator_id}", hint="track_allocator gives the ids"
@@ -212,9 +208,9 @@ class ETDumpWriter:
         self._event(EventKind.ALLOCATION, allocator=allocator_id, size=_uint64("size", size))
 
     def repeat_block(self, starts: npt.ArrayLike, ends: npt.ArrayLike) -> None:
-        """Write the last block again, once for each row of times: [repeats, profile events].
+        """Repeat the last block once for each row of times: [repeats, profile events].
 
-        For converters and simulations of many runs: no Python work is done per event.
+        For converters and simulations of many runs: no Python code runs per event.
         """
         source = self._block
         times = [np.ascontiguousarray(array, dtype=np.uint64) for array in (starts, ends)]
@@ -229,8 +225,16 @@ class ETDumpWriter:
         return bytes(self._debug)
 
     def finish(self) -> bytes:
-        """The file, with its size in front. More may be logged afterwards."""
-        events = [_rows(block) for block in self._blocks]
+        """Return the file, with its size in front. More may be logged afterwards."""
+        events = []
+        for block in self._blocks:
+            rows = np.array(block.events, EVENT)
+            if block.starts is not None and block.ends is not None:
+                timed = np.tile(rows["kind"] == EventKind.PROFILE, len(block.starts))
+                rows = np.tile(rows, len(block.starts))
+                rows["start"][timed] = block.starts.reshape(-1)
+                rows["end"][timed] = block.ends.reshape(-1)
+            events.append(rows)
         repeats = [1 if block.starts is None else len(block.starts) for block in self._blocks]
 
         def per_run(values: Sequence[int]) -> npt.NDArray[np.int64]:
@@ -254,7 +258,8 @@ class ETDumpWriter:
         )
 
     def save(self, path: PathLike, debug_buffer_path: PathLike | None = None) -> None:
-        """Write the file, and the debug buffer if tensors were logged. No half-written file stays.
+        """Write the file, and the debug buffer if tensors were logged. Files appear complete or
+        not at all.
 
         Raises `UsageError` if there are tensors and no path for them.
         """
@@ -292,6 +297,9 @@ class ETDumpWriter:
         )
 
     def _profile(self, token: ProfilingToken, end: int, metadata: bytes | None) -> None:
+        metadata_id = -1
+        if metadata is not None:
+            metadata_id = self._metadata.setdefault(bytes(metadata), len(self._metadata))
         self._event(
             EventKind.PROFILE,
             name=-1 if token.name is None else self._string(token.name),
@@ -299,12 +307,9 @@ class ETDumpWriter:
             instruction=_int32("instruction id", token.instruction_id),
             start=_uint64("start", token.start),
             end=_uint64("end", end),
-            metadata=-1 if metadata is None else self._metadata_id(metadata),
+            metadata=metadata_id,
             **self._delegate(token.delegate_id),
         )
-
-    def _metadata_id(self, metadata: bytes) -> int:
-        return self._metadata.setdefault(bytes(metadata), len(self._metadata))
 
     def _debug_event(
         self,
@@ -331,7 +336,7 @@ class ETDumpWriter:
         if isinstance(delegate_id, str):
             return {"delegate_str": self._string(delegate_id)}
         if delegate_id == -1:
-            raise UsageError("-1 is not a delegate id: the format means 'no id' by it")
+            raise UsageError("-1 is not a delegate id: it means 'no id' in the format")
         return {"delegate_int": _int32("delegate id", delegate_id)}
 
     def _debug_value(self, value: Any) -> DebugValue:
@@ -361,26 +366,13 @@ class ETDumpWriter:
         self._block.events.append(tuple({**values, "kind": kind, **fields}.values()))
 
 
-def _rows(block: _Block) -> npt.NDArray[np.void]:
-    """The block's events, or those of all its repeats."""
-    rows = np.array(block.events, EVENT)
-    if block.starts is None or block.ends is None:
-        return rows
-    repeats = len(block.starts)
-    timed = np.tile(rows["kind"] == EventKind.PROFILE, repeats)
-    repeated = np.tile(rows, repeats)
-    repeated["start"][timed] = block.starts.reshape(-1)
-    repeated["end"][timed] = block.ends.reshape(-1)
-    return repeated
-
-
 def _int32(what: str, value: int) -> int:
     if not -(1 << 31) <= value < 1 << 31:
-        raise UsageError(f"the {what} {value} does not fit in 32 bits")
+        raise UsageError(f"the {what} {value} does not fit in a signed 32-bit integer")
     return value
 
 
 def _uint64(what: str, value: int) -> int:
     if not 0 <= value < 1 << 64:
-        raise UsageError(f"the {what} {value} does not fit in 64 bits without a sign")
+        raise UsageError(f"the {what} {value} does not fit in an unsigned 64-bit integer")
     return value
