@@ -82,9 +82,7 @@ def describe(buffer: memoryview) -> str:
     if buffer[0] == 0x80 and len(buffer) > 1 and 2 <= buffer[1] <= 5:
         return "this seems to be a Python pickle, which etscope never loads"
     if not any(buffer[:64]):
-        return (
-            "it begins with zeros; a debug buffer holds only the tensors of an ETDump"
-        )
+        return "it begins with zeros; a debug buffer holds only the tensors of an ETDump"
     return f"its first bytes, {bytes(buffer[:8]).hex(' ')}, match no known format"
 
 

@@ -262,7 +262,7 @@ def test_what_torch_saves_and_is_no_tensor(tmp_path: Path) -> None:
     torch.save(torch.nn.Linear(1, 1), path)
     refusal(path)
     torch.save([0] * 100_001, path)
-    assert "more than 100,000 values" in refusal(path)
+    assert "holds more than 100,000 values" in refusal(path)
     torch.save(torch.ones(2), path, _use_new_zipfile_serialization=False)
     assert "a Python pickle, which etscope never loads" in refusal(path)
 
@@ -350,7 +350,7 @@ def test_types_that_numpy_s_files_cannot_hold(name: str, tmp_path: Path) -> None
     [
         ("out.pt", [1], ["a"], "no format has the suffix '.pt'\n  hint: name it .npz"),
         ("out", [1], ["a"], "no format has the suffix ''"),
-        ("out.npz", [1, 2], ["a", "a"], "2 values need as many names, each another"),
+        ("out.npz", [1, 2], ["a", "a"], "2 values need as many different names"),
         ("out.npz", [1, 2], ["a"], "2 values need as many names"),
         ("out.npz", ["text"], ["a"], "cannot write a: str is not a tensor"),
         ("out.npz", [object()], ["a"], "cannot write a: object is not a tensor"),

@@ -216,7 +216,7 @@ def test_a_large_memo_index_takes_no_memory() -> None:
 def test_a_value_within_itself() -> None:
     loop: list[Any] = []
     loop.append([loop])
-    with pytest.raises(FormatError, match="within itself"):
+    with pytest.raises(FormatError, match="contains itself"):
         read_tensors(pickled(loop))
 
 

@@ -1,7 +1,7 @@
-"""Reader of ETRecord files: a zip whose members are read and parsed only when asked for.
+"""Read ETRecord files: a zip whose members are read and parsed on demand.
 
-Reads what ExecuTorch 0.1 to 1.5 and etscope write. Upstream documents no layout; this is that of
-`devtools/etrecord/_etrecord.py` of each release.
+Reads the files of ExecuTorch 0.1 to 1.5 and of etscope. Upstream documents no layout; this is that
+of `devtools/etrecord/_etrecord.py` of each release.
 """
 
 from __future__ import annotations
@@ -33,105 +33,6 @@ from etscope.formats.exported_program.exported_json import (
 )
 from etscope.formats.identify import describe
 
-# The maps of an ETRecord, from its JSON (text keys, lists) or from memory (int keys, tuples).
-#
-# They join instructions of the runtime with debug handles of the graph. ExecuTorch makes them when
-# it emits the program; 0.1 to 0.7 wrote no `instruction_id_to_num_outs_map`.
-
-
-Handles = dict[str, dict[int, tuple[int, ...]]]
-DelegateMap = dict[str, dict[int, "DelegateEntry"]]
-NumOutputs = dict[str, dict[int, int]]
-
-_DECIMAL = re.compile(r"-?\d{1,18}")
-
-
-@dataclass(frozen=True, slots=True)
-class DelegateEntry:
-    """What the backend of a delegate instruction said of its own operations.
-
-    `identifiers` maps the backend's identifier of an operation to debug handles. It is text, also
-    where the backend used integers: the file has no others.
-    """
-
-    name: str
-    identifiers: Mapping[str, tuple[int, ...]]
-
-
-def debug_handles(content: object) -> Handles:
-    """method -> instruction -> debug handles, one or several."""
-    return {
-        method: {instruction: _handles(value) for instruction, value in entries.items()}
-        for method, entries in _by_method(content).items()
-    }
-
-
-def handle_lists(content: object) -> dict[str, frozenset[int]]:
-    """method -> the instructions whose debug handles stand in a list: delegate calls."""
-    return {
-        method: frozenset(
-            instruction
-            for instruction, value in entries.items()
-            if isinstance(value, (list, tuple))
-        )
-        for method, entries in _by_method(content).items()
-    }
-
-
-def delegates(content: object) -> DelegateMap:
-    """method -> delegate instruction -> its `DelegateEntry`."""
-    return {
-        method: {instruction: _delegate(value) for instruction, value in entries.items()}
-        for method, entries in _by_method(content).items()
-    }
-
-
-def num_outputs(content: object) -> NumOutputs:
-    """method -> delegate instruction -> number of its outputs."""
-    return {
-        method: {
-            instruction: integer(value, "a number of outputs")
-            for instruction, value in entries.items()
-        }
-        for method, entries in _by_method(content).items()
-    }
-
-
-def _by_method(content: object) -> dict[str, dict[int, Any]]:
-    return {
-        text(method, "a method's name"): {
-            _instruction(key): value
-            for key, value in mapping(entries, f"the map of {method!r}").items()
-        }
-        for method, entries in mapping(content, "the map").items()
-    }
-
-
-def _instruction(key: object) -> int:
-    if isinstance(key, str) and _DECIMAL.fullmatch(key):
-        return int(key)
-    return integer(key, "an instruction's index")
-
-
-def _handles(value: object) -> tuple[int, ...]:
-    if isinstance(value, (list, tuple)):
-        return tuple(integer(handle, "a debug handle") for handle in value)
-    return (integer(value, "a debug handle"),)
-
-
-def _delegate(value: object) -> DelegateEntry:
-    entry = mapping(value, "a delegate's entry")
-    identifiers = entry.get("delegate_map")
-    if identifiers is None:
-        identifiers = {}
-    named: dict[str, tuple[int, ...]] = {}
-    for key, handles in mapping(identifiers, "a delegate's map").items():
-        if not isinstance(key, (str, int)):
-            raise FormatError(f"a delegate's identifier must be text or a number, found {key!r}")
-        named[str(key)] = _handles(handles)
-    return DelegateEntry(text(entry.get("name"), "a backend's name"), named)
-
-
 _ZIP = b"PK"
 IDENTIFIER = "ETRECORD_V0"
 EXPORTED = "exported_program"
@@ -145,7 +46,7 @@ EXPORT_GRAPH_ID = "export_graph_id"
 STATE_DICT, CONSTANTS, EXAMPLE_INPUTS = "_state_dict", "_constants", "_example_inputs"
 SIBLINGS = (STATE_DICT, CONSTANTS, EXAMPLE_INPUTS)
 
-# What ExecuTorch does not know stands under names with an end that its reader skips.
+# Members that ExecuTorch does not know have names with an end that its reader skips.
 OWN_PREFIX = "etscope/"
 PROGRAM_BUFFER = OWN_PREFIX + "program_buffer_constants"
 FINGERPRINTS = OWN_PREFIX + "fingerprints_constants"
@@ -170,17 +71,36 @@ _NOT_GRAPHS = frozenset(
         "program_buffer",  # 0.1's reader knows it
     }
 )
-# Names that no graph of a user may have.
+# Names that a user's graph cannot have.
 RESERVED = _NOT_GRAPHS | {EXPORTED, EDGE, "et_dialect_graph_module"}
 
 
+Handles = dict[str, dict[int, tuple[int, ...]]]
+DelegateMap = dict[str, dict[int, "DelegateEntry"]]
+NumOutputs = dict[str, dict[int, int]]
+
+_DECIMAL = re.compile(r"-?\d{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateEntry:
+    """A delegate's map of its own operations.
+
+    `identifiers` maps the backend's identifier of an operation to debug handles. Identifiers are
+    text, also where the backend used integers: the file has no others.
+    """
+
+    name: str
+    identifiers: Mapping[str, tuple[int, ...]]
+
+
 def slimmed_to_json(cuts: Mapping[str, tuple[Cut, ...]]) -> dict[str, Any]:
-    """The content of the member `SLIMMED`: see `RecordFile.cuts`."""
+    """Return the content of the member `SLIMMED`: see `RecordFile.cuts`."""
     return {"version": 1, "cuts": cuts}
 
 
 class RecordView(Protocol):
-    """What the tools ask of a record, be it a file or still in memory. See `RecordFile`."""
+    """The parts of a record that the tools use, in a file or still in memory. See `RecordFile`."""
 
     @property
     def path(self) -> str | None: ...
@@ -214,7 +134,7 @@ class RecordView(Protocol):
 def read_etrecord(source: PathLike | BytesLike | IO[bytes]) -> RecordFile:
     """Open a record: only the zip's directory is read.
 
-    Raises `MissingFileError` for a path that is not there, and `FormatError` for what is not an
+    Raises `MissingFileError` for a missing file, and `FormatError` for a file that is not an
     ETRecord or is a zip file that must not be trusted (see `zip_archive`).
     """
     if not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
@@ -227,13 +147,13 @@ def read_etrecord(source: PathLike | BytesLike | IO[bytes]) -> RecordFile:
     archive = open_archive(opened.buffer, "ETRecord", opened.path)
     if IDENTIFIER not in archive.members:
         raise FormatError(
-            f"not an ETRecord: a zip file without the member {IDENTIFIER}", path=opened.path
+            f"not an ETRecord: this is a zip file without the member {IDENTIFIER}", path=opened.path
         )
     return RecordFile(archive)
 
 
 class RecordFile:
-    """An opened record. What the file does not hold is None: older versions wrote less."""
+    """An opened record. Parts that the file lacks are None: older versions wrote fewer."""
 
     def __init__(self, archive: ZipArchive) -> None:
         self.archive = archive
@@ -267,7 +187,7 @@ class RecordFile:
 
     @cached_property
     def graph_members(self) -> Mapping[str, str]:
-        """For each name of `graph_names`, the member that holds the graph."""
+        """The member that holds the graph, for each name of `graph_names`."""
         exported: dict[str, str] = {}
         edge: dict[str, str] = {}
         extra: dict[str, str] = {}
@@ -275,8 +195,10 @@ class RecordFile:
             if name.startswith(OWN_EXPORTED) and name.endswith(OWN_JSON):
                 method = name[len(OWN_EXPORTED) : -len(OWN_JSON)]
                 exported[f"{EXPORTED}/{method}"] = name
-            elif not self._is_graph(name):
+            elif name in _NOT_GRAPHS or name.startswith(OWN_PREFIX) or name.endswith("/"):
                 continue
+            elif name.endswith(SIBLINGS) and name + STATE_DICT not in self.members:
+                continue  # it belongs to another graph; a graph has siblings of its own
             elif name == EXPORTED:
                 exported[name] = name
             elif name == EDGE:  # ExecuTorch 1.1 and before
@@ -286,30 +208,18 @@ class RecordFile:
             else:
                 extra[name] = name
         if list(edge) == ["forward"]:
-            edge = {self._only_method(): edge["forward"]}
+            # ExecuTorch writes a single method as "forward": the maps have its real name.
+            methods = list(self.json_member(DEBUG_HANDLES) or self.json_member(DELEGATES) or ())
+            edge = {methods[0] if len(methods) == 1 else "forward": edge["forward"]}
         return exported | {f"{EDGE}/{method}": name for method, name in edge.items()} | extra
-
-    def _is_graph(self, name: str) -> bool:
-        if name in _NOT_GRAPHS or name.startswith(OWN_PREFIX) or name.endswith("/"):
-            return False
-        for suffix in SIBLINGS:
-            if name.endswith(suffix):
-                # A sibling of another graph, unless it has siblings of its own.
-                return name + STATE_DICT in self.members
-        return True
-
-    def _only_method(self) -> str:
-        """The real name of the method: ExecuTorch writes a single one as "forward"."""
-        methods = list(self.json_member(DEBUG_HANDLES) or self.json_member(DELEGATES) or ())
-        return methods[0] if len(methods) == 1 else "forward"
 
     def program_json(self, name: str) -> dict[str, Any]:
         """The serialized program of a graph, parsed once and kept.
 
-        The payloads of delegate calls (blobs, weights) are not in it: a mark in their place tells
-        `exported_json.payload_size` how large they are.
+        The payloads of delegate calls (blobs, weights) are replaced by marks, from which
+        `exported_json.payload_size` gets their sizes.
 
-        Raises `MissingDataError` for a graph that the record does not hold.
+        Raises `MissingDataError` for a graph that the record does not have.
         """
         if name not in self._programs:
             member = self._graph_member(name)
@@ -324,13 +234,13 @@ class RecordFile:
         return self.archive.read(self._graph_member(name))
 
     def sibling(self, name: str, suffix: str) -> memoryview:
-        """The bytes of a graph's member of one of `SIBLINGS`; none where the record has no such
-        member, as slimmed and old ones."""
+        """The bytes of a graph's member of one of `SIBLINGS`; b"" if the record has no such member,
+        as slimmed and old records."""
         member = self.sibling_member(name, suffix)
         return self.archive.read(member) if member in self.members else memoryview(b"")
 
     def sibling_member(self, name: str, suffix: str) -> str:
-        """The name of a graph's member of one of `SIBLINGS`, there or not."""
+        """The name of a graph's member of one of `SIBLINGS`, which may be missing."""
         member = self._graph_member(name)
         if member.startswith(OWN_EXPORTED):
             member = member.removesuffix(OWN_JSON) + OWN_BASE
@@ -338,7 +248,7 @@ class RecordFile:
 
     @cached_property
     def cuts(self) -> Mapping[str, tuple[Cut, ...]]:
-        """For each graph's member of a slimmed record, where payloads were cut out of it."""
+        """The payloads that were cut out of each graph's member, in a slimmed record."""
         content = self.json_member(SLIMMED)
         if content is None:
             return {}
@@ -360,7 +270,7 @@ class RecordFile:
 
     @cached_property
     def debug_handle_map(self) -> Handles | None:
-        """method -> instruction -> debug handles. `handle_lists` tells which were lists."""
+        """method -> instruction -> debug handles. `handle_lists` has those that were lists."""
         content = self.json_member(DEBUG_HANDLES)
         if content is None:
             return None
@@ -369,14 +279,14 @@ class RecordFile:
 
     @cached_property
     def handle_lists(self) -> Mapping[str, frozenset[int]]:
-        """method -> instructions whose debug handles stand in a list: delegate calls."""
+        """method -> instructions whose debug handles are a list: delegate calls."""
         content = self.json_member(DEBUG_HANDLES) or {}
         with reading("ETRecord", self.path, member=DEBUG_HANDLES):
             return handle_lists(content)
 
     @cached_property
     def delegate_map(self) -> DelegateMap | None:
-        """method -> delegate instruction -> what the backend said of its own operations."""
+        """method -> delegate instruction -> the backend's map of its own operations."""
         content = self.json_member(DELEGATES)
         if content is None:
             return None
@@ -414,7 +324,7 @@ class RecordFile:
 
     @cached_property
     def fingerprints(self) -> Fingerprints | None:
-        """Which program the record is of; None in records that etscope did not write."""
+        """Identity of the record's program; None in records that etscope did not write."""
         content = self.json_member(FINGERPRINTS)
         if content is None:
             return None
@@ -423,7 +333,7 @@ class RecordFile:
 
     @cached_property
     def taps(self) -> Mapping[str, MethodTaps]:
-        """method -> which of its outputs are taps; empty for a model without."""
+        """method -> its outputs that are taps; empty for a model without taps."""
         content = self.json_member(TAPS)
         if content is None:
             return {}
@@ -436,7 +346,7 @@ class RecordFile:
         return None if view is None else bytes(view)
 
     def program_view(self) -> memoryview | None:
-        """The same bytes as a view of the mapped file: nothing is read before it is used."""
+        """The same bytes as a view of the mapped file, which is read only when used."""
         return self.archive.read(PROGRAM_BUFFER) if PROGRAM_BUFFER in self.members else None
 
     def reference_outputs(self) -> dict[str, Any] | None:
@@ -455,12 +365,12 @@ class RecordFile:
         return self._tensors(REPRESENTATIVE_INPUTS)
 
     def state_dict(self, name: str) -> Any:
-        """A graph's parameters and buffers by qualified name, as numpy arrays on the file."""
+        """A graph's parameters and buffers by qualified name, as views of the file."""
         return self._sibling_tensors(name, STATE_DICT)
 
     def state_dict_beside(self, name: str) -> tuple[Callable[[], Any], Callable[[], None]]:
-        """What reads `state_dict` from bytes that a thread is still checking, and what waits for
-        that: see `ZipArchive.read_beside`."""
+        """A function that reads `state_dict` from bytes that a thread is still checking, and one
+        that waits for the thread: see `ZipArchive.read_beside`."""
         member = self.sibling_member(name, STATE_DICT)
         if member not in self.members or not self.members[member].size:
             return dict, lambda: None
@@ -468,7 +378,7 @@ class RecordFile:
         return lambda: self._tensors_in(data, member), wait
 
     def constants(self, name: str) -> Any:
-        """A graph's lifted constants by name, as numpy arrays on the file."""
+        """A graph's lifted constants by name, as views of the file."""
         return self._sibling_tensors(name, CONSTANTS)
 
     def _sibling_tensors(self, name: str, suffix: str) -> Any:
@@ -489,3 +399,79 @@ class RecordFile:
             return None
         with reading("ETRecord", self.path, member=name):
             return mapping(parse_json(self.archive.read(name)), f"the content of {name}")
+
+
+# --------------------------------------------------------------------------------------------
+# The maps of an ETRecord, from its JSON (text keys, lists) or from memory (int keys, tuples).
+#
+# They join instructions of the runtime with debug handles of the graph. ExecuTorch makes them when
+# it emits the program; 0.1 to 0.7 wrote no `instruction_id_to_num_outs_map`.
+
+
+def debug_handles(content: object) -> Handles:
+    """method -> instruction -> debug handles, one or several."""
+    return {
+        method: {instruction: _handles(value) for instruction, value in entries.items()}
+        for method, entries in _by_method(content).items()
+    }
+
+
+def handle_lists(content: object) -> dict[str, frozenset[int]]:
+    """method -> instructions whose debug handles are a list: delegate calls."""
+    return {
+        method: frozenset(
+            instruction
+            for instruction, value in entries.items()
+            if isinstance(value, (list, tuple))
+        )
+        for method, entries in _by_method(content).items()
+    }
+
+
+def delegates(content: object) -> DelegateMap:
+    """method -> delegate instruction -> its `DelegateEntry`."""
+    return {
+        method: {instruction: _delegate(value) for instruction, value in entries.items()}
+        for method, entries in _by_method(content).items()
+    }
+
+
+def num_outputs(content: object) -> NumOutputs:
+    """method -> delegate instruction -> number of its outputs."""
+    return {
+        method: {
+            instruction: integer(value, "a number of outputs")
+            for instruction, value in entries.items()
+        }
+        for method, entries in _by_method(content).items()
+    }
+
+
+def _by_method(content: object) -> dict[str, dict[int, Any]]:
+    """method -> instruction -> value of a map."""
+    methods: dict[str, dict[int, Any]] = {}
+    for method, entries in mapping(content, "the map").items():
+        by_instruction = methods[text(method, "a method's name")] = {}
+        for key, value in mapping(entries, f"the map of {method!r}").items():
+            is_text = isinstance(key, str) and _DECIMAL.fullmatch(key)
+            by_instruction[int(key) if is_text else integer(key, "an instruction's index")] = value
+    return methods
+
+
+def _handles(value: object) -> tuple[int, ...]:
+    if isinstance(value, (list, tuple)):
+        return tuple(integer(handle, "a debug handle") for handle in value)
+    return (integer(value, "a debug handle"),)
+
+
+def _delegate(value: object) -> DelegateEntry:
+    entry = mapping(value, "a delegate's entry")
+    identifiers = entry.get("delegate_map")
+    if identifiers is None:
+        identifiers = {}
+    named: dict[str, tuple[int, ...]] = {}
+    for key, handles in mapping(identifiers, "a delegate's map").items():
+        if not isinstance(key, (str, int)):
+            raise FormatError(f"a delegate's identifier must be text or a number, found {key!r}")
+        named[str(key)] = _handles(handles)
+    return DelegateEntry(text(entry.get("name"), "a backend's name"), named)

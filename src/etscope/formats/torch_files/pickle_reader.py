@@ -1,8 +1,8 @@
-"""The values in a pickle, of a few kinds and by functions of the caller: nothing is imported.
+"""Read pickles of a few kinds of values without importing or running anything of the file.
 
-Python's own unpickler is not safe here even with `find_class` overridden: an index in `LONG_BINPUT`
-makes it allocate what it says. This one reads the opcodes that `torch.save` and `pickle.dumps`
-write for tensors, numbers, text and containers, and refuses the others.
+Python's own unpickler is not safe here even with `find_class` overridden: it allocates as much as
+an index in `LONG_BINPUT` says. This one reads the opcodes that `torch.save` and `pickle.dumps`
+write for tensors, numbers, text and containers, and refuses all others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEY_TYPES = (str, int, float, bool, type(None))
 
 @dataclass(frozen=True, slots=True)
 class Global:
-    """A name that a pickle refers to and the caller allows, with what to call for it."""
+    """A name that a pickle refers to and the caller allows, with the function to call for it."""
 
     module: str
     name: str
@@ -36,8 +36,8 @@ class Global:
 class PickleReader:
     """Reads pickles one after the other from `data`, from `position` on.
 
-    `functions` are the names that a pickle may refer to, each with the function that stands for
-    it; `persistent` makes the object of a persistent id.
+    `functions` maps the names that a pickle may refer to to the functions that replace them;
+    `persistent` makes the object of a persistent id.
     """
 
     data: memoryview
@@ -48,9 +48,10 @@ class PickleReader:
     _memo: dict[int, Any] = field(default_factory=dict)
 
     def load(self) -> Any:
-        """The next pickle's value.
+        """Return the next pickle's value.
 
-        Raises `FormatError` for what is not allowed, too much, or has itself within itself.
+        Raises `FormatError` for opcodes and names that are not allowed, for too many values, and
+        for values that contain themselves.
         """
         self._stack, self._memo = [], {}
         for _ in range(MAX_OPCODES):
@@ -101,7 +102,7 @@ class PickleReader:
 
     def _pop(self) -> Any:
         if not self._stack or self._stack[-1] is _MARK:
-            raise self._error("the pickle takes a value that is not there")
+            raise self._error("the pickle takes a value from an empty stack")
         return self._stack.pop()
 
     def _pop_to_mark(self) -> list[Any]:
@@ -125,22 +126,25 @@ class PickleReader:
             raise self._error(f"the pickle refers to value {index}, which it does not have")
         self._push(self._memo[index])
 
+    def _push_long(self) -> None:
+        self._push(int.from_bytes(self._take(self._unpack(_U1)), "little", signed=True))
+
     # -- containers and calls
 
     def _set(self, pairs: list[Any]) -> None:
         target = self._pop()
         if not isinstance(target, dict) or len(pairs) % 2:
-            raise self._error("the pickle sets items of what is not a dictionary")
+            raise self._error("the pickle sets items of a value that is not a dictionary")
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
             if not isinstance(key, _KEY_TYPES):
-                raise self._error(f"a dictionary's key of type {type(key).__name__}")
+                raise self._error(f"a dictionary has a key of type {type(key).__name__}")
             target[key] = value
         self._push(target)
 
     def _append(self, values: list[Any]) -> None:
         target = self._pop()
         if not isinstance(target, list):
-            raise self._error("the pickle appends to what is not a list")
+            raise self._error("the pickle appends to a value that is not a list")
         target.extend(values)
         self._push(target)
 
@@ -153,21 +157,20 @@ class PickleReader:
     def _reduce(self) -> None:
         arguments, function = self._pop(), self._pop()
         if not isinstance(function, Global) or not isinstance(arguments, tuple):
-            raise self._error("the pickle calls what is not a function")
+            raise self._error("the pickle calls a value that is not a function")
         self._push(function.function(*arguments))
 
     def _build(self) -> None:
-        """An `OrderedDict` may have attributes (a module's `_metadata`): they are left out."""
+        """Ignore the attributes that an `OrderedDict` may have (a module's `_metadata`)."""
         self._pop()
         target = self._pop()
         if not isinstance(target, dict):
-            raise self._error("the pickle sets attributes of what has none")
+            raise self._error("the pickle sets attributes of a value that is not a dictionary")
         self._push(target)
 
 
 def _check_tree(root: Any) -> None:
-    """Refuse what is small in the file and endless for who walks through it: values that hold
-    themselves, deep nesting, and the same list held many times at each of many levels."""
+    """Reject self-references, deep nesting and exponential sharing of containers."""
     sizes: dict[int, int] = {}
     open_ids: set[int] = set()
     todo: list[tuple[Any, bool]] = [(root, False)]
@@ -183,7 +186,7 @@ def _check_tree(root: Any) -> None:
                 raise FormatError(f"the pickle holds more than {MAX_EXPANDED:,} values")
             continue
         if id(value) in open_ids:
-            raise FormatError("the pickle has a value within itself")
+            raise FormatError("the pickle has a value that contains itself")
         open_ids.add(id(value))
         if len(open_ids) > MAX_NESTING:
             raise FormatError(f"the pickle is nested deeper than {MAX_NESTING} levels")
@@ -234,23 +237,7 @@ def _get(layout: struct.Struct) -> Callable[[PickleReader], None]:
     return lambda reader: reader._recall(reader._unpack(layout))
 
 
-def _long(reader: PickleReader) -> None:
-    reader._push(int.from_bytes(reader._take(reader._unpack(_U1)), "little", signed=True))
-
-
-def _global(reader: PickleReader) -> None:
-    reader._find(reader._line(), reader._line())
-
-
-def _stack_global(reader: PickleReader) -> None:
-    reader._find(*reader._pop_tuple(2))
-
-
-def _persistent(reader: PickleReader) -> None:
-    reader._push(reader.persistent(reader._pop()))
-
-
-# The opcodes of `pickletools`, by their byte.
+# The steps of opcodes, by their byte; see `pickletools`.
 _STEPS: dict[int, Callable[[PickleReader], None]] = {
     0x80: _skip(1),  # PROTO
     0x95: _skip(8),  # FRAME
@@ -262,7 +249,7 @@ _STEPS: dict[int, Callable[[PickleReader], None]] = {
     ord("K"): _number(_U1),
     ord("M"): _number(_U2),
     ord("G"): _number(_DOUBLE),
-    0x8A: _long,
+    0x8A: lambda reader: reader._push_long(),
     ord("X"): _text(_U4),
     0x8C: _text(_U1),
     0x8D: _text(_U8),
@@ -285,9 +272,9 @@ _STEPS: dict[int, Callable[[PickleReader], None]] = {
     0x94: lambda reader: reader._remember(len(reader._memo)),
     ord("h"): _get(_U1),
     ord("j"): _get(_U4),
-    ord("c"): _global,
-    0x93: _stack_global,
+    ord("c"): lambda reader: reader._find(reader._line(), reader._line()),
+    0x93: lambda reader: reader._find(*reader._pop_tuple(2)),
     ord("R"): lambda reader: reader._reduce(),
     ord("b"): lambda reader: reader._build(),
-    ord("Q"): _persistent,
+    ord("Q"): lambda reader: reader._push(reader.persistent(reader._pop())),
 }

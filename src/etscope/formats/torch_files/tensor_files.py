@@ -1,8 +1,8 @@
-"""Files of tensors as numpy arrays, whoever wrote them: .npz, .npy, .safetensors, torch.save.
+"""Read and write files of tensors as numpy arrays: .npz, .npy, .safetensors, torch.save.
 
-What a file is, its bytes say and not its name. Files are mapped, and arrays that are stored as
-they are (all but compressed ones) are views of the mapping: opening takes no time by their size.
-Nothing of a file is run, and no pickle is loaded; `torch.save` files go through our own reader.
+A file is identified by its bytes and not by its name. Files are mapped, and arrays that are not
+compressed are views of the mapping, so the time to open does not depend on their size. Nothing of a
+file is run, and no pickle is loaded; `torch_archive` reads `torch.save` files.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tokenize import TokenError
@@ -23,14 +23,15 @@ from numpy.lib import format as npy_format
 from etscope.errors import FormatError, MissingDataError, UsageError, reading
 from etscope.formats.bytes.atomic_write import atomic_write
 from etscope.formats.bytes.source import PathLike, Source, open_source
-from etscope.formats.bytes.zip_archive import NewMember, ZipArchive, open_archive, write_archive
+from etscope.formats.bytes.zip_archive import NewMember, open_archive, write_archive
 from etscope.formats.identify import describe
+from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.optional import require
 
+KIND = "tensor file"
+MAX_VALUES = 100_000
+
 # NumPy's own format of one array (.npy, and each member of a .npz).
-
-
-KIND_npy = "NumPy array (.npy)"
 _HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 _MAX_HEADER = 10_000
 
@@ -38,9 +39,9 @@ _MAX_HEADER = 10_000
 def array_of_npy(data: memoryview) -> npt.NDArray[Any]:
     """The array in the bytes of a .npy file, as a read-only view of them.
 
-    Raises `FormatError` for what is damaged or not an array of numbers.
+    Raises `FormatError` for a damaged file or an array that is not of numbers.
     """
-    with reading(KIND_npy):
+    with reading("NumPy array (.npy)"):
         # Long enough for the longest header that is read; the elements stay where they are.
         head = io.BytesIO(data[: _MAX_HEADER + 12])
         version = npy_format.read_magic(head)
@@ -51,7 +52,18 @@ def array_of_npy(data: memoryview) -> npt.NDArray[Any]:
             shape, fortran, dtype = read_header(head, max_header_size=_MAX_HEADER)
         except (SyntaxError, TokenError) as error:  # the header is Python source
             raise FormatError(f"the header cannot be read: {error}") from error
-        _check_type(dtype)
+        if dtype.hasobject:
+            raise FormatError(
+                "an array of Python objects is a pickle, which etscope never loads",
+                hint="save arrays of one shape and of a type of numbers",
+            )
+        if dtype.kind == "V":
+            raise FormatError(
+                f"an array of the type {dtype.str}: NumPy's format has no bfloat16 or float8",
+                hint="write these to a .safetensors or torch.save file",
+            )
+        if dtype.kind not in "biufc":
+            raise FormatError(f"an array of the type {dtype.name} is not a tensor")
         count = math.prod(shape)
         content = data[head.tell() :]
         if min(shape, default=0) < 0 or count * dtype.itemsize > len(content):
@@ -63,23 +75,8 @@ def array_of_npy(data: memoryview) -> npt.NDArray[Any]:
         return flat.reshape(shape, order="F" if fortran else "C")
 
 
-def _check_type(dtype: np.dtype[Any]) -> None:
-    if dtype.hasobject:
-        raise FormatError(
-            "an array of Python objects is a pickle, which etscope never loads",
-            hint="save arrays of one shape and of a type of numbers",
-        )
-    if dtype.kind == "V":
-        raise FormatError(
-            f"an array of the type {dtype.str}: NumPy's format has no bfloat16 or float8",
-            hint="write these to a .safetensors or torch.save file",
-        )
-    if dtype.kind not in "biufc":
-        raise FormatError(f"an array of the type {dtype.name} is not a tensor")
-
-
 def npy_header(array: npt.NDArray[Any]) -> bytes:
-    """What stands before the elements, in the order of the sizes, of a C-contiguous array."""
+    """The header of a .npy file, before the elements of a C-contiguous array."""
     head = io.BytesIO()
     description = npy_format.dtype_to_descr(array.dtype)
     npy_format.write_array_header_1_0(
@@ -88,15 +85,12 @@ def npy_header(array: npt.NDArray[Any]) -> bytes:
     return head.getvalue()
 
 
-KIND = "tensor file"
-MAX_VALUES = 100_000
-
 Leaf = npt.NDArray[Any] | int | float | bool | str | None
 
 _NPY = b"\x93NUMPY"
 _ZIP = b"PK\x03\x04"
 _EMPTY_ZIP = b"PK\x05\x06" + bytes(18)  # what numpy.savez() without arrays writes
-_WHAT = "tensors can be given as .npz, .npy, .safetensors or torch.save files"
+_SUPPORTED = "tensors can be given as .npz, .npy, .safetensors or torch.save files"
 
 # safetensors' name of a type -> numpy's or that of ml_dtypes
 _SAFETENSORS_TYPES = {
@@ -115,14 +109,14 @@ _SAFETENSORS_TYPES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorFile:
-    """What a file holds, flat, in its own order.
+    """The values of a file, flat, in its own order.
 
     values: read-only arrays (types of ml_dtypes where numpy has none); a torch.save file may also
         hold numbers, text and None.
-    names: of each value; None where the file gives none. A value inside of a named container is
-        named by its path: "state.0".
+    names: the name of each value; None where the file has none. A value inside of a named container
+        is named by its path: "state.0".
     content: for a torch.save file the value that was saved, with its nested containers.
-    ordered: whether the file keeps the order that its writer gave the values.
+    ordered: True if the file keeps the order in which its writer gave the values.
     """
 
     values: tuple[Leaf, ...]
@@ -160,58 +154,37 @@ def tensor_files_in(folder: Path) -> list[Path]:
 
 
 def read_tensor_file(path: PathLike) -> TensorFile:
-    """The tensors in a file.
+    """Read the tensors in a file.
 
-    Raises `MissingFileError` for a path that is not there, `FormatError` for what is not a file of
-    tensors or is damaged, `MissingDependencyError` for .safetensors without its package.
+    Raises `MissingFileError` for a missing file, `FormatError` for a file that is damaged or not of
+    tensors, `MissingDependencyError` for .safetensors without its package.
     """
     source = open_source(path, KIND)
     with reading(KIND, source.path):
-        return _reader_of(source)(source)
-
-
-def _reader_of(source: Source) -> Callable[[Source], TensorFile]:
-    head = bytes(source.buffer[:10])
-    if head.startswith(_NPY):
-        return _read_npy
-    if head.startswith(_ZIP):
-        return _read_zip
-    if source.buffer == _EMPTY_ZIP:
-        return _read_nothing
-    if head[8:9] == b"{":
-        return _read_safetensors
-    if len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5:
-        raise FormatError(
-            "this seems to be a Python pickle, which etscope never loads",
-            hint="write the tensors with numpy.savez, safetensors, or torch.save of torch 1.6 on",
-        )
-    raise FormatError(f"not a {KIND}: {describe(source.buffer)}", hint=_WHAT)
-
-
-def _read_npy(source: Source) -> TensorFile:
-    return TensorFile((array_of_npy(source.buffer),), (None,), path=source.path)
-
-
-def _read_nothing(source: Source) -> TensorFile:
-    return TensorFile((), (), path=source.path)
-
-
-def _read_zip(source: Source) -> TensorFile:
-    archive = open_archive(source.buffer, KIND, source.path)
-    if any(name.endswith("/data.pkl") for name in archive.members):
-        return _read_torch(source)
-    if all(name.endswith(".npy") for name in archive.members):
-        return _read_npz(archive)
-    raise FormatError(f"not a {KIND}: {describe(source.buffer)}", hint=_WHAT)
-
-
-def _read_npz(archive: ZipArchive) -> TensorFile:
-    values = []
-    for name in archive.members:
-        with reading(KIND, member=name):
-            values.append(array_of_npy(archive.read(name)))
-    names = tuple(name.removesuffix(".npy") for name in archive.members)
-    return TensorFile(tuple(values), names, path=archive.path)
+        head = bytes(source.buffer[:10])
+        if head.startswith(_NPY):
+            return TensorFile((array_of_npy(source.buffer),), (None,), path=source.path)
+        if head.startswith(_ZIP):
+            archive = open_archive(source.buffer, KIND, source.path)
+            if any(name.endswith("/data.pkl") for name in archive.members):
+                return _read_torch(source)
+            if all(name.endswith(".npy") for name in archive.members):
+                arrays = []
+                for name in archive.members:
+                    with reading(KIND, member=name):
+                        arrays.append(array_of_npy(archive.read(name)))
+                names = tuple(name.removesuffix(".npy") for name in archive.members)
+                return TensorFile(tuple(arrays), names, path=source.path)
+        elif source.buffer == _EMPTY_ZIP:
+            return TensorFile((), (), path=source.path)
+        elif head[8:9] == b"{":
+            return _read_safetensors(source)
+        elif len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5:
+            raise FormatError(
+                "this seems to be a Python pickle, which etscope never loads",
+                hint="write the tensors with numpy.savez, safetensors, or torch.save of torch 1.6+",
+            )
+        raise FormatError(f"not a {KIND}: {describe(source.buffer)}", hint=_SUPPORTED)
 
 
 def _read_torch(source: Source) -> TensorFile:
@@ -222,7 +195,7 @@ def _read_torch(source: Source) -> TensorFile:
     names: list[str | None] = []
     for name, leaf in _leaves(content, None):
         if len(values) == MAX_VALUES:
-            raise FormatError(f"more than {MAX_VALUES:,} values")
+            raise FormatError(f"the file holds more than {MAX_VALUES:,} values")
         if leaf is not None and not isinstance(leaf, (np.ndarray, int, float, str)):
             raise FormatError(f"the file holds a {type(leaf).__name__}, which is not a tensor")
         if isinstance(leaf, np.ndarray):
@@ -233,7 +206,7 @@ def _read_torch(source: Source) -> TensorFile:
 
 
 def _leaves(value: Any, name: str | None) -> Iterator[tuple[str | None, Any]]:
-    """The values in nested containers, with their paths: named from the first dict on."""
+    """The values in nested containers with their paths, which start at the first dict."""
     if isinstance(value, Mapping):
         prefix = "" if name is None else f"{name}."
         for key, item in value.items():
@@ -258,24 +231,14 @@ def _read_safetensors(source: Source) -> TensorFile:
     position = 8 + int.from_bytes(source.buffer[:8], "little")
     values = []
     for name, (code, shape) in zip(names, found, strict=True):
-        dtype = _safetensors_dtype(code, name)
+        if code not in _SAFETENSORS_TYPES:
+            raise FormatError(f"tensors of the type {code} are not supported", member=name)
+        dtype = numpy_dtype(_SAFETENSORS_TYPES[code])
         size = math.prod(shape) * dtype.itemsize
         data = source.buffer[position : position + size]
         values.append(np.frombuffer(data, dtype).reshape(shape))
         position += size
     return TensorFile(tuple(values), names, ordered=len(names) < 2, path=source.path)
-
-
-def _safetensors_dtype(code: str, name: str) -> np.dtype[Any]:
-    known = _SAFETENSORS_TYPES.get(code)
-    if known is None:
-        raise FormatError(f"tensors of the type {code} are not supported", member=name)
-    if known.startswith(("bfloat", "float8")):
-        import ml_dtypes
-
-        known = getattr(ml_dtypes, known)
-    dtype: np.dtype[Any] = np.dtype(known)
-    return dtype
 
 
 # --------------------------------------------------------------------------------------------
@@ -284,10 +247,10 @@ def _safetensors_dtype(code: str, name: str) -> np.dtype[Any]:
 
 def write_tensor_file(path: PathLike, values: Sequence[Leaf], names: Sequence[str]) -> None:
     """Write arrays and numbers (as arrays of no dimensions) to .npz or .safetensors, by the suffix
-    of `path`. What is None is left out. The file appears whole or not at all.
+    of `path`. None is left out. The file appears complete or not at all.
 
-    Raises `UsageError` for another suffix, a value that the format cannot hold, or a name that is
-    there twice.
+    Raises `UsageError` for another suffix, a value that the format cannot hold, or a duplicate
+    name.
     """
     writer = _WRITERS.get(Path(path).suffix.lower())
     if writer is None:
@@ -296,24 +259,24 @@ def write_tensor_file(path: PathLike, values: Sequence[Leaf], names: Sequence[st
             hint="name it .npz or .safetensors",
         )
     if len(set(names)) != len(names) or len(names) != len(values):
-        raise UsageError(f"{len(values)} values need as many names, each another")
-    arrays = {
-        name: _array(value, name)
-        for name, value in zip(names, values, strict=True)
-        if value is not None
-    }
+        raise UsageError(
+            f"{len(values)} values need as many different names, got {list(names)!r:.200}"
+        )
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for name, value in zip(names, values, strict=True):
+        if value is None:
+            continue
+        array = np.asarray(value)
+        if array.dtype.kind not in "biufc" and fits_npz(array.dtype):
+            raise UsageError(
+                f"cannot write {name}: {type(value).__name__} is not a tensor or number"
+            )
+        arrays[name] = array
     writer(path, arrays)
 
 
-def _array(value: Leaf, name: str) -> npt.NDArray[Any]:
-    array = np.asarray(value)
-    if array.dtype.kind not in "biufc" and fits_npz(array.dtype):
-        raise UsageError(f"cannot write {name}: {type(value).__name__} is not a tensor or number")
-    return array
-
-
 def fits_npz(dtype: np.dtype[Any]) -> bool:
-    """Whether numpy's own format has the type: those of ml_dtypes it would store as bare bytes."""
+    """Return True if numpy's format has the type; it stores those of ml_dtypes as bare bytes."""
     name: str = dtype.name
     return not name.startswith(("bfloat", "float8"))
 
@@ -327,11 +290,13 @@ def _write_npz(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
             )
         if not name or name.startswith("/") or "\\" in name or ".." in name.split("/"):
             raise UsageError(f"cannot write a tensor with the name {name!r} to {path}")
-    write_archive((NewMember(f"{name}.npy", _npy(array)) for name, array in arrays.items()), path)
-
-
-def _npy(array: npt.NDArray[Any]) -> bytes:
-    return npy_header(array) + array.tobytes()
+    write_archive(
+        (
+            NewMember(f"{name}.npy", npy_header(array) + array.tobytes())
+            for name, array in arrays.items()
+        ),
+        path,
+    )
 
 
 def _write_safetensors(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]]) -> None:

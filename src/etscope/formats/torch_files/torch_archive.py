@@ -1,8 +1,8 @@
-"""Tensors of a `torch.save` file, or of a plain pickle, as numpy arrays: without torch.
+"""Read the tensors of a `torch.save` file, or of a plain pickle, as numpy arrays without torch.
 
 A `torch.save` file is a zip with a pickle, `<root>/data.pkl`, and a member for each storage,
-`<root>/data/<key>`. The pickle is read by `pickle_reader`, which runs nothing of it. ExecuTorch 1.2
-and before put plain pickles into ETRecords; in those, each storage is an older `torch.save` file.
+`<root>/data/<key>`. `pickle_reader` reads the pickle and runs nothing of it. ExecuTorch 1.2 and
+before put plain pickles into ETRecords; in those, each storage is an older `torch.save` file.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from etscope.formats.exported_program.exported_json import (
     sequence,
     union,
 )
+from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.formats.torch_files.pickle_reader import Functions, Global, PickleReader
 
 KIND = "torch.save file"
 MAX_DIMENSIONS = 32
-# A view may repeat its storage (an expanded tensor), but not without end.
+# A view may repeat its storage (an expanded tensor), up to so many elements.
 MAX_REPETITION = 1 << 24
 
-FAKE_TENSOR = b"_reconstruct_fake_tensor"  # the function that a pickle calls for one
+FAKE_TENSOR = b"_reconstruct_fake_tensor"  # the function that makes one in a pickle
 
 _ZIP_MAGIC = b"PK\x03\x04"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -81,23 +82,28 @@ class _Storage:
 
 
 def read_tensors(data: memoryview, *, checked: bool = False) -> Any:
-    """The saved value: numpy arrays (views of `data`), `FakeTensor`s, numbers, text, containers.
+    """Return the saved value: numpy arrays (views of `data`), `FakeTensor`s, numbers, text,
+    containers.
 
-    checked: whether `data` is a member of an archive, which was checked as a whole.
+    checked: `data` is a member of an archive whose CRC was already checked.
 
-    Types without a numpy type are those of ml_dtypes. Raises `FormatError` for anything else that
-    the file may hold, and for tensors that do not fit in their storages.
+    Types without a numpy type are those of ml_dtypes. Raises `FormatError` for any other value in
+    the file, and for tensors that exceed their storages.
     """
     with reading(KIND):
         if bytes(data[:4]) == _ZIP_MAGIC:
             return _read_zip(open_archive(data, KIND, checked=checked))
-        return PickleReader(data, _FUNCTIONS, _no_storage).load()
+
+        def no_storage(pid: Any) -> Any:
+            raise FormatError("a plain pickle refers to a storage outside of itself")
+
+        return PickleReader(data, _FUNCTIONS, no_storage).load()
 
 
 def fake_tensors(data: memoryview) -> list[FakeTensor]:
-    """The tensors without data that a file holds, in no order.
+    """Return the tensors without data in a file, in no particular order.
 
-    Files that cannot have any are not read further. Raises what `read_tensors` raises.
+    A file that cannot have any is not parsed. Raises what `read_tensors` raises.
     """
     with reading(KIND):
         if bytes(data[:4]) == _ZIP_MAGIC:
@@ -142,7 +148,7 @@ def _read_zip(archive: ZipArchive) -> Any:
 def _storage_id(pid: Any) -> tuple[Global, str, int]:
     """Class, key and number of elements of `("storage", class, key, device, count, ...)`."""
     if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
-        raise FormatError("the pickle refers to something that is not a storage")
+        raise FormatError("the pickle refers to an object that is not a storage")
     _, cls, key, _, count = pid[:5]
     if not isinstance(cls, Global) or not isinstance(key, str) or not isinstance(count, int):
         raise FormatError("the pickle refers to a storage in an unknown way")
@@ -152,24 +158,12 @@ def _storage_id(pid: Any) -> tuple[Global, str, int]:
 def _storage_of(data: memoryview, cls: Global) -> _Storage:
     name = _STORAGES.get(cls.name)
     if name is None and cls.name != "UntypedStorage":
-        raise FormatError(f"{cls.name} is not a class of storages")
-    return _Storage(data, None if name is None else _dtype(name))
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    if name.startswith(("bfloat", "float8")):
-        import ml_dtypes
-
-        name = getattr(ml_dtypes, name)
-    return np.dtype(name)
-
-
-def _no_storage(pid: Any) -> Any:
-    raise FormatError("a plain pickle refers to a storage outside of itself")
+        raise FormatError(f"{cls.name} is not a storage class")
+    return _Storage(data, None if name is None else numpy_dtype(name))
 
 
 # --------------------------------------------------------------------------------------------
-# What a pickle may call.
+# Functions that a pickle may call.
 
 
 def _rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> npt.NDArray[Any]:
@@ -180,20 +174,22 @@ def _rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) 
 
 
 def _rebuild_tensor_of_dtype(
-    storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any, dtype: Any, *_: Any
+    storage: Any, offset: Any, size: Any, stride: Any, *rest: Any
 ) -> npt.NDArray[Any]:
-    """`_rebuild_tensor_v3`, for the types that have no class of storages."""
+    """`_rebuild_tensor_v3`, for types without a storage class: then come requires_grad, hooks, and
+    the dtype."""
+    dtype = rest[2]
     if not isinstance(storage, _Storage) or not isinstance(dtype, Global):
         raise FormatError("a tensor without a storage or a type")
     if dtype.name not in _DTYPES:
-        raise FormatError(f"a tensor of the unsupported type torch.{dtype.name}")
-    return _view(storage.data, _dtype(dtype.name), offset, size, stride)
+        raise FormatError(f"a tensor has the unsupported type torch.{dtype.name}")
+    return _view(storage.data, numpy_dtype(dtype.name), offset, size, stride)
 
 
 def _view(
     data: memoryview, dtype: np.dtype[Any], offset: Any, size: Any, stride: Any
 ) -> npt.NDArray[Any]:
-    """A tensor's elements in their storage, checked to lie within it."""
+    """View a tensor's elements in their storage, checked to lie within it."""
     numbers = (offset, *size, *stride)
     if any(type(number) is not int or not 0 <= number < 1 << 48 for number in numbers):
         raise FormatError(f"a tensor of impossible size {size!r:.100} or stride {stride!r:.100}")
@@ -227,7 +223,7 @@ def _rebuild_parameter(tensor: Any, *_: Any) -> Any:
 
 
 def _rebuild_from_type(function: Any, _type: Any, arguments: Any, _state: Any) -> Any:
-    """`_rebuild_from_type_v2`: a tensor or parameter that has attributes, which are left out."""
+    """`_rebuild_from_type_v2`: a tensor or parameter with attributes, which are ignored."""
     if not isinstance(function, Global) or not isinstance(arguments, tuple):
         raise FormatError("a tensor that is rebuilt in an unknown way")
     return function.function(*arguments)
@@ -240,7 +236,7 @@ def _ordered_dict(pairs: Any = ()) -> dict[Any, Any]:
 
 
 def _encode(content: Any, encoding: Any) -> bytes:
-    """`_codecs.encode`: how bytes are written in the pickles of `torch.save`."""
+    """`_codecs.encode`: the form of bytes in the pickles of `torch.save`."""
     if not isinstance(content, str) or encoding != "latin1":
         raise FormatError("bytes in an unknown encoding")
     return content.encode("latin1")
@@ -283,9 +279,9 @@ def _load_legacy_storage(data: Any) -> _Storage:
         raise FormatError("the tensors are big-endian, which is not supported")
     reader.load()
     if reader.load() != [key for _, key, _ in wanted] or len(wanted) != 1:
-        raise FormatError("a storage that is not alone in its file")
+        raise FormatError("a pickled storage must be the only one in its file")
     cls, _, count = wanted[0]
-    # The number of elements stands before them, 8 bytes.
+    # 8 bytes before the elements are their number.
     found = _storage_of(reader.data[reader.position + 8 :], cls)
     if found.dtype is not None and len(found.data) < count * found.dtype.itemsize:
         raise FormatError("a storage is shorter than declared", offset=reader.position)
