@@ -1,20 +1,20 @@
-"""The exceptions of etscope, and the one place where low-level errors are translated.
+"""The exceptions of etscope, and the translation of low-level errors into them.
 
 ::
 
     EtscopeError
     +- UsageError (ValueError)                   exit 2   the call or command is wrong
-    |  +- MissingFileError (FileNotFoundError)            a path that is not there
+    |  +- MissingFileError (FileNotFoundError)            a file does not exist
     |  +- CyclesError (RuntimeError)                      cycles on one side of a conversion
-    |  +- RecordError (RuntimeError)                      an ETRecord cannot take what it is given
-    |  +- BundleError (RuntimeError, AssertionError)      test cases that do not fit a program
-    |  +- ComparatorError (TypeError)                     values that cannot be put side by side
+    |  +- RecordError (RuntimeError)                      invalid content for an ETRecord
+    |  +- BundleError (RuntimeError, AssertionError)      test cases that do not match a program
+    |  +- ComparatorError (TypeError)                     values that cannot be compared
     +- ExportFailure (RuntimeError)              exit 2   a model that cannot be exported
-    +- FormatError (ValueError, RuntimeError)    exit 3   a file says something it must not
-    |  +- VersionError                                    a file of a version we do not read
+    +- FormatError (ValueError, RuntimeError)    exit 3   a broken file, or one of another format
+    |  +- VersionError                                    a version that etscope does not read
     +- MismatchError (ValueError)                exit 3   files that do not belong together
-    +- MissingDataError (LookupError)            exit 4   a fine file without what was asked
-    |  +- NumericGapError (ValueError)                    values or references that are not there
+    +- MissingDataError (LookupError)            exit 4   a valid file without the requested data
+    |  +- NumericGapError (ValueError)                    missing values or references
     +- MissingDependencyError (ImportError)      exit 5   a package that is not installed
     +- RuntimeFailure (RuntimeError)             exit 5   the runtime or device failed
     |  +- DeviceLost                                      a device or its runner went away
@@ -60,7 +60,7 @@ class EtscopeWarning(UserWarning):
 
 
 class EtscopeError(Exception):
-    """Parent of all errors that etscope raises on purpose."""
+    """Base class of all errors that etscope raises on purpose."""
 
     slug = "error"
     exit_code = 1
@@ -75,54 +75,54 @@ class EtscopeError(Exception):
 
 
 class UsageError(EtscopeError, ValueError):
-    """The arguments do not make sense, whatever the files hold."""
+    """The arguments of a call or command are wrong, whatever the files hold."""
 
     slug = "usage"
     exit_code = 2
 
 
 class MissingFileError(UsageError, FileNotFoundError):
-    """A named file is not there."""
+    """A named file does not exist."""
 
     slug = "missing-file"
 
 
 class CyclesError(UsageError, RuntimeError):
-    """Cycles on one side of a time conversion only: how long one lasts is in no file."""
+    """Cycles on only one side of a time conversion: no file records their duration."""
 
     slug = "cycles"
 
 
 class RecordError(UsageError, RuntimeError):
-    """An ETRecord cannot be made of what it is given."""
+    """An ETRecord cannot be made of the given objects."""
 
     slug = "record"
 
 
 class BundleError(UsageError, RuntimeError, AssertionError):
-    """A bundled program cannot be made of what it is given."""
+    """A bundled program cannot be made of the given program and test cases."""
 
     slug = "bundle"
 
 
 class ComparatorError(UsageError, TypeError):
-    """A numerical comparator is given, or returns, what cannot be put side by side."""
+    """A numerical comparator gets values that it cannot compare, or returns an invalid result."""
 
     slug = "comparator"
 
 
 class ExportFailure(EtscopeError, RuntimeError):
-    """torch or ExecuTorch cannot export this model; the message has their reason."""
+    """torch or ExecuTorch cannot export a model; the message has their reason."""
 
     slug = "export-failure"
     exit_code = 2
 
 
 class FormatError(EtscopeError, ValueError, RuntimeError):
-    """A file is not what it should be.
+    """A file is broken, or not of the expected format.
 
-    `path` is the file, `offset` the byte offset in it and `member` the zip member or table, each
-    when known.
+    `path` is the file, `offset` the byte offset in it and `member` the zip member or table; None if
+    unknown.
     """
 
     slug = "bad-file"
@@ -143,12 +143,12 @@ class FormatError(EtscopeError, ValueError, RuntimeError):
         self.member = member
 
     def __str__(self) -> str:
-        place = self.path or ""
+        location = self.path or ""
         if self.member is not None:
-            place += f"[{self.member}]"
+            location += f"[{self.member}]"
         if self.offset is not None:
-            place += f" at offset {self.offset} (0x{self.offset:x})"
-        text = f"{place.strip()}: {self.message}" if place else self.message
+            location += f" at offset {self.offset} (0x{self.offset:x})"
+        text = f"{location.strip()}: {self.message}" if location else self.message
         return text if self.hint is None else f"{text}\n  hint: {self.hint}"
 
 
@@ -166,14 +166,14 @@ class MismatchError(EtscopeError, ValueError):
 
 
 class MissingDataError(EtscopeError, LookupError):
-    """A good file that does not hold what was asked for; the hint says how to record it."""
+    """A valid file does not hold the requested data; the hint says how to record it."""
 
     slug = "missing-data"
     exit_code = 4
 
 
 class NumericGapError(MissingDataError, ValueError):
-    """Values cannot be compared with a reference: one of the two is not there."""
+    """Values cannot be compared with a reference: one of the two is missing."""
 
     slug = "numeric-gap"
 
@@ -188,8 +188,8 @@ class MissingDependencyError(EtscopeError, ImportError):
 class RuntimeFailure(EtscopeError, RuntimeError):
     """The ExecuTorch runtime or a device failed.
 
-    `log` is what it said itself, without lines that say nothing of the failure; "" if it died
-    without a word.
+    `log` is its own output, without lines that do not concern the failure; "" if it died without
+    any.
     """
 
     slug = "runtime-failure"
@@ -206,52 +206,27 @@ class RuntimeFailure(EtscopeError, RuntimeError):
 
 
 class DeviceLost(RuntimeFailure):
-    """A device of the lab, the debugger's runner, or the way to it, is gone: unplugged, rebooted,
-    out of reach. A model that aborts its runtime is not this."""
+    """A device of the lab or the debugger's runner cannot be reached: unplugged, rebooted, network
+    down. A model that aborts its runtime is a `RuntimeFailure`."""
 
     slug = "device-lost"
 
 
 class LabError(EtscopeError, RuntimeError):
-    """The lab itself cannot do its work: no server there, its database or store out of reach or
-    full, a refused token."""
+    """The lab itself fails: no server, a full or unreachable database or store, a bad token."""
 
     slug = "lab"
     exit_code = 5
-
-
-def _low_level() -> tuple[type[Exception], ...]:
-    """What the standard library raises when bytes do not hold what was expected."""
-    # Imported here: `etscope --help` loads this module, and has no use for zip files.
-    import zipfile
-    import zlib
-
-    return (
-        struct.error,
-        IndexError,
-        KeyError,
-        ValueError,  # UnicodeDecodeError and json.JSONDecodeError among them
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-        EOFError,
-        zipfile.BadZipFile,
-        zipfile.LargeZipFile,
-        zlib.error,
-        NotImplementedError,  # zipfile: unknown compression method, encrypted member
-        RuntimeError,  # zipfile: password required
-    )
 
 
 @contextmanager
 def reading(
     kind: str, path: str | os.PathLike[str] | None = None, *, member: str | None = None
 ) -> Iterator[None]:
-    """Turn what breaks while a file is read into an error of this module.
+    """Turn errors raised while a file is read into errors of this module.
 
-    `kind` is the name of the format for the message ("ETDump", "ETRecord"). Errors of etscope pass
-    through; a `FormatError` raised without a path gets this one.
+    `kind` names the format in the message ("ETDump", "ETRecord"). Errors of etscope pass through;
+    a `FormatError` raised without a path gets this one.
     """
     try:
         yield
@@ -272,7 +247,9 @@ def reading(
         ) from error
     except MemoryError as error:
         raise FormatError(
-            f"not a valid {kind}: it asks for more memory than there is", path=path, member=member
+            f"not a valid {kind}: reading it needs more memory than there is",
+            path=path,
+            member=member,
         ) from error
     except json.JSONDecodeError as error:
         raise FormatError(
@@ -281,7 +258,29 @@ def reading(
             member=member,
             offset=error.pos,
         ) from error
-    except _low_level() as error:
+    except Exception as error:
+        # Imported here: `etscope --help` loads this module, and does not need zip files.
+        import zipfile
+        import zlib
+
+        broken = (
+            struct.error,
+            IndexError,
+            KeyError,
+            ValueError,  # UnicodeDecodeError among them
+            TypeError,
+            AttributeError,
+            OverflowError,
+            EOFError,
+            zipfile.BadZipFile,
+            zipfile.LargeZipFile,
+            zlib.error,
+            # RecursionError, and errors of zipfile: NotImplementedError for an unknown compression
+            # method, RuntimeError for an encrypted member.
+            RuntimeError,
+        )
+        if not isinstance(error, broken):
+            raise
         raise FormatError(
             f"not a valid {kind}: {type(error).__name__}: {error}", path=path, member=member
         ) from error

@@ -1,4 +1,4 @@
-"""Packages that are imported only when needed, each with the install line if it is missing."""
+"""Import packages only when needed, with an error that says how to install a missing one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Silence for the notices of torch, of packages that load with it, and of the runtime's C++."""
+"""Hide the notices of torch, of packages that load with it, and of the runtime's C++."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _STDERR = 2
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what is written to standard error (and printed to standard output, where our own result
-    goes) back. It is shown if something fails that etscope has no message for, and with --debug.
+    """Hide output to standard error, and to standard output, which is for results.
 
-    Warnings of etscope are shown at the end.
+    It is shown with --debug, and after an exception that is not an `EtscopeError`. Warnings of
+    etscope are shown at the end.
     """
     session = click.get_current_context(silent=True)
     if session is not None and getattr(session.obj, "debug", False):
@@ -41,16 +41,16 @@ def quiet() -> Iterator[None]:
 
         warnings.showwarning = keep  # type: ignore[assignment]
         try:
-            with _stderr_kept(), redirect_stdout(sys.stderr):
+            with _hidden_stderr(), redirect_stdout(sys.stderr):
                 yield
         finally:
-            for one in ours:
-                show(*one)
+            for warning in ours:
+                show(*warning)
 
 
 @contextmanager
-def _stderr_kept() -> Iterator[None]:
-    """The file descriptor is exchanged: C++ does not know `sys.stderr`."""
+def _hidden_stderr() -> Iterator[None]:
+    """Redirect the file descriptor, as C++ does not use `sys.stderr`."""
     sys.stderr.flush()
     terminal = os.dup(_STDERR)
     with tempfile.TemporaryFile() as log:

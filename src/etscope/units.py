@@ -1,8 +1,8 @@
-"""Time scales, and the one formatter of times, bytes, counts and shares for people.
+"""Time scales, and the formatter of times, bytes, counts and shares in human-readable output.
 
-A value alone is written by `format_duration` and its like; the values of a column by
-`format_durations` and `format_floats`, which give them all the same number of decimals so that the
-points stand below each other. No value (None or NaN) is the empty text.
+`format_duration` and similar functions format one value; `format_durations` and `format_floats`
+format a column with one number of decimals, so that the decimal points align. A missing value (None
+or NaN) is the empty text.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _PER_SECOND = {TimeScale.NS: 1e9, TimeScale.US: 1e6, TimeScale.MS: 1e3, TimeScal
 
 
 def scale_factor(source: TimeScale, target: TimeScale) -> float:
-    """What a value in `source` is divided by to be in `target` (ns to ms: 1e6).
+    """Return the divisor that converts a value in `source` to `target` (ns to ms: 1e6).
 
-    Cycles convert to cycles only: how long one lasts is not in any file.
+    Cycles convert to cycles only: no file records their duration.
     """
     if source is target:
         return 1.0
@@ -66,7 +66,7 @@ def scale_factor(source: TimeScale, target: TimeScale) -> float:
 # unit -> (decimals that are always shown, decimals that reach the clock's nanosecond)
 _DURATION_DECIMALS = {"ns": (0, 0), "us": (1, 3), "ms": (3, 6), "s": (3, 9), "cycles": (0, 0)}
 _FIGURES = 5  # of the largest value of a column
-# Outside of these magnitudes a float is written with an exponent.
+# Floats outside of this range are written with an exponent.
 _PLAIN_FLOATS = (1e-4, 1e7)
 
 
@@ -85,7 +85,7 @@ def format_durations(
 
 
 def duration_decimals(values: Iterable[float | None], unit: str) -> int:
-    """How many decimals the largest of `values` deserves; they reach to the nanosecond at most."""
+    """The number of decimals for the largest of `values`; they reach to the nanosecond at most."""
     least, most = _DURATION_DECIMALS.get(unit, (0, 9))
     return min(max(_decimals_for(values), least), most)
 
@@ -114,7 +114,7 @@ def format_share(value: float | None) -> str:
 
 
 def format_count(value: float | None) -> str:
-    """A number of things with thousands separators; a mean of counts keeps two decimals."""
+    """A count with thousands separators; a mean of counts keeps two decimals."""
     whole = value is None or not math.isfinite(value) or float(value).is_integer()
     return _fixed(value, 0 if whole else 2)
 
@@ -152,7 +152,7 @@ def _fixed(value: int | float | None, decimals: int) -> str:
     if value is None or math.isnan(value):
         return ""
     text = f"{value:,.{decimals}f}"
-    # What is not zero must not read as zero.
+    # A small value must not read as zero.
     if float(text.replace(",", "")) == 0:
         smallest = f"{10.0**-decimals:.{decimals}f}"
         return f"<{smallest}" if value > 0 else f">-{smallest}"

@@ -260,7 +260,7 @@ def test_a_bomb_of_tensors_in_an_archive_in_an_archive() -> None:
 def test_json_that_is_small_in_the_file_and_large_in_memory() -> None:
     bomb = b"[" + b"[]," * 6_000_000 + b"[]]"
     record = read_etrecord(record_bytes(**{EDGE: bomb}))
-    with little_memory(100 * MIB), pytest.raises(FormatError, match="values is too much"):
+    with little_memory(100 * MIB), pytest.raises(FormatError, match="values is too large"):
         record.program_json(EDGE)
 
 

@@ -1,4 +1,4 @@
-"""`Report`: tables of different shapes that together tell of one thing: a file, a node."""
+"""`Report`: tables of different shapes about one subject, such as a file or a node."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from etscope.model.table import Column, Kind, Table
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a report: a table, and its name for machines (the table's title is for people).
+    """A part of a report: a table, and its name for programs (the table's title is for readers).
 
-    `is_facts`: the table has one row, of which each column is a fact on its own; people get the
-    facts below each other.
+    `is_facts`: the table has one row, and each of its columns is a fact of its own; readable
+    formats write one fact a line.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Sections about one thing, which `about` tells in names: {"file": "a.pte", "kind": "pte"}."""
+    """Sections about one subject, which `about` identifies: {"file": "a.pte", "kind": "pte"}."""
 
     about: Mapping[str, str]
     sections: tuple[Section, ...]
@@ -37,7 +37,7 @@ class Report:
 def facts(
     name: str, title: str, entries: Iterable[tuple[Column, Any]], notes: tuple[str, ...] = ()
 ) -> Section:
-    """A section of single facts; one whose value is None is unknown or does not apply."""
+    """Make a section of single facts; the value None is unknown or does not apply."""
     entries = list(entries)
     return Section(
         name,
@@ -59,7 +59,7 @@ def rows(
     notes: tuple[str, ...] = (),
     depth: Sequence[int] | None = None,
 ) -> Section:
-    """A section of rows, each with a value for each of `columns`."""
+    """Make a section of rows, each with a value for each of `columns`."""
     content = list(content)
     return Section(
         name,
@@ -78,33 +78,32 @@ def filled_columns(table: Table) -> tuple[str, ...]:
     return tuple(
         name
         for position, name in enumerate(table.names)
-        if position == 0 or any(_is_something(value) for value in table.values[name])
+        if position == 0
+        or any(
+            value is not None and value != "" and value != [] and value != 0
+            for value in table.values[name]
+        )
     )
 
 
 def limited(report: Report, rows: int) -> Report:
-    """The report with at most so many rows in each section, and notes of how many more it had."""
-    return replace(report, sections=tuple(_limited(s, rows) for s in report.sections))
-
-
-def _limited(section: Section, rows: int) -> Section:
-    more = len(section.table) - rows
-    if more <= 0:
-        return section
-    table = section.table.take(range(rows))
-    note = f"{more:,} more {'row is' if more == 1 else 'rows are'} not shown (--limit)."
-    return replace(section, table=replace(table, notes=(note, *table.notes)))
-
-
-def _is_something(value: Any) -> bool:
-    return value is not None and value != "" and value != [] and value != 0
+    """Limit each section to `rows` rows, with a note of the number of rows left out."""
+    sections = []
+    for section in report.sections:
+        more = len(section.table) - rows
+        if more > 0:
+            table = section.table.take(range(rows))
+            note = f"{more:,} more {'row is' if more == 1 else 'rows are'} not shown (--limit)."
+            section = replace(section, table=replace(table, notes=(note, *table.notes)))
+        sections.append(section)
+    return replace(report, sections=tuple(sections))
 
 
 def flat_table(reports: Sequence[Report]) -> Table:
-    """All values of all reports as one table, a value a row.
+    """Flatten reports to one table with a row for each value.
 
-    Its columns are those of `about`, then section, row (which row of the section; none for a
-    fact), name (with the unit: "first_ms") and value, which is as it is in its own table.
+    Its columns are those of `about`, then section, row (the row in the section; none for a fact),
+    name (with the unit: "first_ms") and value, unchanged.
     """
     about = list(dict.fromkeys(key for report in reports for key in report.about))
     values: dict[str, list[Any]] = {

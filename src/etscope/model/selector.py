@@ -1,4 +1,4 @@
-"""The one language to pick events and nodes: ``op:conv* and not module:head``.
+"""Selectors, the language that picks events and nodes: ``op:conv* and not module:head``.
 
 ::
 
@@ -6,13 +6,13 @@
     term     := "not" term | "(" selector ")" | [key ":"] pattern
 
 A pattern is a shell glob (``*``, ``?``, ``[abc]``), without regard to case; quotes keep spaces in
-it. Without a key it is held against names. Keys:
+it. Without a key it is matched with names. Keys:
 
 - ``op``: operator or op type, whole or without namespace and overload (``op:addmm``)
 - ``module``: a module and all below it (``module:blocks.0``)
 - ``type``: type of the innermost module (``type:Conv2d``)
 - ``file``: source file, whole or its end, with a line or without (``file:model.py:34``)
-- ``delegate``: backend (``delegate:Xnn*``); ``delegate:*`` is all that is delegated
+- ``delegate``: backend (``delegate:Xnn*``); ``delegate:*`` matches everything delegated
 - ``handle``: debug handle or a range (``handle:12``, ``handle:3-7``)
 - ``id``: instruction id or a range
 - ``kind``: kind of the row or node
@@ -28,17 +28,17 @@ from typing import NamedTuple
 
 from etscope.errors import UsageError
 
-# What a thing offers to be picked by: a key's values.
+# The values of an event or node for each key.
 Fields = Mapping[str, Sequence[str]]
 KEYS = ("name", "op", "module", "type", "file", "delegate", "handle", "id", "kind")
 
 _TOKEN = re.compile(r"""\s*(?:(?P<paren>[()])|(?P<word>(?:[^\s()"']|"[^"]*"|'[^']*')+))""")
 _RANGE = re.compile(r"(\d{1,18})-(\d{1,18})")
-_DEEPEST = 100
+_MAX_NESTING = 100
 
 
 class Selector:
-    """A parsed selector. Raises `UsageError` with the place of what it does not understand."""
+    """A parsed selector. Raises `UsageError` with the position of a syntax error."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -48,7 +48,7 @@ class Selector:
         return f"Selector({self.text!r})"
 
     def matches(self, fields: Fields) -> bool:
-        """Whether a thing with these values is picked."""
+        """Return True if the selector picks an event or node with these values."""
         return self._matches(fields)
 
 
@@ -107,7 +107,7 @@ class _Parser:
 
     def _one(self) -> Test:
         self.depth += 1
-        if self.depth > _DEEPEST:
+        if self.depth > _MAX_NESTING:
             self._fail("nested too deeply")
         try:
             if self._accept("not"):
@@ -156,7 +156,7 @@ def _by_glob(pattern: str, value: str) -> bool:
 
 
 def _by_op(pattern: str, value: str) -> bool:
-    """The whole name, or any shorter form of it: without namespace, without overload."""
+    """The whole name, or a shorter form of it: without namespace, without overload."""
     plain = value.rpartition("::")[2]
     parts = plain.split(".")
     forms = {value, plain, *parts[:2], ".".join(parts[:2]), ".".join(parts[1:]), parts[0]}
@@ -164,20 +164,17 @@ def _by_op(pattern: str, value: str) -> bool:
 
 
 def _by_module(pattern: str, value: str) -> bool:
-    return any(_by_glob(pattern, path) for path in _with_parents(value))
-
-
-def _with_parents(path: str) -> Iterator[str]:
-    parts = path.split(".")
-    for length in range(len(parts), 0, -1):
-        yield ".".join(parts[:length])
+    """The module itself or one of its parents."""
+    parts = value.split(".")
+    parents = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return any(_by_glob(pattern, path) for path in parents)
 
 
 def _by_file(pattern: str, value: str) -> bool:
     """`value` is "path:line"; the pattern may leave out the line, and folders on the left."""
     path = value.rpartition(":")[0]
     wanted = (pattern, f"*/{pattern}")
-    return any(_by_glob(p, place) for p in wanted for place in (value, path))
+    return any(_by_glob(p, location) for p in wanted for location in (value, path))
 
 
 def _by_number(pattern: str, value: str) -> bool:

@@ -1,4 +1,4 @@
-"""`Table`: named columns with a kind and a unit. Each analysis offers one, each view takes one."""
+"""`Table`: named columns with a kind and a unit. Analyses return tables, and views write them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from etscope.errors import UsageError
 
 
 class Kind(Enum):
-    """What the values of a column are, so that a view knows how to write them."""
+    """The kind of a column's values, by which views format them."""
 
     TEXT = "text"
-    PATH = "path"  # a file, a line in one, a dotted module: text whose end says most
+    PATH = "path"  # a file, a line in one, a dotted module: text whose end is most specific
     INT = "int"  # an identifier: no thousands separators
     COUNT = "count"
     FLOAT = "float"
@@ -28,10 +28,9 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Head of a column. `name` is the machine's word (snake_case), `title` the person's.
+    """Head of a column. `name` is for programs (snake_case), `title` for readers.
 
-    `priority` tells a narrow terminal what to keep: columns with the highest numbers are left out
-    first; 0 is never left out.
+    A narrow terminal leaves out columns with the highest `priority` first; 0 is never left out.
     """
 
     name: str
@@ -48,7 +47,7 @@ class Column:
 
     @property
     def key(self) -> str:
-        """Name with the unit ("avg_ms"), for files that have no other place for the unit."""
+        """Name with the unit ("avg_ms"), for files that cannot store the unit elsewhere."""
         unit = re.sub(r"\W+", "_", self.unit or "").strip("_")
         return f"{self.name}_{unit}" if unit and not self.name.endswith(f"_{unit}") else self.name
 
@@ -57,9 +56,9 @@ class Column:
 class Table:
     """Columns of equal length.
 
-    `values[name]` holds a column's values; None (or NaN in a float array) is "no value".
-    `depth` indents a row under the one above (delegated ops under their call). `breaks` are rows
-    that a view sets apart from the row before (totals). `notes` are sentences below the table.
+    `values[name]` holds a column's values; None (or NaN in a float array) is a missing value.
+    `depth` indents a row under the one above (delegated ops under their call). Views draw a line
+    above the rows in `breaks` (totals). `notes` are sentences below the table.
     """
 
     columns: tuple[Column, ...]
@@ -81,7 +80,7 @@ class Table:
         return zip(*(self.values[name] for name in self.names), strict=True)
 
     def select(self, names: Iterable[str]) -> Table:
-        """The same rows with only the named columns, in the order of `names`."""
+        """The table with only the named columns, in the order of `names`."""
         by_name = {column.name: column for column in self.columns}
         wanted = tuple(names)
         unknown = [name for name in wanted if name not in by_name]
@@ -103,7 +102,7 @@ class Table:
 
 
 def joined(tables: Sequence[Table]) -> Table:
-    """The rows of tables with the same columns, one table after the other."""
+    """Concatenate tables with the same columns."""
     first = tables[0]
     if len(tables) == 1:
         return first

@@ -351,7 +351,7 @@ def test_types_that_numpy_s_files_cannot_hold(name: str, tmp_path: Path) -> None
         ("out.pt", [1], ["a"], "no format has the suffix '.pt'\n  hint: name it .npz"),
         ("out", [1], ["a"], "no format has the suffix ''"),
         ("out.npz", [1, 2], ["a", "a"], "2 values need as many different names"),
-        ("out.npz", [1, 2], ["a"], "2 values need as many names"),
+        ("out.npz", [1, 2], ["a"], "2 values need as many different names"),
         ("out.npz", ["text"], ["a"], "cannot write a: str is not a tensor"),
         ("out.npz", [object()], ["a"], "cannot write a: object is not a tensor"),
         ("out.npz", [1], ["../a"], "with the name '../a'"),

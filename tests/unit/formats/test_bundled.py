@@ -96,7 +96,7 @@ def test_a_method_without_cases() -> None:
     ("data", "message"),
     [
         (b"\0\0\0\0ET12" + bytes(40), r"this is an ExecuTorch program \(.pte\)"),
-        (b"PK\x05\x06" + bytes(18), "of no format"),
+        (b"PK\x05\x06" + bytes(18), "no known format"),
         (bundle({0: Number("B", 7), 1: {}}), "unknown kind of value 7"),
         (bundle({0: Number("B", 1)}), "unknown kind of value 1"),
         (bundle(tensor(np.zeros(3, np.uint8), 200 - 256)), "unknown scalar type -56"),
