@@ -1,4 +1,4 @@
-"""The lab of a server, by HTTP: the same calls as on `etscope.lab.Lab`.
+"""A client for a lab's server, with the same calls as `etscope.lab.Lab`.
 
 with Client("https://lab.example.org", token) as lab:
     job = lab.submit(JobSpec(model="model.etrecord", device="arch=aarch64"))
@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -25,79 +26,14 @@ from etscope.errors import EtscopeError, FormatError, LabError, MissingDataError
 from etscope.lab.jobs.records import Artifact, Device, Filter, Job, JobEvent, Page, Series
 from etscope.lab.jobs.spec import FileRef, JobSpec, base_name
 
-# Files on their way to and from a lab, with what is known of them checked.
-
-
 Progress = Callable[[str, int, int], None]
-_PIECE = 1 << 20  # bytes
-
-
-def quiet(what: str, done: int, size: int) -> None:
-    """No sign of progress."""
-
-
-def sha256_of(path: Path, progress: Progress = quiet) -> str:
-    digest = hashlib.sha256()
-    for piece in _read_of_transfers(path, f"reading {path.name}", progress):
-        digest.update(piece)
-    return digest.hexdigest()
-
-
-def pieces_of(path: Path, progress: Progress = quiet) -> Iterator[bytes]:
-    """A file's content, in pieces that are sent."""
-    return _read_of_transfers(path, f"sending {path.name}", progress)
-
-
-def checked(pieces: Iterable[bytes], artifact: Artifact, progress: Progress) -> Iterator[bytes]:
-    """The pieces of an artefact; `FormatError` at the end if they are not its content."""
-    digest, done = hashlib.sha256(), 0
-    for piece in pieces:
-        digest.update(piece)
-        done += len(piece)
-        progress(f"fetching {artifact.name}", done, artifact.size)
-        yield piece
-    if digest.hexdigest() != artifact.sha256:
-        raise FormatError(
-            f"{artifact.name} came damaged: {done:,} bytes of {artifact.size:,}, or other ones",
-            hint="fetch it again",
-        )
-
-
-def save(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a file that is whole or not there. `LabError` when the disk cannot keep it."""
-    part = path.with_name(f".{secrets.token_hex(8)}.part")
-    try:
-        with part.open("xb") as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        raise LabError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _read_of_transfers(path: Path, what: str, progress: Progress) -> Iterator[bytes]:
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            done = 0
-            while piece := file.read(_PIECE):
-                done += len(piece)
-                progress(what, done, size)
-                yield piece
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
 TOKEN_VARIABLE = "ETSCOPE_LAB_TOKEN"
 _API = "/api/v1"
+_PIECE = 1 << 20  # bytes
 _ATTEMPTS = 5
 _FIRST_REST = 0.05  # seconds; doubled each time
-_PATIENCE = 60.0  # seconds that `wait` lets a server be away: it may be restarting
-_QUIET = 30.0  # seconds; a server that is well says something every ten
+_PATIENCE = 60.0  # seconds that `wait` waits for a server that is away: it may be restarting
+_QUIET = 30.0  # seconds; a healthy server sends something every ten
 _T = TypeVar("_T")
 
 _ERRORS: dict[str, type[EtscopeError]] = {
@@ -126,10 +62,10 @@ _tokens = TypeAdapter(list[TokenInfo])
 class Client:
     """A `LabApi` of the server at `url`. Usable from several threads.
 
-    token: default, $ETSCOPE_LAB_TOKEN. progress: called with what is done ("sending model.pte"),
-    the bytes so far and all bytes. Errors that the server answers are raised as they would be by a
-    `Lab` there; `LabError` when nothing answers, when the token is refused, and when what answers
-    is no lab. What can be asked twice is asked again after a lost connection.
+    token: default, $ETSCOPE_LAB_TOKEN. progress: called with the work ("sending model.pte"), the
+    bytes done and all bytes. Errors of the server are raised as a `Lab` would raise them there;
+    `LabError` when nothing answers, when the token is refused, and when the server is not a lab.
+    Idempotent requests are repeated after a lost connection.
     """
 
     def __init__(
@@ -138,22 +74,24 @@ class Client:
         token: str | None = None,
         *,
         timeout: float = 30.0,
-        progress: Progress = quiet,
+        progress: Progress = lambda work, done, size: None,
     ) -> None:
         self.url = url.rstrip("/")
         try:
             parts = httpx.URL(self.url)
         except httpx.InvalidURL as error:
-            raise UsageError(f"{url!r} is no address: {error}") from error
+            raise UsageError(f"{url!r} is not an address: {error}") from error
         if parts.scheme not in ("http", "https") or not parts.host:
-            raise UsageError(f"{url!r} is no address", hint="like http://127.0.0.1:8000")
+            raise UsageError(f"{url!r} is not an address", hint="like http://127.0.0.1:8000")
         secret = token or os.environ.get(TOKEN_VARIABLE) or None
+        if secret and (not secret.isascii() or not secret.isprintable() or " " in secret):
+            raise UsageError("a token has no blanks and only ASCII characters")
         self._progress = progress
         self._http = httpx.Client(
             base_url=self.url + _API,
-            headers={} if secret is None else {"Authorization": f"Bearer {_sendable(secret)}"},
+            headers={} if secret is None else {"Authorization": f"Bearer {secret}"},
             timeout=timeout,
-            # A proxy of the environment does not lead to this machine.
+            # A proxy of the environment does not reach this machine.
             trust_env=parts.host not in ("localhost", "127.0.0.1", "::1"),
         )
 
@@ -169,14 +107,14 @@ class Client:
     # -- LabApi
 
     def submit(self, spec: JobSpec, *, again: bool = False, submitter: str = "") -> Job:
-        """Queue a job; files by path are sent first, those that the lab has not. submitter: counts
-        where no token says who it is."""
+        """Queue a job, after sending the files by path that the lab does not have. submitter: used
+        when no token names the user."""
         return self.submit_new(spec, again=again, submitter=submitter)[0]
 
     def submit_new(
         self, spec: JobSpec, *, again: bool = False, submitter: str = ""
     ) -> tuple[Job, bool]:
-        """`submit`, and whether the job is a new one."""
+        """`submit`; True when the job is a new one."""
         files = {field: self._stored(ref) for field, ref in spec.files.items()}
         known = spec.model_copy(update=files)
         answer = self._send(
@@ -233,8 +171,8 @@ class Client:
         return _read(_job, self._send("POST", f"/jobs/{_part(job_id)}/cancel", idempotent=False))
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """The job when it has ended. A server that is away for a while, as one that is started
-        anew, is waited for."""
+        """Wait for the end of a job; return it. A server that is away for a while, as one that is
+        restarted, is waited for."""
         end = None if timeout is None else time.monotonic() + timeout
         answered = time.monotonic()
         while True:
@@ -254,19 +192,19 @@ class Client:
                 raise TimeoutError(f"job {job.id} is {job.state} after {timeout:g} s")
 
     def read(self, job_id: str, artifact: str) -> Iterator[bytes]:
-        """A file of a job, in pieces. `FormatError` after the last one if they are not its
+        """A file of a job, in pieces. Raises `FormatError` after the last one when they are not its
         content."""
-        found = self._artifact(self.job(job_id), artifact)
+        found = self.job(job_id).artifact(artifact)
         path = f"/jobs/{_part(job_id)}/files/{_part(artifact)}"
         with self._stream(path) as answer:
-            yield from checked(answer.iter_bytes(), found, self._progress)
+            yield from verified(answer.iter_bytes(), found, self._progress)
 
     def fetch(self, job_id: str, folder: Path, names: Sequence[str] = ()) -> list[Path]:
         job = self.job(job_id)
-        found = [self._artifact(job, name) for name in names or sorted(job.artifacts)]
+        found = [job.artifact(name) for name in names or sorted(job.artifacts)]
         for artifact in found:
             if artifact.name != Path(artifact.name).name or artifact.name in (".", ".."):
-                raise FormatError(f"{artifact.name!r} is no name of a file in a folder")
+                raise FormatError(f"{artifact.name!r} is not a name for a file in a folder")
         folder.mkdir(parents=True, exist_ok=True)
         return [self._fetched(job.id, artifact, folder) for artifact in found]
 
@@ -283,7 +221,7 @@ class Client:
         params = {"first": first, "second": second}
         return _read(_mapping, self._send("GET", "/compare", params=params))
 
-    # -- what only a server has
+    # -- calls that only a server has
 
     def health(self) -> Mapping[str, Any]:
         """{status, version, tokens, max_upload_bytes}"""
@@ -295,7 +233,7 @@ class Client:
     def add_token(
         self, name: str, scopes: Sequence[str], expires_at: datetime | None = None
     ) -> str:
-        """Make a token; its secret, which nothing shows again."""
+        """Make a token; return its secret, which is never shown again."""
         wish = {
             "name": name,
             "scopes": list(scopes),
@@ -310,68 +248,91 @@ class Client:
     # -- files
 
     def _stored(self, ref: FileRef) -> FileRef:
-        """A file by its content, which the lab has after this."""
+        """A file by its content, after sending it if the lab does not have it."""
         if ref.path is None:
             return ref
         path = Path(ref.path).expanduser()
         if not path.is_file():
             raise errors.MissingFileError(f"file not found: {ref.path}")
-        sha256 = sha256_of(path, self._progress)
+        digest = hashlib.sha256()
+        for piece in self._pieces(path, f"reading {path.name}"):
+            digest.update(piece)
+        sha256 = digest.hexdigest()
         name = ref.name or base_name(path.name)
-        if not self._has(sha256):
-            self._upload(path, sha256, name)
-        return FileRef(sha256=sha256, name=name)
-
-    def _has(self, sha256: str) -> bool:
         try:
             self._send("GET", f"/files/{sha256}")
         except MissingDataError:
-            return False
-        return True
+            self._upload(path, sha256, name)
+        return FileRef(sha256=sha256, name=name)
 
     def _upload(self, path: Path, sha256: str, name: str) -> None:
         size, limit = path.stat().st_size, self.health().get("max_upload_bytes")
-        if isinstance(limit, int) and size > limit:  # it would say so, but hardly be heard
+        # Without this check the server's refusal would get lost while the file is sent.
+        if isinstance(limit, int) and size > limit:
             raise UsageError(f"{path} has {size:,} bytes; the lab takes {limit:,} at most")
         kept = self._send(
             "PUT",
             f"/files/{sha256}",
             params={"name": name or "file"},
             headers={"Content-Type": "application/octet-stream", "Content-Length": str(size)},
-            content=lambda: pieces_of(path, self._progress),
+            content=lambda: self._pieces(path, f"sending {path.name}"),
             timeout=httpx.Timeout(60.0, read=600.0),
         )
         if _read(_artifact, kept).sha256 != sha256:
-            raise LabError(f"{path}: the lab keeps something else than was sent")
+            raise LabError(f"{path}: the lab stored other content than was sent")
+
+    def _pieces(self, path: Path, work: str) -> Iterator[bytes]:
+        try:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                done = 0
+                while piece := file.read(_PIECE):
+                    done += len(piece)
+                    self._progress(work, done, size)
+                    yield piece
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
 
     def _fetched(self, job_id: str, artifact: Artifact, folder: Path) -> Path:
+        """Write a file of a job, whole, or raise an error and write none."""
         path = folder / artifact.name
 
         def once() -> None:
-            save(path, self.read(job_id, artifact.name))
+            part = path.with_name(f".{secrets.token_hex(8)}.part")
+            try:
+                with part.open("xb") as file:
+                    for piece in self.read(job_id, artifact.name):
+                        file.write(piece)
+                    file.flush()
+                    os.fsync(file.fileno())
+                part.replace(path)
+            except OSError as error:
+                raise LabError(f"{path} cannot be written: {error.strerror or error}") from error
+            finally:
+                part.unlink(missing_ok=True)
 
         self._again(once, idempotent=True)
         return path
 
-    @staticmethod
-    def _artifact(job: Job, name: str) -> Artifact:
-        if name not in job.artifacts:
-            held = ", ".join(sorted(job.artifacts)) or "no files"
-            raise MissingDataError(f"job {job.id} has no {name!r}", hint=f"it has {held}")
-        return job.artifacts[name]
-
     # -- HTTP
 
     def _until_final(self, job_id: str, end: float | None) -> None:
-        """Wait while the server streams events of a job: until it ends, the stream does, or it is
-        `end`."""
+        """Wait while the server streams events of a job: until the end of the job, the end of the
+        stream, or the time `end`."""
         left = _QUIET if end is None else min(_QUIET, max(end - time.monotonic(), 0.01))
         timeout = httpx.Timeout(self._http.timeout.connect, read=left)
         with self._stream(f"/jobs/{_part(job_id)}/events/stream", timeout=timeout) as answer:
             try:
                 for line in answer.iter_lines():
-                    if line.startswith("data: ") and _event_of(line).state.is_final:
-                        return
+                    if line.startswith("data: "):
+                        try:
+                            event = _event.validate_json(line.removeprefix("data: "))
+                        except ValidationError as error:
+                            raise LabError(
+                                "the lab's events are of another version of etscope"
+                            ) from error
+                        if event.state.is_final:
+                            return
                     if end is not None and time.monotonic() >= end:
                         return
             except httpx.ReadTimeout:
@@ -386,7 +347,8 @@ class Client:
         content: Any = None,
         **options: Any,
     ) -> httpx.Response:
-        """An answer with a status below 400. content: a function that begins the body anew."""
+        """Send a request; return an answer with a status below 400. content: a function that begins
+        the body anew."""
 
         def once() -> httpx.Response:
             body = content() if content is not None else None
@@ -405,14 +367,14 @@ class Client:
             raise self._away(error) from error
 
     def _again(self, once: Callable[[], _T], *, idempotent: bool) -> _T:
-        """What `once` returns, after some attempts where connections were lost."""
+        """Call `once`, again when the connection was lost, and return its result."""
         attempt = 0
         while True:
             try:
                 return once()
             except httpx.TransportError as error:
                 attempt += 1
-                # Without a connection nothing was asked.
+                # Without a connection no request was sent.
                 safe = idempotent or isinstance(error, httpx.ConnectError)
                 if not safe or attempt == _ATTEMPTS:
                     raise self._away(error) from error
@@ -428,18 +390,18 @@ class Client:
 
 
 class _Refusal(LabError):
-    """A `LabError` that the server itself answered: it is there."""
+    """A `LabError` that the server itself answered, so it is not away."""
 
 
 def _good(answer: httpx.Response) -> httpx.Response:
-    """`answer`, unless it is an error: that is raised as what it is on the server."""
+    """Return an answer; raise one that is an error as the server's error."""
     if answer.is_success:
         return answer
     try:
         said = answer.json()
         message, slug, hint = str(said["error"]), said["slug"], said.get("hint")
     except (ValueError, TypeError, KeyError) as error:
-        raise _no_lab(answer, f"{answer.status_code} {answer.reason_phrase}") from error
+        raise _not_a_lab(answer, f"{answer.status_code} {answer.reason_phrase}") from error
     kind = _ERRORS.get(slug, LabError)
     raise (_Refusal if kind is LabError else kind)(message, hint=hint)
 
@@ -448,22 +410,15 @@ def _read(adapter: TypeAdapter[_T], answer: httpx.Response) -> _T:
     try:
         return adapter.validate_json(answer.content)
     except ValidationError as error:
-        raise _no_lab(answer, "an answer of another form") from error
+        raise _not_a_lab(answer, "an answer of another form") from error
 
 
-def _no_lab(answer: httpx.Response, what: str) -> LabError:
+def _not_a_lab(answer: httpx.Response, what: str) -> LabError:
     return _Refusal(
-        f"what answers at {answer.url.copy_with(path='/', query=None)} is not a lab of this "
+        f"the server at {answer.url.copy_with(path='/', query=None)} is not a lab of this "
         f"version of etscope: {what}",
         hint="is the address right, and the same etscope on both sides?",
     )
-
-
-def _event_of(line: str) -> JobEvent:
-    try:
-        return _event.validate_json(line.removeprefix("data: "))
-    except ValidationError as error:
-        raise LabError("the lab's events are of another version of etscope") from error
 
 
 def _given(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -471,15 +426,23 @@ def _given(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _part(text: str) -> str:
-    """A part of a path: nothing in it leads elsewhere."""
-    from urllib.parse import quote
-
+    """Quote a part of a path, so that it cannot lead elsewhere."""
     if text in ("", ".", ".."):
-        raise UsageError(f"{text!r} is no name")
+        raise UsageError(f"{text!r} is not a name")
     return quote(text, safe="")
 
 
-def _sendable(secret: str) -> str:
-    if not secret.isascii() or not secret.isprintable() or " " in secret:
-        raise UsageError("a token has no blanks and no letters beyond ASCII")
-    return secret
+def verified(pieces: Iterable[bytes], artifact: Artifact, progress: Progress) -> Iterator[bytes]:
+    """Pass on the pieces of an artefact. Raises `FormatError` at the end when they are not its
+    content."""
+    digest, done = hashlib.sha256(), 0
+    for piece in pieces:
+        digest.update(piece)
+        done += len(piece)
+        progress(f"fetching {artifact.name}", done, artifact.size)
+        yield piece
+    if digest.hexdigest() != artifact.sha256:
+        raise FormatError(
+            f"{artifact.name} came damaged: {done:,} bytes of {artifact.size:,}, or other ones",
+            hint="fetch it again",
+        )

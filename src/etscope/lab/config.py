@@ -39,7 +39,7 @@ _Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:-]*
 
 
 def _text(value: Any) -> Any:
-    """`cores: 8` is meant as text."""
+    """Convert numbers and booleans: `cores: 8` is meant as text."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -52,7 +52,7 @@ def _not_empty(value: str) -> str:
 
 
 _Attribute = Annotated[str, BeforeValidator(_text)]
-_Place = Annotated[str, AfterValidator(_not_empty)]
+_Text = Annotated[str, AfterValidator(_not_empty)]
 
 
 class _Strict(BaseModel):
@@ -61,7 +61,7 @@ class _Strict(BaseModel):
 
 class _DeviceEntry(_Strict):
     name: _Name
-    driver: _Place
+    driver: _Text
     options: Mapping[str, Any] = Field(default_factory=dict)
     attributes: Mapping[str, _Attribute] = Field(default_factory=dict)
 
@@ -70,14 +70,13 @@ class _DeviceEntry(_Strict):
 
 
 class ServerConfig(_Strict):
-    """What `etscope lab serve` does unless its options say otherwise.
+    """Defaults for the options of `etscope lab serve`.
 
-    hosts: further names that it is reached by, those of a proxy in front. trusted_proxies:
-    addresses whose X-Forwarded-For and X-Forwarded-Proto are believed. require_tokens: even on the
-    loopback.
+    hosts: further names of the server, as those of a proxy in front. trusted_proxies: addresses
+    whose X-Forwarded-For and X-Forwarded-Proto are believed. require_tokens: even on the loopback.
     """
 
-    host: _Place = "127.0.0.1"
+    host: _Text = "127.0.0.1"
     port: int = Field(8585, ge=0, le=65535)
     hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
@@ -85,17 +84,17 @@ class ServerConfig(_Strict):
     max_upload_bytes: int = Field(4 << 30, ge=1)
 
 
-class _Entries(_Strict):
-    """lab.yaml as it is written."""
+class _Keys(_Strict):
+    """The keys of lab.yaml."""
 
-    database: _Place | None = None
-    store: _Place | None = None
-    scheduler: _Place | None = None
+    database: _Text | None = None
+    store: _Text | None = None
+    scheduler: _Text | None = None
     devices: tuple[_DeviceEntry, ...] = (_DeviceEntry(name="host", driver="host"),)
     server: ServerConfig = ServerConfig()
 
     @model_validator(mode="after")
-    def _unique(self) -> _Entries:
+    def _unique(self) -> _Keys:
         names = [device.name for device in self.devices]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -105,8 +104,8 @@ class _Entries(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class LabConfig:
-    """What lab.yaml says. database, store: URLs; None: in the lab's folder. scheduler: address of a
-    Dask scheduler; None: workers of this process's own."""
+    """The configuration in lab.yaml. database, store: URLs; None: in the lab's folder. scheduler:
+    address of a Dask scheduler; None: own workers of this process."""
 
     database: str | None = None
     store: str | None = None
@@ -117,17 +116,17 @@ class LabConfig:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A lab's folder, and what its lab.yaml says."""
+    """A lab's folder, and the configuration in its lab.yaml."""
 
     folder: Path
     config: LabConfig
 
     @classmethod
     def open(cls, path: str | os.PathLike[str] | None = None) -> Home:
-        """The lab of a folder: `path`, else $ETSCOPE_LAB, else ~/.etscope/lab. It is made, for its
-        owner only, when it is not there; without a lab.yaml everything is as by default.
+        """Open a folder: `path`, else $ETSCOPE_LAB, else ~/.etscope/lab. A missing one is made, for
+        its owner only; without a lab.yaml the defaults apply.
 
-        Raises `FormatError` that names each key of lab.yaml at fault, `LabError` for a folder that
+        Raises `FormatError` that names each wrong key of lab.yaml, `LabError` for a folder that
         cannot be made or read.
         """
         folder = _folder(path)
@@ -135,8 +134,8 @@ class Home:
 
     @classmethod
     def init(cls, path: str | os.PathLike[str] | None = None) -> Home:
-        """`open` after writing a lab.yaml that explains itself. Raises `UsageError` when there is
-        one already."""
+        """Write a lab.yaml with explanations, then `open`. Raises `UsageError` when there is one
+        already."""
         file = _folder(path) / CONFIG
         try:
             with file.open("x") as target:
@@ -149,12 +148,12 @@ class Home:
 
     @property
     def database_url(self) -> str:
-        """Relative paths are taken from the lab's folder, not from where one happens to be."""
+        """URL of the database. A relative path is relative to the lab's folder."""
         url = self.config.database or "sqlite:///lab.db"
         try:
             parsed = make_url(url)
         except ArgumentError:
-            return url  # `Database` says what is wrong with it
+            return url  # `Database` raises the error
         file = parsed.database
         if not url.startswith("sqlite") or file in (None, "", ":memory:"):
             return url
@@ -171,11 +170,11 @@ class Home:
 
     @property
     def server_url(self) -> str | None:
-        """Where the `etscope lab serve` of this folder answers; None when none runs."""
+        """URL of the running `etscope lab serve` of this folder; None when none runs."""
         try:
             with (self.folder / _SERVER).open() as file:
                 if _locked(file.fileno(), fcntl.LOCK_SH):
-                    return None  # it is gone, however it ended
+                    return None  # the server has ended
                 url = json.load(file)["url"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -183,8 +182,8 @@ class Home:
 
     @contextmanager
     def announce(self, url: str) -> Iterator[bool]:
-        """Let `server_url` be this for as long as the block and this process last. False when
-        another server of this folder has done that: then it stays the one."""
+        """Set `server_url` for the duration of the block. Yields False, and changes nothing, while
+        another server of this folder has set it."""
         try:
             file = (self.folder / _SERVER).open("a+")
         except OSError as error:
@@ -203,22 +202,17 @@ class Home:
 
 
 def _locked(handle: int, kind: int, patience: float = 0) -> bool:
-    """Whether a lock was free, or became so in that many seconds; it is then ours until the file is
-    closed."""
+    """Take a lock, which is then held until the file is closed. False when it does not become free
+    in `patience` seconds."""
     end = time.monotonic() + patience
-    while not _taken(handle, kind):
-        if time.monotonic() >= end:
-            return False
+    while True:
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
         time.sleep(0.01)
-    return True
-
-
-def _taken(handle: int, kind: int) -> bool:
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _folder(path: str | os.PathLike[str] | None) -> Path:
@@ -241,24 +235,14 @@ def _read(path: Path) -> LabConfig:
         return LabConfig()
     except (OSError, UnicodeDecodeError) as error:
         raise LabError(f"{path} cannot be read: {error}") from error
-    return _config(_parsed(text, path), path)
-
-
-def _parsed(text: str, path: Path) -> Mapping[str, Any]:
     try:
         plain = yaml.load(text, Loader=_loader())
     except yaml.YAMLError as error:
         raise FormatError(f"not YAML: {error}", path=path) from error
-    if plain is None:
-        return {}
-    if not isinstance(plain, dict):
+    if plain is not None and not isinstance(plain, dict):
         raise FormatError(f"a {type(plain).__name__}, not keys with values", path=path)
-    return plain
-
-
-def _config(plain: Mapping[str, Any], path: Path) -> LabConfig:
     try:
-        entries = _Entries.model_validate(plain)
+        keys = _Keys.model_validate(plain or {})
     except ValidationError as error:
         faults = [
             ": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"])))
@@ -268,16 +252,16 @@ def _config(plain: Mapping[str, Any], path: Path) -> LabConfig:
             "; ".join(faults), path=path, hint="`Home.init` of an empty folder writes an example"
         ) from error
     return LabConfig(
-        database=entries.database,
-        store=entries.store,
-        scheduler=entries.scheduler,
-        devices=tuple(entry.config() for entry in entries.devices),
-        server=entries.server,
+        database=keys.database,
+        store=keys.store,
+        scheduler=keys.scheduler,
+        devices=tuple(entry.config() for entry in keys.devices),
+        server=keys.server,
     )
 
 
 def _loader() -> Any:
-    """YAML's safe loader, which takes the last of equal keys: here they are an error."""
+    """YAML's safe loader, but equal keys are an error; PyYAML would take the last of them."""
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from etscope.lab.engine import Engine
 
 _PIECE = 1 << 20  # bytes
-_LOOK_AGAIN = 0.5  # seconds: how late the end of a job of another process may be seen
+_POLL = 0.5  # seconds: the delay after which the end of a job of another process is seen
 
 
 class Lab:
     """A `LabApi` over a database and a store. Usable from several threads.
 
-    Jobs are queued whether or not anybody works on them: an engine (`start_engine`, which
-    `etscope lab serve` calls) does, in this process or another one of the same lab.
+    Jobs stay queued until an engine works on them (`start_engine`, which `etscope lab serve`
+    calls), in this process or another one of the same lab.
     """
 
     def __init__(self, home: Home, database: Database, store: Store) -> None:
@@ -40,8 +40,8 @@ class Lab:
 
     @classmethod
     def open(cls, home: Home | str | os.PathLike[str] | None = None) -> Lab:
-        """The lab of a home folder; see `Home.open` for the default. Errors are those of `Home`,
-        `Database` and `Store`."""
+        """Open the lab of a home folder; see `Home.open` for the default. Errors are those of
+        `Home`, `Database` and `Store`."""
         found = home if isinstance(home, Home) else Home.open(home)
         return cls(found, Database(found.database_url), Store(found.store_url))
 
@@ -52,7 +52,7 @@ class Lab:
         self.close()
 
     def close(self) -> None:
-        """Stop the engine in an orderly way, when there is one, and leave the database."""
+        """Stop the engine, if any, in an orderly way, and close the database."""
         engine, self.engine = self.engine, None
         if engine is not None:
             engine.close()
@@ -83,7 +83,7 @@ class Lab:
     def submit_new(
         self, spec: JobSpec, *, again: bool = False, submitter: str = ""
     ) -> tuple[Job, bool]:
-        """`submit`, and whether the job is a new one."""
+        """`submit`; True when the job is a new one."""
         files = {field: self._taken(ref) for field, ref in spec.files.items()}
         known = spec.model_copy(update=files)
         job, new = self.database.add(known, submitter=submitter, again=again)
@@ -122,26 +122,18 @@ class Lab:
         end = None if timeout is None else time.monotonic() + timeout
         with self._changed:
             while not (job := self.job(job_id)).state.is_final:
-                left = _LOOK_AGAIN if end is None else end - time.monotonic()
+                left = _POLL if end is None else end - time.monotonic()
                 if left <= 0:
                     raise TimeoutError(f"job {job.id} is {job.state} after {timeout:g} s")
-                self._changed.wait(min(left, _LOOK_AGAIN))
+                self._changed.wait(min(left, _POLL))
         return job
 
     def read(self, job_id: str, artifact: str) -> Iterator[bytes]:
-        return self._pieces(self.artifact(job_id, artifact))
-
-    def artifact(self, job_id: str, name: str) -> Artifact:
-        """A file of a job by name. `MissingDataError` says which ones there are."""
-        job = self.job(job_id)
-        if name not in job.artifacts:
-            held = ", ".join(sorted(job.artifacts)) or "no files"
-            raise MissingDataError(f"job {job.id} has no {name!r}", hint=f"it has {held}")
-        return job.artifacts[name]
+        return self._pieces(self.job(job_id).artifact(artifact))
 
     def fetch(self, job_id: str, folder: Path, names: Sequence[str] = ()) -> list[Path]:
-        wanted = names or sorted(self.job(job_id).artifacts)
-        found = [self.artifact(job_id, name) for name in wanted]
+        job = self.job(job_id)
+        found = [job.artifact(name) for name in names or sorted(job.artifacts)]
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / Path(artifact.name).name for artifact in found]
         for artifact, path in zip(found, paths, strict=True):
@@ -149,7 +141,7 @@ class Lab:
         return paths
 
     def devices(self) -> Sequence[Device]:
-        """The configured devices, with what the database knows of them; then those that only the
+        """The configured devices, with their state in the database; then those that only the
         database knows."""
         seen = {device.config.name: device for device in self.database.devices()}
         configured = {
@@ -169,9 +161,9 @@ class Lab:
         return compare(self, first, second, store=self.store)
 
     def sweep(self, older_than_seconds: float) -> int:
-        """Remove from the store what no job reads or wrote, and from the home's folder what killed
-        servers and engines left on its way, if it is older than that. Returns how many objects of
-        the store went."""
+        """Remove files from the store that no job reads or wrote, and leftovers of killed servers
+        and engines from the home's folder, if they are older than that. Return the number of
+        objects removed from the store."""
         for folder in ("uploads", "live"):
             for path in (self.home.folder / folder).glob("*"):
                 with contextlib.suppress(OSError):
@@ -180,7 +172,7 @@ class Lab:
         return self.store.sweep(self.database.referenced(), older_than_seconds)
 
     def _taken(self, ref: FileRef) -> FileRef:
-        """A file by its content: taken into the store if it is named by path."""
+        """A file by its content, after copying it into the store if it is named by path."""
         if ref.path is not None:
             path = Path(ref.path).expanduser()
             if not path.is_file():

@@ -19,7 +19,7 @@ from etscope.errors import (
     MissingFileError,
     UsageError,
 )
-from etscope.lab.client import Client, checked, quiet
+from etscope.lab.client import Client, verified
 from etscope.lab.jobs.records import Filter, State
 from etscope.lab.jobs.spec import JobSpec
 from etscope.lab.lab import Lab
@@ -101,7 +101,7 @@ def test_damage_on_the_way_is_seen(
         client.fetch(job.id, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
     with pytest.raises(FormatError, match="came damaged"):  # one that does not
-        list(checked([b"wrong"], job.artifacts["run.etdp"], quiet))
+        list(verified([b"wrong"], job.artifacts["run.etdp"], lambda *_: None))
 
 
 def test_errors_are_those_of_a_lab(client: Client, lab: Lab, tmp_path: Path) -> None:
@@ -228,6 +228,6 @@ def test_a_lost_connection_is_tried_again_where_that_is_safe(lab: Lab) -> None:
 
 def test_names_of_a_lying_server_lead_nowhere(client: Client, lab: Lab, tmp_path: Path) -> None:
     job = a_done_job(lab, {"../evil": b"x"})
-    with pytest.raises(FormatError, match="no name of a file"):
+    with pytest.raises(FormatError, match="not a name for a file"):
         client.fetch(job.id, tmp_path / "out")
     assert not (tmp_path / "evil").exists()

@@ -20,7 +20,7 @@ import pytest
 
 from etscope.errors import MissingDependencyError, RuntimeFailure, UsageError
 from etscope.formats.etdump.reader import read_etdump
-from etscope.lab.devices import Driver, driver_class, open_driver, runner_host
+from etscope.lab.devices.driver import Driver, driver_class, open_driver, runner_host
 from etscope.lab.jobs.records import DeviceConfig
 from etscope.lab.worker.conditions import read_conditions
 from etscope.run import run
@@ -87,7 +87,7 @@ def test_the_time_is_up_for_all_children(device: Driver, tmp_path: Path) -> None
 
 _ASKS = """
 import json, sys
-from etscope.lab.devices import open_driver
+from etscope.lab.devices.driver import open_driver
 from etscope.lab.jobs.records import DeviceConfig
 device = open_driver(DeviceConfig(**json.loads(sys.argv[1])))
 device.call(["sh", "-c", 'echo $$ >"$1"; exec sleep 1000', "sh", sys.argv[2]], None)

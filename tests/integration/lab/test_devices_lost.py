@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from etscope.errors import DeviceLost, RuntimeFailure
-from etscope.lab.devices import Driver, open_driver
+from etscope.lab.devices.driver import Driver, open_driver
 from etscope.lab.jobs.records import DeviceConfig
 from tests.support import adb_device, sshd
 from tests.support.lab_devices import device_of, written

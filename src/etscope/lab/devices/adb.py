@@ -1,7 +1,7 @@
-"""An Android device, over the real `adb` client.
+"""The driver `adb`: an Android device, over the `adb` client.
 
-`adb shell` of a device without the feature shell_v2 always ends with 0; here a script says itself
-how it ended.
+`adb shell` of a device without the feature shell_v2 always ends with 0; so a script prints its
+status.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _OPTIONS = {
     "push_runner": str,
     "folder": str,
 }
-_FOLDER = "/data/local/tmp"  # of the user shell, and from which it may execute
+_FOLDER = "/data/local/tmp"  # writable for the shell user, who may execute files in it
 _SECONDS = 30.0
 _SERIAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]*")
 _ADDRESS = re.compile(r"[A-Za-z0-9_.\-]+:\d+")
 
 
 class Adb(Remote):
-    """An Android device that `adb devices` shows, or one at HOST:PORT.
+    """An Android device that `adb devices` lists, or one at HOST:PORT.
 
     Options: serial, which may be left out when there is only one device; adb, the client (adb);
-    server_port, of its server (5037); push_runner, the native runner's binary or install folder
-    here, built for the device, or runner, its path there; python, an interpreter there; folder,
-    where the job's folder is made (/data/local/tmp).
+    server_port, of its server (5037); push_runner, a local native runner (binary or install folder)
+    built for the device, or runner, its path on the device; python, an interpreter on the device;
+    folder, for the job's folder (/data/local/tmp).
     """
 
     kind = "adb"
-    grace = 0.5  # without shell_v2 the end of stdin does not get there; that of the client does
+    grace = 0.5  # without shell_v2 the device sees the end of the client, not that of stdin
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         given = checked("adb", options, _OPTIONS)
@@ -102,7 +102,7 @@ class Adb(Remote):
         return said[-1].removeprefix("error: ") if said else f"its state is {state or 'unknown'}"
 
     def ask(self, script: str, *, data: Path | None = None) -> tuple[str, int]:
-        if data is not None:  # the protocol's own transfer is whole or fails
+        if data is not None:  # which copies a whole file or fails
             raise UsageError("files go to an Android device by adb push")
         return super().ask(script)
 

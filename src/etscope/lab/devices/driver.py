@@ -1,31 +1,133 @@
-"""What a driver is: how the lab reaches a device, and nothing else.
+"""The protocol of drivers, by which the lab reaches devices, and the registry of drivers.
 
-A driver moves files and starts commands. What is measured, and how, is the same for all of them:
-`etscope.lab.worker.measure` runs the job through `etscope.run`, with the driver as the place where
-the runner's processes are.
+A driver moves files and starts commands. Measuring is the same for all of them:
+`etscope.lab.worker.measure` runs the job through `etscope.run`, with the driver as the host of the
+runner's processes.
+
+A driver of another package is found by its entry point in the group "etscope.drivers", or named as
+"package.module:Class".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from etscope.errors import UsageError
+from etscope.errors import MissingDependencyError, UsageError
+from etscope.lab.jobs.records import DeviceConfig
+from etscope.run import Elsewhere
 
-# The options of a driver, checked: what they may be called, and what they may hold.
+DRIVERS = {
+    "host": "etscope.lab.devices.host:Host",
+    "ssh": "etscope.lab.devices.ssh:Ssh",
+    "adb": "etscope.lab.devices.adb:Adb",
+}
+ENTRY_POINTS = "etscope.drivers"
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that ended on the device. code: its exit status, negative for a signal. log: its
+    stdout and stderr."""
+
+    code: int
+    log: str
+
+
+class Driver(Protocol):
+    """A reachable device. It does one job at a time, and is made in the process that measures.
+
+    Every method raises `etscope.errors.DeviceLost` when the device cannot be reached, and
+    `UsageError` for invalid options.
+    """
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None: ...
+
+    def attributes(self) -> dict[str, str]:
+        """Attributes for selectors: arch, os, soc or model, cores, memory_bytes, and "runners", the
+        available ones of "python" and "native"."""
+        ...
+
+    def runner(self, kind: str) -> Sequence[str]:
+        """The words that begin the command of a runner ("python": an interpreter that has etscope
+        and executorch; "native": the binary), which is pushed or built first.
+
+        Raises `MissingDependencyError` when the device has none of that kind.
+        """
+        ...
+
+    def read(self, paths: Sequence[str]) -> dict[str, str]:
+        """Files of the device (those of /sys and /proc with its conditions) as text by path. Shell
+        patterns are expanded; missing and unreadable files are left out."""
+        ...
+
+    def push(self, files: Mapping[Path, str]) -> None:
+        """Copy local files into the job's folder on the device, each to the given name, which may
+        begin with folders inside it."""
+        ...
+
+    def call(self, command: Sequence[str], timeout: float | None) -> Completed:
+        """Run a command in the job's folder and wait. It is ended with all its children at the
+        timeout (`TimeoutError`, with the log so far) and when this process ends."""
+        ...
+
+    def pull(self, names: Sequence[str], folder: Path) -> None:
+        """Copy files of the job's folder into a local one; missing ones are left out."""
+        ...
+
+    def close(self) -> None:
+        """Remove the job's folder and end processes that still run there. Never raises."""
+        ...
+
+
+def driver_class(name: str) -> type[Driver]:
+    """The class of a driver: of etscope, of an entry point, or by "package.module:Class".
+
+    Raises `UsageError` for an unknown name, `MissingDependencyError` when the class cannot be
+    imported.
+    """
+    known = {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)} | DRIVERS
+    target = known.get(name) or (name if ":" in name else None)
+    if target is None:
+        listed = ", ".join(sorted(known))
+        raise UsageError(
+            f"there is no driver {name!r}", hint=f"it is {listed}, or package.module:Class"
+        )
+    module, _, attribute = target.partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise MissingDependencyError(f"the driver {name!r} cannot be loaded: {error}") from error
+    return cast("type[Driver]", found)
+
+
+def open_driver(config: DeviceConfig) -> Driver:
+    """Open a device by its configuration. Raises `UsageError` for invalid options."""
+    return driver_class(config.driver)(config.name, config.options)
+
+
+def runner_host(driver: Driver, attributes: dict[str, str]) -> Elsewhere:
+    """A device as a host of runners for `etscope.run.run`; `attributes` are the driver's."""
+    kinds = [kind for kind in attributes.get("runners", "").split(",") if kind]
+    return Elsewhere(driver, {kind: partial(driver.runner, kind) for kind in kinds})
 
 
 def checked(driver: str, options: Mapping[str, Any], known: Mapping[str, type]) -> dict[str, Any]:
-    """The options by name; all of `known`, None for those not given.
+    """The options of a driver by name: all of `known`, None for missing ones.
 
-    Raises `UsageError` for a name that is not known, or a value of another type.
+    Raises `UsageError` for an unknown name or a value of another type.
     """
-    strange = sorted(set(options) - set(known))
-    if strange:
+    unknown = sorted(set(options) - set(known))
+    if unknown:
         raise UsageError(
-            f"the driver {driver} has no option {', '.join(strange)}",
+            f"the driver {driver} has no option {', '.join(unknown)}",
             hint=f"its options: {', '.join(known) or 'none'}",
         )
     for name, value in options.items():
@@ -34,65 +136,8 @@ def checked(driver: str, options: Mapping[str, Any], known: Mapping[str, type]) 
             raise UsageError(
                 f"the option {name} of the driver {driver} is {kind.__name__}, not {value!r}"
             )
-        if isinstance(value, str) and (not value or value.startswith("-") or not _is_line(value)):
+        if isinstance(value, str) and (
+            not value or value.startswith("-") or not value.isprintable()
+        ):
             raise UsageError(f"the option {name} of the driver {driver} cannot be {value!r}")
     return {name: options.get(name) for name in known}
-
-
-def _is_line(text: str) -> bool:
-    return text.isprintable()
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """A command that ended on the device. code: its exit status, negative for a signal. log: what
-    it wrote to stdout and stderr."""
-
-    code: int
-    log: str
-
-
-class Driver(Protocol):
-    """A device in reach. One job at a time; made in the process that measures.
-
-    Every method raises `etscope.errors.DeviceLost` when the device cannot be reached (any more),
-    and `UsageError` for options that make no sense.
-    """
-
-    def __init__(self, name: str, options: Mapping[str, Any]) -> None: ...
-
-    def attributes(self) -> dict[str, str]:
-        """What selectors can ask for: arch, os, soc or model, cores, memory_bytes, and
-        "runners": which of "python" and "native" there are."""
-        ...
-
-    def runner(self, kind: str) -> Sequence[str]:
-        """The words that begin the command of a runner ("python": an interpreter that has etscope
-        and executorch; "native": the binary), made ready first: pushed, or built.
-
-        Raises `MissingDependencyError` when the device has none of that kind.
-        """
-        ...
-
-    def read(self, paths: Sequence[str]) -> dict[str, str]:
-        """Files of the device as text (those of /sys and /proc that conditions are read from), by
-        path, shell patterns expanded; what is not there or cannot be read is left out."""
-        ...
-
-    def push(self, files: Mapping[Path, str]) -> None:
-        """Copy local files to places in the job's folder on the device, by name there, which may
-        begin with folders inside it."""
-        ...
-
-    def call(self, command: Sequence[str], timeout: float | None) -> Completed:
-        """Run a command in the job's folder and wait; ended with all its children when the time is
-        up (`TimeoutError`, with what was logged so far) or when this process ends."""
-        ...
-
-    def pull(self, names: Sequence[str], folder: Path) -> None:
-        """Copy files of the job's folder into a local one; what is not there is left out."""
-        ...
-
-    def close(self) -> None:
-        """Remove the job's folder, end what still runs there. Never raises."""
-        ...

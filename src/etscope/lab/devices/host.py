@@ -1,4 +1,4 @@
-"""The machine that the worker is on."""
+"""The driver `host`: the machine of the worker."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import MissingDependencyError, UsageError
-from etscope.lab.devices import remote as _shell
 from etscope.lab.devices.driver import Completed, checked
+from etscope.lab.devices.remote import FACTS, read_facts
 from etscope.run.process import end_group, end_with_parent
 
 _LOG = ".log"
@@ -38,7 +38,15 @@ class Host:
 
     def attributes(self) -> dict[str, str]:
         if self._attributes is None:
-            self._attributes = self._found()
+            done = subprocess.run(
+                ["sh", "-c", FACTS], stdin=subprocess.DEVNULL, capture_output=True, check=False
+            )
+            kinds = [kind for kind in ("python", "native") if self._missing(kind) is None]
+            self._attributes = {
+                **read_facts(done.stdout.decode(errors="replace")),
+                "driver": "host",
+                "runners": ",".join(kinds),
+            }
         return dict(self._attributes)
 
     def runner(self, kind: str) -> Sequence[str]:
@@ -102,19 +110,8 @@ class Host:
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _found(self) -> dict[str, str]:
-        done = subprocess.run(
-            ["sh", "-c", _shell.FACTS], stdin=subprocess.DEVNULL, capture_output=True, check=False
-        )
-        kinds = [kind for kind in ("python", "native") if self._missing(kind) is None]
-        return {
-            **_shell.read_facts(done.stdout.decode(errors="replace")),
-            "driver": "host",
-            "runners": ",".join(kinds),
-        }
-
     def _missing(self, kind: str) -> str | None:
-        """Why there is no such runner here; nothing is built to find out."""
+        """The reason why this machine has no such runner, or None; nothing is built to find out."""
         from etscope.run.native import native_missing
         from etscope.run.python import python_missing
 

@@ -1,6 +1,8 @@
-"""A device behind a shell: what `ssh` and `adb` have in common.
+"""A device behind a shell: the common part of the drivers `ssh` and `adb`.
 
-They differ in how a script gets to the device, and a file there and back.
+They differ in the way to run a script on the device and to copy a file. Nothing goes into a script
+unquoted. The end of an answer is found by a random mark: the exit status of `adb shell` means
+nothing on many devices, and that of `ssh` may be its own.
 """
 
 from __future__ import annotations
@@ -22,79 +24,16 @@ from etscope.errors import DeviceLost, MissingDependencyError, RuntimeFailure, U
 from etscope.lab.devices.driver import Completed
 from etscope.run.process import end_with_parent
 
-# What a POSIX shell on a device is asked to do: scripts of one line each, and how their answers
-# are read.
-#
-# Nothing goes into a script unquoted. An answer is known by a mark that nobody can foresee: the
-# exit status of `adb shell` says nothing on many devices, and that of `ssh` may be its own.
+RUNNER = "etscope-runner"
+NEEDED = ("etscope", "executorch", "torch")
 
-
-# What a pattern for files of /sys and /proc may hold; only * ? [ ] mean something to the shell.
+_SECONDS = 60.0  # for the answer of a short script
+_LOG_LIMIT = 16 << 20  # bytes of a command's log, the last ones
+_HAS_PYTHON = (
+    "import sys, importlib.util as u; sys.exit(not all(u.find_spec(n) for n in sys.argv[1:]))"
+)
+# Allowed in a pattern for files of /sys and /proc; the shell interprets only * ? [ ].
 _PATTERN = re.compile(r"[A-Za-z0-9_./:,@+=*?\[\]-]+")
-
-
-def mark() -> str:
-    """A word that no output holds by chance."""
-    return f"etscope-{secrets.token_hex(12)}"
-
-
-def reading(patterns: Sequence[str], sign: str) -> str:
-    """A script that prints the files, each after a line of `sign` and its path."""
-    strange = [pattern for pattern in patterns if not _PATTERN.fullmatch(pattern)]
-    if strange:
-        raise UsageError(f"not a pattern of paths: {strange[0]!r}")
-    return (
-        f"for f in {' '.join(patterns)}; do "
-        f'if [ -f "$f" ] && [ -r "$f" ]; then echo "{sign} $f"; cat "$f" 2>/dev/null; echo; fi; '
-        "done"
-    )
-
-
-def read_files(answer: str, sign: str) -> dict[str, str]:
-    """What `reading` printed: text by path, empty ones left out."""
-    found = {}
-    for part in answer.replace("\r\n", "\n").split(f"{sign} ")[1:]:
-        path, _, text = part.partition("\n")
-        if text.strip():
-            found[path] = text.removesuffix("\n")
-    return found
-
-
-def asking(script: str, sign: str) -> str:
-    """A script that ends by saying that it ended, and its status."""
-    return f'{script}; c=$?; echo; echo "{sign} $c"'
-
-
-def running(command: Sequence[str], folder: str, sign: str) -> str:
-    """A script that runs a command in a folder, and says at the end how that ended.
-
-    The script's stdin is the thread that the command hangs by: at its end, which comes when whoever
-    asked for the command dies or gives up, the command is killed with all that it started. So the
-    command is in a session of its own, and does not get that stdin.
-    """
-    return "; ".join(
-        (
-            "trap '' HUP",
-            f"cd {shlex.quote(folder)} 2>/dev/null || {{ echo; echo '{sign} gone'; exit 0; }}",
-            "exec 3<&0",
-            "if command -v setsid >/dev/null; then s=setsid; else s=; fi",
-            f"$s {shlex.join(command)} </dev/null 3<&- 2>&1 & p=$!",
-            # `read` is the shell's own: another process would keep the connection open.
-            "{ while read -r x <&3; do :; done; kill -9 -$p || kill -9 $p; } >/dev/null 2>&1 & "
-            "w=$!",
-            "wait $p; c=$?",
-            "{ kill -9 $w; wait $w; } 2>/dev/null",
-            f'echo; echo "{sign} $c"',
-        )
-    )
-
-
-def ending(answer: str, sign: str) -> tuple[str, str] | None:
-    """What was written before the sign, and the word after it; None when the sign is not there."""
-    before, found, after = answer.replace("\r\n", "\n").rpartition(f"\n{sign} ")
-    return (before, after.split()[0]) if found and after.split() else None
-
-
 # Each line "name=value"; empty values are left out. `getprop` is Android's.
 FACTS = (
     'echo "arch=$(uname -m)"; echo "kernel=$(uname -sr)"; '
@@ -110,41 +49,16 @@ FACTS = (
 )
 
 
-def read_facts(answer: str) -> dict[str, str]:
-    """What `FACTS` printed, as attributes of a device."""
-    pairs = [line.partition("=") for line in answer.splitlines()]
-    found = {name: text.strip() for name, sign, text in pairs if sign and text.strip()}
-    kib = found.pop("memory_kib", "")
-    if kib.isdecimal():
-        found["memory_bytes"] = str(int(kib) * 1024)
-    return found
-
-
-def code_of(status: int) -> int:
-    """The exit code of a command from a shell's `$?`, which is 128 + n for signal n."""
-    return 128 - status if 128 < status < 128 + 65 else status
-
-
-RUNNER = "etscope-runner"
-NEEDED = ("etscope", "executorch", "torch")
-
-_SECONDS = 60.0  # for an answer to a script that does no work
-_LOG_LIMIT = 16 << 20  # bytes of a command's log, the last ones
-_HAS_PYTHON = (
-    "import sys, importlib.util as u; sys.exit(not all(u.find_spec(n) for n in sys.argv[1:]))"
-)
-
-
 class Remote(ABC):
     """A device with a POSIX shell.
 
-    name: of the device, for messages. base: the folder there in which that of the job is made.
-    python: an interpreter there. runner: a native runner that is there. push_runner: one that is
-    here, a binary or the folder of an install (`bin`, `lib`); it is pushed once and stays.
+    name: of the device, for messages. base: folder on the device for the job's folder. python: an
+    interpreter on the device. runner: a native runner on the device. push_runner: a local one, a
+    binary or the folder of an install (`bin`, `lib`); it is pushed once and stays.
     """
 
     kind = ""
-    grace = 5.0  # seconds between asking a command to end, and ending the way to it
+    grace = 5.0  # seconds between asking a command to end and killing the client
 
     def __init__(
         self,
@@ -163,7 +77,7 @@ class Remote(ABC):
         self._attributes: dict[str, str] | None = None
         self._made: str | None = None
 
-    # -- what a way to a device has to do
+    # -- to be implemented by a driver
 
     @abstractmethod
     def line(self, script: str) -> list[str]:
@@ -171,16 +85,16 @@ class Remote(ABC):
 
     @abstractmethod
     def send(self, files: Mapping[Path, str], target: str) -> None:
-        """Copy local files into a folder on the device, which is there, by name in it; folders in
-        the names are made."""
+        """Copy local files into an existing folder on the device, each to the given name. Folders
+        in the names are made."""
 
     @abstractmethod
     def receive(self, names: Sequence[str], source: str, folder: Path) -> None:
-        """Copy those files of a folder on the device that are there into a local one."""
+        """Copy the files that exist from a folder on the device into a local one."""
 
     @abstractmethod
     def lost(self) -> str | None:
-        """Why the device cannot be reached; None when it can."""
+        """The reason why the device cannot be reached; None when it can."""
 
     # -- the driver
 
@@ -199,7 +113,7 @@ class Remote(ABC):
             raise MissingDependencyError(f"{self.name} has no {kind} runner")
         if kind == "python":
             return [self._python or "python3"]
-        return [self._runner or self._pushed_runner()]
+        return [self._runner or self.pushed(self._push_runner or {}, RUNNER)]
 
     def read(self, paths: Sequence[str]) -> dict[str, str]:
         sign = mark()
@@ -263,13 +177,13 @@ class Remote(ABC):
         return found[0].lstrip("\n"), int(found[1])
 
     def do(self, script: str, *, data: Path | None = None) -> None:
-        """Run a script that has to end well."""
+        """Run a script. Raises `RuntimeFailure` when it fails."""
         said, status = self.ask(f"{{ {script}; }} 2>&1", data=data)
         if status != 0:
             raise RuntimeFailure(f"{self.name}: {said.strip() or f'exit code {status}'}")
 
     def _run(self, script: str, timeout: float | None, log: IO[bytes], words: IO[bytes]) -> bool:
-        """Run a script for `timeout` seconds; whether it ended by itself."""
+        """Run a script for `timeout` seconds. True when it ended by itself."""
         child = subprocess.Popen(
             self.line(script),
             stdin=subprocess.PIPE,
@@ -286,7 +200,7 @@ class Remote(ABC):
             self._end(child)
 
     def _end(self, child: subprocess.Popen[bytes]) -> None:
-        """The end of its stdin ends the command on the device."""
+        """End the command on the device, which ends with its stdin."""
         if child.stdin is not None:
             with contextlib.suppress(OSError):
                 child.stdin.close()
@@ -304,7 +218,7 @@ class Remote(ABC):
     # -- the job's folder and the runner
 
     def _folder(self) -> str:
-        """The job's folder there, made when it is first needed."""
+        """The job's folder on the device, made when it is first needed."""
         if self._made is None:
             base = shlex.quote(self._base)
             said, status = self.ask(
@@ -324,26 +238,23 @@ class Remote(ABC):
             return True
         return self._runner is not None and self.ask(f"[ -x {shlex.quote(self._runner)} ]")[1] == 0
 
-    def _pushed_runner(self) -> str:
-        return self.pushed(self._push_runner or {}, RUNNER)
-
     def pushed(self, files: Mapping[str, Path], program: str) -> str:
-        """The path there of a program whose files (of `install_files`) are brought there, unless
-        that was done before; they stay."""
+        """Push a program's files (of `install_files`), unless they are on the device already;
+        return its path there. The files stay."""
         known = hashlib.sha256()
         for name, path in files.items():
             known.update(f"{name}\0{path.stat().st_size}\0".encode())
             known.update(path.read_bytes())
         target = f"{self._base}/{program}-{known.hexdigest()[:16]}"
         binary = f"{target}/bin/{program}"
-        # In /tmp anybody can make a folder of this name.
+        # In /tmp every user can make a folder of this name.
         ours = f"[ -O {shlex.quote(target)} ] && [ -O {shlex.quote(binary)} ]"
         if self.ask(f"{ours} && [ -x {shlex.quote(binary)} ]")[1] == 0:
             return binary
         part = f"{self._folder()}/{program}"
         self.do(f"mkdir -p {shlex.quote(part)}")
         self.send({path: name for name, path in files.items()}, part)
-        # Moved at once, so that a program which is there is whole. Another job may have been first.
+        # Moved in one step, so that a program is whole. Another job may have been first.
         self.do(
             f"chmod 755 {shlex.quote(f'{part}/bin/{program}')} && "
             f"{{ [ -d {shlex.quote(target)} ] || mv {shlex.quote(part)} {shlex.quote(target)}; }}"
@@ -357,7 +268,7 @@ class Remote(ABC):
 
 
 def wait_until(condition: Any, seconds: float, step: float = 0.05) -> bool:
-    """Whether a condition came true within some time."""
+    """Wait for a condition; False when it is not true within `seconds`."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= end:
@@ -369,7 +280,8 @@ def wait_until(condition: Any, seconds: float, step: float = 0.05) -> bool:
 def install_files(given: str, program: str) -> dict[str, Path]:
     """The files of a program's install by their names in it. given: its binary, or the folder.
 
-    Raises `UsageError` when it is neither."""
+    Raises `UsageError` when it is neither.
+    """
     path = Path(given).expanduser()
     if path.is_file():
         return {f"bin/{program}": path}
@@ -390,3 +302,83 @@ def _tail(file: IO[bytes]) -> str:
     size = file.seek(0, 2)
     file.seek(max(0, size - _LOG_LIMIT))
     return file.read().decode(errors="replace")
+
+
+# -- scripts for the shell of a device, and their answers
+
+
+def mark() -> str:
+    """A random word that no output contains by chance."""
+    return f"etscope-{secrets.token_hex(12)}"
+
+
+def reading(patterns: Sequence[str], sign: str) -> str:
+    """A script that prints the files, each after a line of `sign` and its path."""
+    invalid = [pattern for pattern in patterns if not _PATTERN.fullmatch(pattern)]
+    if invalid:
+        raise UsageError(f"not a pattern of paths: {invalid[0]!r}")
+    return (
+        f"for f in {' '.join(patterns)}; do "
+        f'if [ -f "$f" ] && [ -r "$f" ]; then echo "{sign} $f"; cat "$f" 2>/dev/null; echo; fi; '
+        "done"
+    )
+
+
+def read_files(answer: str, sign: str) -> dict[str, str]:
+    """Parse the output of `reading`: text by path, without empty files."""
+    found = {}
+    for part in answer.replace("\r\n", "\n").split(f"{sign} ")[1:]:
+        path, _, text = part.partition("\n")
+        if text.strip():
+            found[path] = text.removesuffix("\n")
+    return found
+
+
+def asking(script: str, sign: str) -> str:
+    """A script that prints the sign and its status at the end."""
+    return f'{script}; c=$?; echo; echo "{sign} $c"'
+
+
+def running(command: Sequence[str], folder: str, sign: str) -> str:
+    """A script that runs a command in a folder, and prints the sign and its status at the end.
+
+    When the script's stdin ends, because the calling process died or gave up, the command is killed
+    with all that it started. So the command is in a session of its own, and does not get that
+    stdin.
+    """
+    return "; ".join(
+        (
+            "trap '' HUP",
+            f"cd {shlex.quote(folder)} 2>/dev/null || {{ echo; echo '{sign} gone'; exit 0; }}",
+            "exec 3<&0",
+            "if command -v setsid >/dev/null; then s=setsid; else s=; fi",
+            f"$s {shlex.join(command)} </dev/null 3<&- 2>&1 & p=$!",
+            # `read` is the shell's own: another process would keep the connection open.
+            "{ while read -r x <&3; do :; done; kill -9 -$p || kill -9 $p; } >/dev/null 2>&1 & "
+            "w=$!",
+            "wait $p; c=$?",
+            "{ kill -9 $w; wait $w; } 2>/dev/null",
+            f'echo; echo "{sign} $c"',
+        )
+    )
+
+
+def ending(answer: str, sign: str) -> tuple[str, str] | None:
+    """Split an answer into the text before the sign and the word after it; None without it."""
+    before, found, after = answer.replace("\r\n", "\n").rpartition(f"\n{sign} ")
+    return (before, after.split()[0]) if found and after.split() else None
+
+
+def read_facts(answer: str) -> dict[str, str]:
+    """Parse the output of `FACTS` into attributes of a device."""
+    pairs = [line.partition("=") for line in answer.splitlines()]
+    found = {name: text.strip() for name, sign, text in pairs if sign and text.strip()}
+    kib = found.pop("memory_kib", "")
+    if kib.isdecimal():
+        found["memory_bytes"] = str(int(kib) * 1024)
+    return found
+
+
+def code_of(status: int) -> int:
+    """The exit code of a command from a shell's `$?`, which is 128 + n for signal n."""
+    return 128 - status if 128 < status < 128 + 65 else status

@@ -1,4 +1,4 @@
-"""A Linux board, or any machine with a POSIX shell, over OpenSSH's own client.
+"""The driver `ssh`: a Linux board or any machine with a POSIX shell, over OpenSSH's client.
 
 One connection is held for the job (`ControlMaster`); commands and files go through it. Files go
 through the device's `tar`, all in one stream, so it needs no sftp.
@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from etscope.errors import DeviceLost, MissingDependencyError, MissingFileError, UsageError
-from etscope.lab.devices import remote as _shell
 from etscope.lab.devices.driver import checked
-from etscope.lab.devices.remote import Remote, wait_until
+from etscope.lab.devices.remote import Remote, mark, wait_until
 from etscope.run.process import end_with_parent
 
 _OPTIONS = {
@@ -37,21 +36,21 @@ _OPTIONS = {
 }
 _FOLDER = "/tmp"
 _CONNECT_SECONDS = 30
-_ALIVE_SECONDS = 5  # between two signs of life
-_ALIVE_COUNT = 3  # of them may fail to come
+_ALIVE_SECONDS = 5  # between two keep-alive messages
+_ALIVE_COUNT = 3  # unanswered ones that end the connection
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%@-]*")
 
 
 class Ssh(Remote):
     """A machine that OpenSSH reaches.
 
-    Options: host (a name of ~/.ssh/config, too), port, user; identity, a private key's file;
-    known_hosts, a file; config, in place of ~/.ssh/config; python, an interpreter there (python3);
-    runner, the native runner's path there, or push_runner, its binary or install folder here;
-    folder, where the job's folder is made (/tmp).
+    Options: host (an address or a name of ~/.ssh/config), port, user; identity, a private key's
+    file; known_hosts, a file; config, in place of ~/.ssh/config; python, an interpreter on the
+    device (python3); runner, the native runner's path on the device, or push_runner, a local binary
+    or install folder; folder, for the job's folder (/tmp).
 
-    Nothing is asked: the key must do without a passphrase or be in an agent, and the host must be
-    known.
+    The client never prompts: the key must have no passphrase or be in an agent, and the host must
+    be known.
     """
 
     kind = "ssh"
@@ -83,8 +82,8 @@ class Ssh(Remote):
         self._master = self._connected()
 
     def line(self, script: str) -> list[str]:
-        # The login shell may be any: it only has to know quotes. Without the held connection
-        # nothing connects anew: the device was lost.
+        # Any login shell that knows quotes will do. When the held connection is gone, the device
+        # was lost: do not connect anew.
         return [
             *("ssh", "-S", self._socket, "-o", "ControlMaster=no", "-o", "ProxyCommand=false"),
             *("-o", "BatchMode=yes", "-T", *self._target()),
@@ -100,12 +99,12 @@ class Ssh(Remote):
             self.do(f"tar -xf - -C {shlex.quote(target)}", data=Path(stream.name))
 
     def receive(self, names: Sequence[str], source: str, folder: Path) -> None:
-        sign = _shell.mark()
+        sign = mark()
         wanted = " ".join(map(shlex.quote, names))
         script = (
             f"cd {shlex.quote(source)} || exit 1; "
             f'set --; for f in {wanted}; do if [ -f "$f" ]; then set -- "$@" "$f"; fi; done; '
-            # A login that greets has said more before.
+            # A login shell may print a greeting before.
             f'echo; echo "{sign} $#"; if [ $# -gt 0 ]; then tar -cf - "$@"; fi'
         )
         with tempfile.TemporaryFile() as data:
@@ -118,7 +117,12 @@ class Ssh(Remote):
                 preexec_fn=end_with_parent,
             )
             data.seek(0)
-            count = _count(data, sign)
+            count = None  # the number after the sign; the archive follows that line
+            for line in iter(data.readline, b""):
+                words = line.decode(errors="replace").split()
+                if words[:1] == [sign] and len(words) == 2 and words[1].isdecimal():
+                    count = int(words[1])
+                    break
             if count is None or _unpack(data, set(names), folder) != count:
                 raise self.gone(done.stderr.decode(errors="replace"))
 
@@ -155,7 +159,7 @@ class Ssh(Remote):
         return [*words, "--", given["host"]]
 
     def _connected(self) -> subprocess.Popen[bytes]:
-        """The process that holds the connection."""
+        """Start the process that holds the connection."""
         with tempfile.TemporaryFile() as words:
             line = [
                 *("ssh", "-M", "-N", "-S", self._socket, "-o", "ControlPersist=no"),
@@ -171,7 +175,7 @@ class Ssh(Remote):
                 stdout=subprocess.DEVNULL,
                 stderr=words,
                 preexec_fn=end_with_parent,
-                start_new_session=True,  # a Ctrl-C here is not for the connection
+                start_new_session=True,  # so that a Ctrl-C does not end the connection
             )
             up = wait_until(
                 lambda: master.poll() is not None or self._is_up(), _CONNECT_SECONDS + 5
@@ -194,26 +198,17 @@ class Ssh(Remote):
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without what is of this machine: its users, and what they may do."""
+    """Remove this machine's users and permissions from a member."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mode = 0o600
     return member
 
 
-def _count(data: IO[bytes], sign: str) -> int | None:
-    """The number after the sign; the data stands behind that line."""
-    for line in iter(data.readline, b""):
-        words = line.decode(errors="replace").split()
-        if words[:1] == [sign] and len(words) == 2 and words[1].isdecimal():
-            return int(words[1])
-    return None
-
-
 def _unpack(data: IO[bytes], wanted: set[str], folder: Path) -> int:
-    """Write the wanted files of an archive into a folder; how many those were.
+    """Write the wanted files of an archive into a folder, and count them.
 
-    Nothing else of what a device sends is believed: no other name, no link.
+    A device is not trusted: other names and links are ignored.
     """
     found = 0
     with contextlib.suppress(tarfile.TarError), tarfile.open(fileobj=data, mode="r|") as archive:

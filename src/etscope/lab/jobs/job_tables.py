@@ -1,4 +1,4 @@
-"""A job, and devices, as tables."""
+"""Tables of a job and of devices."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from etscope.model.table import Column, Kind
 
 SCHEMA = "etscope.lab.job/1"
 DEVICES_SCHEMA = "etscope.lab.devices/1"
-_CUT = 60  # letters of a text that surely are not cut
+_CUT = 60  # characters of a text that tables never cut
 _TITLES = {"relative": "change", "low": "at least", "high": "at most"}  # of an interval
 
 
 def job_report(job: Job, link: str | None = None) -> Report:
-    """A job with its result, for people. link: where its page is.
+    """A report on a job with its result. link: the address of its page.
 
     Sections: "job"; with a result also "ab" and "sides", "latency", "numerics", "verification",
-    and "summary" for what else was found; "marks". Those without content are left out.
+    and "summary" for other results; "marks". Empty sections are left out.
     """
     summary = dict(job.summary)
     latency = summary.pop("latency", None) or {}
@@ -35,13 +35,17 @@ def job_report(job: Job, link: str | None = None) -> Report:
         facts("summary", "result", _flat(summary)),
         rows("marks", "conditions that did not hold", (Column("mark"),), ((m,) for m in job.marks)),
     ]
-    kept = tuple(section for section in found if section.name == "job" or _has_content(section))
-    return Report({"id": job.id, "state": str(job.state)}, kept)
+    kept = []
+    for section in found:
+        values = (value for column in section.table.values.values() for value in column)
+        if section.name == "job" or any(value is not None for value in values):
+            kept.append(section)
+    return Report({"id": job.id, "state": str(job.state)}, tuple(kept))
 
 
 def findings_of(job: Job) -> tuple[str, ...]:
-    """What a job that is done found wrong with what was submitted: its values are not the
-    reference's, outputs of a bundle's cases are not as expected, it is slower than the baseline."""
+    """Defects that a job found in its model: values that are not the reference's, unexpected
+    outputs of a bundle's cases, more time than the baseline."""
     found = []
     numerics, verification, ab = (
         job.summary.get(name) or {} for name in ("numerics", "verification", "ab")
@@ -57,7 +61,7 @@ def findings_of(job: Job) -> tuple[str, ...]:
 
 
 def environment_line(job: Job) -> str:
-    """Where a result comes from, in a line: "host · x86_64 · ExecuTorch 1.5.1 · python runner"."""
+    """The origin of a result in a line: "host · x86_64 · ExecuTorch 1.5.1 · python runner"."""
     about = job.environment
     device = about.get("device")
     device = device if isinstance(device, Mapping) else {}
@@ -72,7 +76,7 @@ def environment_line(job: Job) -> str:
 
 
 def devices_report(devices: Sequence[Device]) -> Report:
-    """The devices of a lab, a row each."""
+    """A report on the devices of a lab, with a row for each."""
     columns = (
         Column("name"),
         Column("driver"),
@@ -153,7 +157,7 @@ def _ab(ab: Mapping[str, Any]) -> Iterable[Section]:
 
 
 def _long(text: str | None) -> tuple[str, ...]:
-    """A sentence that tables for people would cut, as a note, which they show whole."""
+    """A sentence that tables would cut, as a note, which is shown whole."""
     return (text,) if text and len(text) > _CUT else ()
 
 
@@ -204,8 +208,3 @@ def _is_ms(name: str, value: Any) -> bool:
 
 def _pairs(content: Mapping[str, Any]) -> list[str]:
     return [f"{key}={value}" for key, value in content.items() if value not in (None, "", (), [])]
-
-
-def _has_content(section: Section) -> bool:
-    values = section.table.values.values()
-    return any(value is not None for column in values for value in column)

@@ -1,5 +1,5 @@
-"""What the lab knows of a job, of its files and of a device: plain values, the same from the
-database, over HTTP and on the command line.
+"""Jobs, their files and devices as plain values, the same from the database, over HTTP and on the
+command line; and `LabApi`, the calls that a lab answers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from etscope.lab.jobs.spec import JobSpec
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
 
-# The life of a job: its states, and which may follow which.
-
 
 class State(str, Enum):
-    """Where a job is. The value is what the database, the API and the command line say."""
+    """The state of a job. The database, the API and the command line use the value."""
 
     QUEUED = "queued"
-    """Waits for a device that its selector takes."""
+    """Waits for a device that its selector matches."""
     CLAIMED = "claimed"
     """A device is chosen; the worker of that device has it."""
     RUNNING = "running"
@@ -37,15 +35,15 @@ class State(str, Enum):
     FAILED = "failed"
     """The runtime aborted, or the lab's own parts failed."""
     USER_ERROR = "user_error"
-    """What was submitted cannot run: a damaged file, inputs that do not fit, no such method."""
+    """The submitted files cannot run: a damaged file, inputs that do not fit, no such method."""
     TIMEOUT = "timeout"
     """Did not end within its time."""
     CANCELLED = "cancelled"
-    """Somebody stopped it."""
+    """Stopped on request."""
     DEVICE_LOST = "device_lost"
     """The device went away in every attempt."""
     INVALID = "invalid"
-    """Measured, but beyond the limits that the job sets for its conditions: not a result."""
+    """Measured beyond the limits that the job sets for its conditions: not a result."""
 
     @property
     def is_final(self) -> bool:
@@ -57,15 +55,10 @@ class State(str, Enum):
 
 FINAL = frozenset(
     {
-        State.DONE,
-        State.FAILED,
-        State.USER_ERROR,
-        State.TIMEOUT,
-        State.CANCELLED,
-        State.DEVICE_LOST,
-        State.INVALID,
+        State.DONE, State.FAILED, State.USER_ERROR, State.TIMEOUT, State.CANCELLED,
+        State.DEVICE_LOST, State.INVALID,
     }
-)
+)  # fmt: skip
 
 # A claimed or running job goes back to the queue when its worker or its engine is lost.
 NEXT = MappingProxyType(
@@ -78,13 +71,11 @@ NEXT = MappingProxyType(
 
 
 def may_follow(before: State, after: State) -> bool:
-    """Whether a job may go from one state to another; from a final one it goes nowhere."""
+    """True when a job may go from one state to another; a final state is never left."""
     return after in NEXT.get(before, ())
 
 
-# The numbers of a job: its summary, made of `run.json`'s raw samples.
-#
-# A summary is plain JSON:
+# The summary of a job, made of the raw samples in `run.json`, is plain JSON:
 #
 #     method            "forward"
 #     backend           "XnnpackBackend", "A+B" or "portable": of the program's delegates
@@ -104,7 +95,7 @@ def _ms(title: str) -> Column:
     return Column(f"{title.lower()}_ms", Kind.DURATION, "ms", title)
 
 
-LATENCY = (  # what `latency` has, as it is shown
+LATENCY = (  # the columns of `latency`
     Column("iterations", Kind.COUNT),
     *map(_ms, ("load", "first", "p10", "p50", "p90", "mean", "stdev", "MAD")),
     Column("cv", Kind.SHARE, title="cv"),
@@ -113,7 +104,7 @@ LATENCY = (  # what `latency` has, as it is shown
 
 
 def statistics_of(samples_ns: Sequence[int], load_ns: int, first_ns: int) -> dict[str, Any]:
-    """The statistics of untraced executions, times in ms.
+    """Statistics of untraced executions, times in ms.
 
     samples_ns: [iterations], without the warm-up. Percentiles are interpolated linearly. stdev is
     of the sample (n - 1; None for one sample); mad the median of the distances to the median, not
@@ -169,12 +160,12 @@ class JobEvent:
 class Job:
     """A job as it stands now. Times are aware, in UTC.
 
-    content_hash: of the spec (`JobSpec.content_hash`): equal jobs are equal work. device, worker:
-    who has or had it. attempt: how often it was claimed. error: one sentence for people, and
-    error_slug the section of docs/errors.md; both "" when there is none. summary: see
+    content_hash: of the spec (`JobSpec.content_hash`), equal for equal work. device, worker: those
+    that have or had it. attempt: how often it was claimed. error: one sentence, and error_slug the
+    section of docs/errors.md; both "" without an error. summary: see
     `etscope.lab.jobs.records`; empty until it is measured. marks: conditions that could not be held
     or seen ("governor not readable"); a number with marks is a number with a caveat. artifacts: by
-    name. cancel_requested: somebody wants it stopped.
+    name. cancel_requested: it is to be stopped.
     """
 
     id: str
@@ -197,14 +188,21 @@ class Job:
     artifacts: Mapping[str, Artifact] = field(default_factory=dict)
     cancel_requested: bool = False
 
+    def artifact(self, name: str) -> Artifact:
+        """A file by its name. Raises `MissingDataError` with the names that there are."""
+        if name not in self.artifacts:
+            held = ", ".join(sorted(self.artifacts)) or "no files"
+            raise MissingDataError(f"job {self.id} has no {name!r}", hint=f"it has {held}")
+        return self.artifacts[name]
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceConfig:
-    """A device as the lab is told of it (`devices:` in lab.yaml).
+    """A device as it is configured (`devices:` in lab.yaml).
 
-    name: unique in the lab. driver: a name of `etscope.lab.devices.DRIVERS`. options: of the
-    driver (host, port, serial, …). attributes: what selectors can ask for, beside what the driver
-    finds out itself.
+    name: unique in the lab. driver: a name of `etscope.lab.devices.driver.DRIVERS`. options: of the
+    driver (host, port, serial, …). attributes: for selectors, beside those that the driver
+    finds.
     """
 
     name: str
@@ -218,8 +216,8 @@ class Device:
     """A device as it stands now.
 
     attributes: those of its configuration and those that its driver found (arch, os, soc, cores,
-    memory_bytes, …), as text. state: "available", "busy", "offline" or "disabled". job: the one
-    that it works on. conditions: as last seen (`etscope.lab.worker.conditions`).
+    memory_bytes, …), as text. state: "available", "busy", "offline" or "disabled". job: the id
+    of the one that it works on. conditions: as last seen (`etscope.lab.worker.conditions`).
     """
 
     config: DeviceConfig
@@ -231,17 +229,15 @@ class Device:
     message: str = ""
 
 
-# What goes to a worker and what comes back: the contract between the engine and the place where
-# a device is.
-#
-# A task is a pure function of its order: it reads files from the store, writes files to the store,
-# and answers. It knows no database, so a worker needs only the scheduler and the store.
+# -- the contract between the engine and the worker of a device: a task is a pure function of its
+# order. It reads files from the store, writes files to the store, and returns its outcome. It
+# knows no database, so a worker needs only the scheduler and the store.
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One attempt at a job on a device. token: of this attempt; an answer with another one than
-    the job's is of an attempt that was given up. store: URL of the artefact store."""
+    """One attempt at a job on a device. token: of this attempt; an outcome with another token than
+    the job's is of an abandoned attempt. store: URL of the artefact store."""
 
     job_id: str
     attempt: int
@@ -253,8 +249,8 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt ended. state: a final one. summary, environment, marks, error, error_slug: as
-    in `Job`. Artefacts are in the store already. busy_seconds: how long it had the device."""
+    """The end of an attempt. state: a final one. summary, environment, marks, error, error_slug: as
+    in `Job`. artifacts: in the store already. busy_seconds: the time that it used the device."""
 
     job_id: str
     token: str
@@ -269,20 +265,18 @@ class Outcome:
 
 
 def input_path(field: str, name: str) -> str:
-    """Where a job's file is in the folder of `etscope.lab.worker.measure`: "files/model-net.pte".
+    """The path of a job's file in the folder of `etscope.lab.worker.measure`:
+    "files/model-net.pte".
 
-    field: of `JobSpec.files`. name: as submitted, by anybody; only its harmless letters are taken.
+    field: of `JobSpec.files`. name: as submitted; not trusted, so only harmless letters are used.
     """
     safe = re.sub(r"[^A-Za-z0-9._-]", "_", PurePosixPath(name).name)[-100:].lstrip(".")
     return f"files/{field}-{safe}" if safe else f"files/{field}"
 
 
-# What a lab can do, whether it is in this process (`Lab`) or behind HTTP (`Client`).
-
-
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which jobs: all that are given must hold. text: in the name, labels or model's name."""
+    """A filter of jobs; all given fields must match. text: in the name, labels or model's name."""
 
     states: tuple[State, ...] = ()
     device: str | None = None
@@ -295,8 +289,8 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some jobs, newest first. next: the cursor of what follows; None at the end. total: of the
-    filter."""
+    """Some jobs, newest first. next: the cursor of the next page; None at the end. total: number of
+    jobs that match the filter."""
 
     jobs: tuple[Job, ...]
     next: str | None
@@ -330,19 +324,19 @@ class Series:
 
 
 class LabApi(Protocol):
-    """Jobs, their files, and devices.
+    """The calls of a lab, in this process (`Lab`) or behind HTTP (`Client`).
 
-    Raises `MissingDataError` for a job, device or file that is not there, `UsageError` for what
-    cannot be asked.
+    Raises `MissingDataError` for a job, device or file that does not exist, `UsageError` for
+    invalid arguments.
     """
 
     def submit(self, spec: JobSpec, *, again: bool = False, submitter: str = "") -> Job:
-        """Queue a job; its files by path are taken into the store first. A job of the same content
-        that is queued, at work or done is answered instead, unless `again`."""
+        """Queue a job, after copying its files by path into the store. A job of the same content
+        that is queued, at work or done is returned instead, unless `again`."""
         ...
 
     def job(self, job_id: str) -> Job:
-        """A job, by its id or an unambiguous beginning of it."""
+        """The job of an id or an unambiguous beginning of one."""
         ...
 
     def jobs(
@@ -352,15 +346,15 @@ class LabApi(Protocol):
     def events(self, job_id: str) -> Sequence[JobEvent]: ...
 
     def log(self, job_id: str) -> str:
-        """What the job's processes said; of a job at work, so far."""
+        """The log of the job's processes; of a running job, so far."""
         ...
 
     def cancel(self, job_id: str) -> Job:
-        """Stop a job. `UsageError` when it has ended."""
+        """Stop a job. Raises `UsageError` when it has ended."""
         ...
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """The job when it has ended. `TimeoutError` after `timeout` seconds."""
+        """Wait for the end of a job; return it. Raises `TimeoutError` after `timeout` seconds."""
         ...
 
     def read(self, job_id: str, artifact: str) -> Iterator[bytes]:
@@ -368,7 +362,7 @@ class LabApi(Protocol):
         ...
 
     def fetch(self, job_id: str, folder: Path, names: Sequence[str] = ()) -> list[Path]:
-        """Write files of a job into a folder: all, or some by name. Their content is checked."""
+        """Copy files of a job into a folder: all, or some by name. Their content is checked."""
         ...
 
     def devices(self) -> Sequence[Device]: ...
@@ -376,7 +370,7 @@ class LabApi(Protocol):
     def history(
         self, model: str | None = None, device: str | None = None, *, limit: int = 200
     ) -> Sequence[Series]:
-        """Done jobs as series; `limit`: points of each, the newest."""
+        """Done jobs as series. limit: points of each, the newest."""
         ...
 
     def compare(self, first: str, second: str) -> Mapping[str, Any]:

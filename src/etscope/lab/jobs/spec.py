@@ -1,4 +1,4 @@
-"""What a job is: a declarative specification, with a JSON Schema (`etscope lab schema`)."""
+"""The specification of a job, with a JSON Schema (`etscope lab schema`)."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from pydantic_core import CoreSchema
 from etscope.errors import UsageError
 
 SHA256 = r"^[0-9a-f]{64}$"
-# No control characters: PostgreSQL takes no NUL, and a terminal none of them.
+# Without control characters: PostgreSQL takes no NUL, and a terminal none of them.
 TEXT = r"^[^\x00-\x1f\x7f]*$"
-BASE_NAME = r"^[^/\\\x00-\x1f\x7f]*$"  # no path: it is part of file names later
+BASE_NAME = r"^[^/\\\x00-\x1f\x7f]*$"  # not a path: it becomes part of file names
 _Text = Annotated[str, StringConstraints(max_length=200, pattern=TEXT)]
 _Value = Annotated[str, StringConstraints(max_length=500, pattern=TEXT)]
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=TEXT)]
-# "50" and true are no numbers.
+# "50" and true are not numbers.
 _Int = Annotated[int, Strict()]
 _Float = Annotated[float, Strict()]
 _Bool = Annotated[bool, Strict()]
 _LONGEST_SHORT = 4096
-_NO_OTHERS: dict[str, Any] = {"additionalProperties": False}  # keys than those of the pattern
+_NO_OTHERS: dict[str, Any] = {"additionalProperties": False}  # only keys of the pattern
 
 
 class _Strict(BaseModel):
-    """A typing error in a specification is an error, not something that is left out."""
+    """A model that rejects unknown fields, so that a misspelt one is an error."""
 
-    # Defaults are validated, so that they are of the same type, and hash, as what came as JSON.
+    # Defaults are validated, so that their type and hash are those of the same values from JSON.
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True
     )
@@ -59,10 +59,10 @@ class _Strict(BaseModel):
 
 
 class _WithShortForm(_Strict):
-    """A mapping that may be written as a text, too."""
+    """A mapping that may also be written as a text."""
 
     _short_form: ClassVar[str]  # a pattern of such a text
-    _short_words: ClassVar[str]  # what such a text is, for people
+    _short_words: ClassVar[str]  # describes such a text in messages
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -78,7 +78,7 @@ class _WithShortForm(_Strict):
 
     @classmethod
     def _is_short(cls, value: Any) -> bool:
-        """Whether `value` is a text. Raises `ValueError` for one that is no short form."""
+        """True for a text. Raises `ValueError` for a text that is not a short form."""
         if not isinstance(value, str):
             return False
         if len(value) > _LONGEST_SHORT or not re.fullmatch(cls._short_form[1:-1], value):
@@ -132,7 +132,7 @@ class FileRef(_WithShortForm):
     @model_validator(mode="after")
     def _one_of(self) -> FileRef:
         if (self.path is None) == (self.sha256 is None):
-            raise ValueError("a file is named by path or by sha256, and not by both")
+            raise ValueError("a file is named by path or by sha256, not by both")
         return self
 
 
@@ -141,7 +141,7 @@ _PAIR = rf"{_KEY}= *[^, \x00-\x1f\x7f][^,\x00-\x1f\x7f]*"
 
 
 class DeviceSelector(_WithShortForm):
-    """Which devices may run a job: all that are given must hold. Values are shell patterns.
+    """A selector of devices for a job; all given fields must match. Values are shell patterns.
 
     A text is short for the name, or, as `arch=aarch64,driver=ssh`, for the attributes.
     """
@@ -171,7 +171,7 @@ class DeviceSelector(_WithShortForm):
         return {"name": name, "attributes": found}
 
     def takes(self, name: str, attributes: Mapping[str, str]) -> bool:
-        """Whether a device of this name and these attributes may run the job."""
+        """True when a device of this name and these attributes may run the job."""
         if self.name is not None and not fnmatchcase(name, self.name):
             return False
         return all(
@@ -181,10 +181,10 @@ class DeviceSelector(_WithShortForm):
 
 
 class Limits(_Strict):
-    """Conditions beyond which what was measured is no result: the job is then `invalid`.
+    """Limits for the conditions of a measurement; beyond one the job is `invalid`.
 
-    A limit on something that the device does not show cannot be checked: that is a mark on the
-    result, or with `strict` makes the job invalid.
+    A limit on a condition that the device does not show cannot be checked. That is a mark on the
+    result, or makes the job invalid when `strict` is true.
     """
 
     max_temperature_c: _Float | None = Field(None, gt=0, le=150, description="Hottest sensor, °C.")
@@ -192,7 +192,7 @@ class Limits(_Strict):
     governor: _Name | None = Field(None, description="Of all cores: performance.")
     max_load: _Float | None = Field(None, gt=0, description="Load average of 1 min, per core.")
     max_cv: _Float | None = Field(None, gt=0, description="stdev / mean of the steady runs.")
-    strict: _Bool = Field(False, description="What cannot be checked is beyond its limit.")
+    strict: _Bool = Field(False, description="A limit that cannot be checked does not hold.")
 
 
 _BASELINE: dict[str, Any] = {
@@ -218,7 +218,9 @@ class JobSpec(_Strict):
     model: FileRef = Field(description="An ETRecord that holds its program, a .pte or a .bpte.")
     etrecord: FileRef | None = Field(None, description="Of the export, when model is a program.")
     data: FileRef | None = Field(None, description="The program's external weights (.ptd).")
-    baseline: FileRef | None = Field(None, description="Of an A/B job: what model is held against.")
+    baseline: FileRef | None = Field(
+        None, description="Of an A/B job: the program that model is compared with."
+    )
     method: _Name | None = Field(None, description="forward, or the only one.")
     inputs: FileRef | None = Field(
         None, description=".npz, .npy, .safetensors or .pt; else a bundle's cases, else of seed."
@@ -266,9 +268,9 @@ class JobSpec(_Strict):
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 of what is to be done: of the canonical JSON without names and priority.
+        """SHA-256 of the work: of the canonical JSON without names and priority.
 
-        Only of a job whose files are all known by content; raises `UsageError` otherwise.
+        Raises `UsageError` when a file is not named by its SHA-256 yet.
         """
         paths = [field for field, ref in self.files.items() if ref.sha256 is None]
         if paths:
@@ -281,31 +283,27 @@ class JobSpec(_Strict):
 
 
 def base_name(path: str) -> str:
-    """The base name of a path as `FileRef.name` takes it: odd characters as "_"."""
+    """The base name of a path as `FileRef.name` takes it: backslashes and control characters
+    become "_"."""
     name = re.sub(r"[\\\x00-\x1f\x7f]", "_", path.rstrip("/").rpartition("/")[2])
     return name.encode("utf-8", "replace").decode()[:255]
 
 
 def spec_of(value: Mapping[str, Any]) -> JobSpec:
-    """A specification from plain values. Raises `UsageError` that names each field at fault."""
+    """Parse a specification from plain values. Raises `UsageError` that names each wrong field."""
     try:
         return JobSpec.model_validate(value)
     except ValidationError as error:
-        faults = [
-            f"{'.'.join(map(str, fault['loc'])) or 'job'}: {_words(fault['type'], fault['msg'])}"
-            for fault in error.errors(include_url=False, include_input=False)
-        ]
+        faults = []
+        for fault in error.errors(include_url=False, include_input=False):
+            text = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+            text = text[:1].lower() + text[1:]
+            if fault["type"] == "extra_forbidden":
+                text = "there is no such field"
+            elif fault["type"] == "string_type":
+                text = "should be a text: in YAML, quote numbers, dates, yes and no"
+            faults.append(f"{'.'.join(map(str, fault['loc'])) or 'job'}: {text}")
         raise UsageError(
             "not a job specification: " + "; ".join(faults),
             hint="etscope lab schema prints the schema",
         ) from error
-
-
-def _words(kind: str, message: str) -> str:
-    """What is wrong with a field, for people."""
-    if kind == "extra_forbidden":
-        return "there is no such field"
-    if kind == "string_type":
-        return "should be a text: in YAML, quote what looks like a number, a date or yes and no"
-    text = message.removeprefix("Value error, ").removeprefix("Input ")
-    return text[:1].lower() + text[1:]

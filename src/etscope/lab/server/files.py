@@ -40,7 +40,7 @@ def download(
 
     Raises `MissingDataError` for a job or file that is not there.
     """
-    artifact = lab.artifact(job_id, name)
+    artifact = lab.job(job_id).artifact(name)
     headers = {
         "ETag": f'"{artifact.sha256}"',
         "Content-Disposition": disposition(saved_as or artifact.name),

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import EtscopeError
-from etscope.lab.devices import Driver, open_driver
+from etscope.lab.devices.driver import Driver, open_driver
 from etscope.lab.jobs.records import DeviceConfig
 from etscope.lab.jobs.spec import Limits
 

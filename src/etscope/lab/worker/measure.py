@@ -41,7 +41,7 @@ from etscope.errors import (
     UsageError,
 )
 from etscope.formats.run_json import RUN_JSON, encode_run_json
-from etscope.lab.devices import Driver, open_driver, runner_host
+from etscope.lab.devices.driver import Driver, open_driver, runner_host
 from etscope.lab.jobs.records import DeviceConfig, State, input_path, statistics_of
 from etscope.lab.jobs.spec import JobSpec, spec_of
 from etscope.lab.worker.conditions import Conditions, cool_down, judged, read_conditions
