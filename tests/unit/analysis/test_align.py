@@ -33,7 +33,7 @@ def renumbered(profile: MethodProfile, rows: Sequence[Row]) -> MethodProfile:
 def test_the_same_instructions_are_themselves() -> None:
     profile = profile_of("cnn_portable", record=False)
     found = align(profile, profile)
-    assert found.way == "instruction"
+    assert found.method == "instruction"
     assert {pair.status for pair in found.pairs} == {"same"}
     assert all(pair.before is pair.after for pair in found.pairs)
 
@@ -44,7 +44,7 @@ def test_one_that_is_gone_moves_none_of_the_others(record: bool) -> None:
     gone = before.rows[3]
     after = renumbered(before, [row for row in before.rows if row is not gone])
     found = align(before, after)
-    assert found.way == ("module" if record else "name")
+    assert found.method == ("module" if record else "name")
     statuses = [pair.status for pair in found.pairs]
     assert statuses.count("removed") == 1 and set(statuses) == {"same", "removed"}
     assert found.pairs[3].before is gone and found.pairs[3].after is None

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from etscope.analysis.comparison.compare_samples import Policy, Verdict
-from etscope.analysis.comparison.diff import MethodDiff, diff_profiles, diff_traces
+from etscope.analysis.comparison.diff import diff_profiles, diff_traces
+from etscope.analysis.comparison.diff_table import MethodDiff
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.selector_fields import fields_of_row

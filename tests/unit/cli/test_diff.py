@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from etscope.analysis.comparison.diff import Diff, diff_profiles
+from etscope.analysis.comparison.diff import diff_profiles
+from etscope.analysis.comparison.diff_table import Diff
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.cli import main

@@ -1,15 +1,16 @@
-"""Which operator of one profile is which of another, also when the program was exported anew.
+"""Align the operators of two profiles, also when the program was exported again.
 
-Three ways, the first that the files allow:
+One of three methods, the first that the files allow:
 
 - ``"module"``: both sides know the module of their operators (an ETRecord each). Within a module
-  the operators are aligned as sequences, so one that was added moves none of the others. What is
-  left over is *moved* when the other side has it elsewhere: the same operator in another place of
-  the module, or in a module of the same name elsewhere in the model.
+  the operators are aligned as sequences, so one that was added moves none of the others. An
+  operator without a partner is *moved* when the other side has it elsewhere in the module, or in a
+  module of the same name elsewhere in the model.
 - ``"instruction"``: both ran the same list of instructions, so each is itself.
 - ``"name"``: the names of the events in run order are aligned as sequences.
 
-What a delegate logged is aligned below its call, and what has no partner was *added* or *removed*.
+Events inside a delegate are aligned below its call. An operator without a partner was *added* or
+*removed*.
 """
 
 from __future__ import annotations
@@ -21,18 +22,15 @@ from typing import Literal
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.source_location import common_module
 
-# Two sequences side by side: the longest common subsequence, as `diff` has it.
-
-
-# Differences after which sequences are no versions of each other: memory grows with the square.
+# With more differences, sequences are not versions of each other: memory grows with the square.
 _MOST_EDITS = 1000
 
 
 def matched(before: Sequence[Hashable], after: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Pairs (i, j) with ``before[i] == after[j]``, both ascending: a longest common subsequence.
+    """Return a longest common subsequence: pairs (i, j), ascending, with ``before[i] == after[j]``.
 
-    E. Myers, "An O(ND) Difference Algorithm and Its Variations", Algorithmica 1, 1986. Of sequences
-    with more than a thousand differences the common beginning and end alone.
+    E. Myers, "An O(ND) Difference Algorithm and Its Variations", Algorithmica 1, 1986. For
+    sequences with more than a thousand differences only the common beginning and end.
     """
     start = 0
     while start < min(len(before), len(after)) and before[start] == after[start]:
@@ -41,7 +39,7 @@ def matched(before: Sequence[Hashable], after: Sequence[Hashable]) -> list[tuple
     most = min(len(before), len(after)) - start
     while end < most and before[-1 - end] == after[-1 - end]:
         end += 1
-    middle = _middle(before[start : len(before) - end], after[start : len(after) - end])
+    middle = _shortest_edit(before[start : len(before) - end], after[start : len(after) - end])
     return [
         *((i, i) for i in range(start)),
         *((i + start, j + start) for i, j in middle),
@@ -49,7 +47,8 @@ def matched(before: Sequence[Hashable], after: Sequence[Hashable]) -> list[tuple
     ]
 
 
-def _middle(before: Sequence[Hashable], after: Sequence[Hashable]) -> list[tuple[int, int]]:
+def _shortest_edit(before: Sequence[Hashable], after: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """Return the equal elements on a shortest path of edits, none when that is too long."""
     n, m = len(before), len(after)
     if not n or not m:
         return []
@@ -68,7 +67,7 @@ def _middle(before: Sequence[Hashable], after: Sequence[Hashable]) -> list[tuple
 
 
 def _start(reached: dict[int, int], diagonal: int, edits: int) -> int:
-    """Where the path to a diagonal begins: one more of `after`, or one more of `before`."""
+    """Return the start of the path to a diagonal: one more of `after`, or one more of `before`."""
     down = diagonal == -edits or (
         diagonal != edits and reached[diagonal - 1] < reached[diagonal + 1]
     )
@@ -76,7 +75,7 @@ def _start(reached: dict[int, int], diagonal: int, edits: int) -> int:
 
 
 def _back(trail: Sequence[dict[int, int]], n: int, m: int) -> list[tuple[int, int]]:
-    """The equal elements on the path that ends at (n, m), first to last."""
+    """Return the equal elements on the path that ends at (n, m), first to last."""
     pairs: list[tuple[int, int]] = []
     i, j = n, m
     for edits in range(len(trail) - 1, -1, -1):
@@ -93,13 +92,13 @@ def _back(trail: Sequence[dict[int, int]], n: int, m: int) -> list[tuple[int, in
     return pairs[::-1]
 
 
-Way = Literal["module", "instruction", "name"]
+AlignmentMethod = Literal["module", "instruction", "name"]
 Status = Literal["same", "moved", "added", "removed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One operator on both sides; None where it is not. `inner` are the events inside its call."""
+    """One operator on both sides, None where it is missing. `inner` are events inside its call."""
 
     before: Row | None
     after: Row | None
@@ -108,7 +107,7 @@ class Pair:
 
     @property
     def shown(self) -> Row:
-        """The side that names it: the later one that there is."""
+        """The later side, or the earlier one when it was removed."""
         row = self.after or self.before
         if row is None:
             raise ValueError("a pair of nothing")
@@ -117,33 +116,39 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """All operators of both sides, each once, in run order of the later side; those that are gone
-    stand where they were."""
+    """All operators of both sides, each once, in run order of the later side; removed ones stay
+    where they were."""
 
-    way: Way
+    method: AlignmentMethod
     pairs: tuple[Pair, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """An instruction's row, and the rows below it."""
+    """The row of an instruction, and the rows below it."""
 
     head: Row
     inner: tuple[Row, ...]
 
 
 def align(before: MethodProfile, after: MethodProfile) -> Alignment:
-    """The alignment of the rows of two profiles."""
+    """Align the rows of two profiles."""
     mine, theirs = _groups(before.rows), _groups(after.rows)
     heads = [group.head for group in mine], [group.head for group in theirs]
-    way = _way(*heads)
-    found = {"module": _by_module, "instruction": _by_instruction, "name": _by_name}[way](*heads)
-    return Alignment(way, tuple(_ordered(mine, theirs, found)))
+    method: AlignmentMethod
+    if all(any(_module(row) is not None for row in rows) for rows in heads):
+        method, found = "module", _by_module(*heads)
+    elif list(map(_label, heads[0])) == list(map(_label, heads[1])):
+        method, found = "instruction", [(index, index, "same") for index in range(len(mine))]
+    else:
+        method, found = "name", _sequence(*heads, range(len(mine)), range(len(theirs)), _named)
+        found = _with_moved(*heads, found, _named)
+    return Alignment(method, tuple(_ordered(mine, theirs, found)))
 
 
 def operator_of(row: Row) -> str:
-    """What a row does, in words that another export keeps: the operators of its nodes, or the
-    backend of a delegate call, or its name."""
+    """Return a name that another export keeps: the operators of the nodes, the backend of a
+    delegate call, or the name of the row."""
     if row.kind == "delegate":
         return row.attribution.backend_id or row.name
     return ", ".join(row.attribution.op_types) or row.name
@@ -159,12 +164,6 @@ def _groups(rows: Sequence[Row]) -> list[_Group]:
     return [_Group(head, tuple(inner)) for head, inner in groups]
 
 
-def _way(before: Sequence[Row], after: Sequence[Row]) -> Way:
-    if all(any(_module(row) is not None for row in rows) for rows in (before, after)):
-        return "module"
-    return "instruction" if list(map(_label, before)) == list(map(_label, after)) else "name"
-
-
 def _label(row: Row) -> tuple[int | None, str, str]:
     return row.instruction_id, row.kind, row.name
 
@@ -174,16 +173,6 @@ def _module(row: Row) -> str | None:
 
 
 _Found = list[tuple[int, int, Status]]  # indices of both sides
-
-
-def _by_instruction(before: Sequence[Row], after: Sequence[Row]) -> _Found:
-    return [(index, index, "same") for index in range(len(before))]
-
-
-def _by_name(before: Sequence[Row], after: Sequence[Row]) -> _Found:
-    mine, theirs = range(len(before)), range(len(after))
-    token: Callable[[Row], Hashable] = lambda row: (row.kind, row.name)  # noqa: E731
-    return _with_moved(before, after, _sequence(before, after, mine, theirs, token), token)
 
 
 def _by_module(before: Sequence[Row], after: Sequence[Row]) -> _Found:
@@ -199,6 +188,10 @@ def _by_module(before: Sequence[Row], after: Sequence[Row]) -> _Found:
     ):
         found = _with_moved(before, after, found, token)
     return found
+
+
+def _named(row: Row) -> Hashable:
+    return row.kind, row.name
 
 
 def _operator(row: Row) -> Hashable:
@@ -226,7 +219,7 @@ def _sequence(
 def _with_moved(
     before: Sequence[Row], after: Sequence[Row], found: _Found, token: Callable[[Row], Hashable]
 ) -> _Found:
-    """With those that are left on both sides and have the same token: they stand elsewhere."""
+    """Add the rows without a partner on either side that have the same token: they have moved."""
     taken = {i for i, _, _ in found}, {j for _, j, _ in found}
     left = [i for i in range(len(before)) if i not in taken[0]]
     waiting = _indices([before[i] for i in left], token)
@@ -234,9 +227,9 @@ def _with_moved(
     for j, row in enumerate(after):
         if j in taken[1]:
             continue
-        places = waiting.get(token(row))
-        if places:
-            result.append((left[places.pop(0)], j, "moved"))
+        candidates = waiting.get(token(row))
+        if candidates:
+            result.append((left[candidates.pop(0)], j, "moved"))
     return result
 
 
@@ -244,30 +237,26 @@ def _ordered(mine: Sequence[_Group], theirs: Sequence[_Group], found: _Found) ->
     after_of = {i: (j, status) for i, j, status in found}
     before_of = {j: i for i, j, _ in found}
     removed: dict[int, list[Pair]] = {}
-    place = -1  # the partner of the last operator that is still there, -1 before any
+    last = -1  # the partner of the last operator that is still there, -1 before any
     for i, group in enumerate(mine):
         if i not in after_of:
             gone = tuple(Pair(row, None, "removed") for row in group.inner)
-            removed.setdefault(place, []).append(Pair(group.head, None, "removed", gone))
+            removed.setdefault(last, []).append(Pair(group.head, None, "removed", gone))
         elif after_of[i][1] == "same":
-            place = after_of[i][0]
+            last = after_of[i][0]
     pairs = list(removed.get(-1, ()))
     for j, group in enumerate(theirs):
         if j in before_of:
             other = mine[before_of[j]]
             status = after_of[before_of[j]][1]
-            pairs.append(Pair(other.head, group.head, status, _inner(other.inner, group.inner)))
+            # Events inside a delegate call are aligned by the delegate's own names, in order.
+            sides = other.inner, group.inner
+            inner = _sequence(*sides, range(len(sides[0])), range(len(sides[1])), _named)
+            inner = _with_moved(*sides, inner, _named)
+            old, new = ([_Group(row, ()) for row in rows] for rows in sides)
+            pairs.append(Pair(other.head, group.head, status, tuple(_ordered(old, new, inner))))
         else:
-            new = tuple(Pair(None, row, "added") for row in group.inner)
-            pairs.append(Pair(None, group.head, "added", new))
+            added = tuple(Pair(None, row, "added") for row in group.inner)
+            pairs.append(Pair(None, group.head, "added", added))
         pairs += removed.get(j, ())
     return pairs
-
-
-def _inner(before: Sequence[Row], after: Sequence[Row]) -> tuple[Pair, ...]:
-    """The events inside one delegate call: by the delegate's own names, in order."""
-    token: Callable[[Row], Hashable] = lambda row: (row.kind, row.name)  # noqa: E731
-    found = _sequence(before, after, range(len(before)), range(len(after)), token)
-    found = _with_moved(before, after, found, token)
-    mine, theirs = ([_Group(row, ()) for row in rows] for rows in (before, after))
-    return tuple(_ordered(mine, theirs, found))

@@ -1,10 +1,10 @@
-"""What got slower between two dumps: operator by operator, and it adds up.
+"""Compare the times of two dumps, operator by operator, so that the changes add up.
 
-Two numbers are told of each operator. Its *change* is what it adds to the change of the method:
-the difference of its average times over the middle runs of each dump, the three fifths whose
-totals are neither among the shortest nor the longest fifth. So the total's time is its trimmed
-mean, and the changes of the rows, `unaccounted` among them, sum to the total's. Its *verdict* is
-of its own samples, see `etscope.analysis.comparison.compare_samples`.
+Each operator has a change and a verdict. The *change* is its part in the change of the method: the
+difference of its average times over the middle runs of each dump, which are the three fifths whose
+totals are not in the shortest or the longest fifth. So the total's time is its trimmed mean, and
+the changes of the rows, with `unaccounted`, sum to the total's. The *verdict* comes from its own
+samples, see `etscope.analysis.comparison.compare_samples`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.comparison.align import Alignment, Pair, Status, align, operator_of
+from etscope.analysis.comparison.align import Alignment, Pair, align, operator_of
 from etscope.analysis.comparison.compare_samples import (
     TRIMMED,
     Comparison,
@@ -26,23 +25,15 @@ from etscope.analysis.comparison.compare_samples import (
     Verdict,
     compare_all,
     noise_between,
-    overall,
 )
+from etscope.analysis.comparison.diff_table import Change, Diff, MethodDiff
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeWarning, MismatchError, MissingDataError
 from etscope.model.event_table import EXECUTE
 
-if TYPE_CHECKING:
-    from etscope.analysis.profile.scale import Scale
-    from etscope.model.table import Table
-
-
-# Which methods of two dumps are compared, and whether they can be.
-
-
 _FORCE = "--force (forced=True) compares them regardless"
-# The name of a delegate call of which neither a record nor a program tells the backend.
+# The name of a delegate call whose backend is known from neither a record nor a program.
 _UNKNOWN = "DELEGATE_CALL"
 
 _Pairs = list[tuple[MethodProfile, MethodProfile]]
@@ -54,7 +45,7 @@ def paired_profiles(
     method: str | None,
     forced: bool,
 ) -> tuple[_Pairs, tuple[str, ...]]:
-    """The profiles of each method that both ran, and sentences on what was left out or assumed.
+    """Pair the profiles of each method that both ran; with sentences on omissions and assumptions.
 
     Raises `MissingDataError` for a method that did not run, or when nothing did; `MismatchError`
     when they ran no method in common and it is not `forced`.
@@ -67,7 +58,10 @@ def paired_profiles(
             )
         if method is not None and method not in _names(profiles):
             raise MissingDataError(
-                f"no run of a method {method!r} in the {which} dump", hint=_known(profiles)
+                f"no run of a method {method!r} in the {which} dump",
+                hint=f"methods that ran: {', '.join(_names(profiles))}"
+                if _names(profiles)
+                else "which method ran is known with --etrecord or --program",
             )
     mine = {profile.method: profile for profile in before if method in (None, profile.method)}
     theirs = {profile.method: profile for profile in after if method in (None, profile.method)}
@@ -94,7 +88,7 @@ def check_comparable(before: MethodProfile, after: MethodProfile, alignment: Ali
         if bool(mine) != bool(theirs) or (_UNKNOWN not in mine | theirs and mine != theirs):
             raise MismatchError(
                 f"{before.method or 'the method'} ran on different backends: "
-                f"{_told(mine)} in the first dump, {_told(theirs)} in the second",
+                f"{_backends_text(mine)} in the first dump, {_backends_text(theirs)} in the second",
                 hint=_FORCE,
             )
         if all(None in (pair.before, pair.after) for pair in alignment.pairs):
@@ -107,7 +101,7 @@ def _backends(profile: MethodProfile) -> set[str]:
     return {operator_of(row) for row in profile.rows if row.kind == "delegate" and row.depth == 0}
 
 
-def _told(backends: set[str]) -> str:
+def _backends_text(backends: set[str]) -> str:
     return ", ".join(sorted(backends - {_UNKNOWN})) or ("a delegate" if backends else "none")
 
 
@@ -119,95 +113,7 @@ def _names_text(profiles: Sequence[MethodProfile]) -> str:
     return ", ".join(_names(profiles)) or "(unknown)"
 
 
-def _known(profiles: Sequence[MethodProfile]) -> str:
-    names = _names(profiles)
-    if names:
-        return f"methods that ran: {', '.join(names)}"
-    return "which method ran is known with --etrecord or --program"
-
-
 Keep = Callable[[Row], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One operator, or an event inside a delegate's call (`depth` 1), or a closing row.
-
-    before, after: average ticks over the middle runs, None where it did not run. firsts: ticks of
-    the runs that were left out as the first ones. comparison: None where there is nothing to
-    compare, or where it was not selected. adds: whether its change is a part of the total's.
-    """
-
-    name: str
-    kind: str
-    status: Status
-    before: float | None
-    after: float | None
-    firsts: tuple[float | None, float | None]
-    comparison: Comparison | None = None
-    pair: Pair | None = None
-    depth: int = 0
-    adds: bool = True
-    selected: bool = True
-
-    @property
-    def change(self) -> float:
-        """Ticks that a run takes longer, over the middle runs."""
-        return (self.after or 0.0) - (self.before or 0.0)
-
-    @property
-    def verdict(self) -> Verdict | None:
-        return None if self.comparison is None else self.comparison.verdict
-
-
-@dataclass(frozen=True, slots=True)
-class MethodDiff:
-    """All changes of one method: rows in run order, events inside a call below it.
-
-    The changes of the rows with `adds`, and that of `unaccounted`, sum to that of `total`.
-    """
-
-    method: str | None
-    changes: tuple[Change, ...]
-    unaccounted: Change
-    total: Change
-    alignment: Alignment
-    policy: Policy
-    runs: tuple[int, int]
-    notes: tuple[str, ...]
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict on the method's time."""
-        return self.total.verdict or Verdict.CANNOT_TELL
-
-    @property
-    def operators(self) -> tuple[Change, ...]:
-        """The rows with a verdict: those on both sides that were selected."""
-        return tuple(change for change in self.changes if change.comparison is not None)
-
-    def table(
-        self, scale: Scale, *, sort: str = "change", limit: int | None = None, per_op: bool = False
-    ) -> Table:
-        """One row an operator; see `etscope.analysis.comparison.diff_table`."""
-        from etscope.analysis.comparison.diff_table import diff_table
-
-        return diff_table(self, scale, sort=sort, limit=limit, per_op=per_op)
-
-
-@dataclass(frozen=True, slots=True)
-class Diff:
-    """The changes of every method that both dumps ran."""
-
-    methods: tuple[MethodDiff, ...]
-
-    def verdict(self, *, per_op: bool = False) -> Verdict:
-        """The verdict on all methods' times; `per_op`: and on all their operators'."""
-        found = [method.verdict for method in self.methods]
-        if per_op:
-            rows = (row for method in self.methods for row in method.operators)
-            found += [row.verdict for row in rows if row.verdict is not None]
-        return overall(found)
 
 
 def diff_traces(
@@ -221,11 +127,11 @@ def diff_traces(
     warmup: int = 1,
     forced: bool = False,
 ) -> Diff:
-    """The changes between two dumps.
+    """Compare two dumps.
 
-    noise: further dumps of what `before` ran, on the same device: how much these differ is no
-    change. method: this one only. keep: which rows to judge. warmup: so many runs are left out at
-    the start of each dump. forced: go on though they are not comparable.
+    noise: further dumps of the program of `before`, on the same device; differences among these are
+    not a change. method: this one only. keep: selects the rows to judge. warmup: number of runs
+    left out at the start of each dump. forced: compare dumps that are not comparable.
 
     Raises `MismatchError` for dumps of different methods or backends, or without an operator in
     common, unless `forced`; `MissingDataError` when a dump has no times, or nothing is kept. Warns
@@ -237,7 +143,13 @@ def diff_traces(
         {profile.method: profile for profile in paired_noise(trace, pairs)} for trace in noise
     ]
     sides = [
-        _Sides.of(a, b, [found[a.method] for found in repeats if a.method in found], warmup)
+        _Sides(
+            a,
+            b,
+            [found[a.method] for found in repeats if a.method in found],
+            align(a, b),
+            warmup,
+        )
         for a, b in pairs
     ]
     if not forced:
@@ -264,16 +176,16 @@ def diff_traces(
 def diff_profiles(
     before: MethodProfile, after: MethodProfile, policy: Policy | None = None, *, warmup: int = 1
 ) -> MethodDiff:
-    """The changes between two profiles, taken for comparable."""
+    """Compare two profiles that are known to be comparable."""
     policy = policy or Policy()
-    sides = _Sides.of(before, after, (), warmup)
+    sides = _Sides(before, after, (), align(before, after), warmup)
     return _method_diff(sides, _totals([sides], policy)[0], policy, None)
 
 
 def paired_noise(
     trace: Trace, pairs: Sequence[tuple[MethodProfile, MethodProfile]]
 ) -> Iterator[MethodProfile]:
-    """The profiles of a dump of noise that are of the methods compared."""
+    """Yield the profiles of a noise dump whose methods are compared."""
     profiles = {profile.method: profile for profile in trace.profiles()}
     found = [profiles[a.method] for a, _ in pairs if a.method in profiles]
     if not found:
@@ -286,7 +198,7 @@ def paired_noise(
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """Two profiles aligned, and which runs of each count."""
+    """Two profiles, aligned. The first `warmup` runs of each are left out."""
 
     before: MethodProfile
     after: MethodProfile
@@ -294,18 +206,8 @@ class _Sides:
     alignment: Alignment
     warmup: int
 
-    @classmethod
-    def of(
-        cls,
-        before: MethodProfile,
-        after: MethodProfile,
-        noise: Sequence[MethodProfile],
-        warmup: int,
-    ) -> _Sides:
-        return cls(before, after, noise, align(before, after), warmup)
-
     def step(self, depth: int) -> float:
-        """The step of the clock, in ticks: what all times of a depth are multiples of. XNNPACK
+        """Return the step of the clock in ticks: all times of a depth are multiples of it. XNNPACK
         counts microseconds inside a call that the runtime measures in nanoseconds."""
         rows = [
             row.ticks
@@ -316,12 +218,12 @@ class _Sides:
         return float(np.gcd.reduce([np.gcd.reduce(ticks) for ticks in rows] or [1]))
 
     def samples(self, ticks: Ticks, ran: npt.NDArray[np.bool_] | None = None) -> Ticks:
-        """The samples after the first runs, of the runs in which it ran."""
+        """Return the samples after the warm-up, of the runs in which the operator ran."""
         return ticks[self.warmup :] if ran is None else ticks[self.warmup :][ran[self.warmup :]]
 
 
 def _totals(sides: Sequence[_Sides], policy: Policy) -> list[Comparison]:
-    """The comparisons of the methods' times, corrected for their number."""
+    """Compare the methods' times, corrected for their number."""
     return compare_all(
         [one.samples(one.before.total) for one in sides],
         [one.samples(one.after.total) for one in sides],
@@ -333,7 +235,7 @@ def _totals(sides: Sequence[_Sides], policy: Policy) -> list[Comparison]:
 
 
 def _noise(sides: _Sides, mine: Ticks, repeats: Sequence[Ticks | None]) -> Noise | None:
-    """The noise of one row between dumps; one that a dump does not have is not known."""
+    """Return the noise of one row between dumps: NaN when a dump does not have it."""
     if not repeats:
         return None
     if any(one is None for one in repeats):
@@ -343,10 +245,23 @@ def _noise(sides: _Sides, mine: Ticks, repeats: Sequence[Ticks | None]) -> Noise
 
 
 def _method_diff(sides: _Sides, total: Comparison, policy: Policy, keep: Keep | None) -> MethodDiff:
-    changes = list(_changes(sides, keep))
     middle = _middle(sides.before, sides.warmup), _middle(sides.after, sides.warmup)
+    changes = []
+    for pair in sides.alignment.pairs:
+        whole = keep is None or _picked(pair, keep)
+        changes.append(_change(pair, middle, 0, whole))
+        for inner in pair.inner:
+            selected = whole or (keep is not None and _picked(inner, keep))
+            changes.append(_change(inner, middle, 1, selected))
     closing = [
-        _closing(name, kind, *ticks, middle)
+        Change(
+            name=name,
+            kind=kind,
+            status="same",
+            before=float(ticks[0][middle[0]].mean()),
+            after=float(ticks[1][middle[1]].mean()),
+            firsts=(float(ticks[0][0]), float(ticks[1][0])),
+        )
         for name, kind, ticks in (
             ("unaccounted", "unaccounted", (sides.before.unaccounted, sides.after.unaccounted)),
             (EXECUTE, "total", (sides.before.total, sides.after.total)),
@@ -366,15 +281,6 @@ def _method_diff(sides: _Sides, total: Comparison, policy: Policy, keep: Keep | 
         ),
         notes=tuple(_notes(sides)),
     )
-
-
-def _changes(sides: _Sides, keep: Keep | None) -> Iterator[Change]:
-    middle = _middle(sides.before, sides.warmup), _middle(sides.after, sides.warmup)
-    for pair in sides.alignment.pairs:
-        whole = keep is None or _picked(pair, keep)
-        yield _change(pair, middle, 0, whole)
-        for inner in pair.inner:
-            yield _change(inner, middle, 1, whole or (keep is not None and _picked(inner, keep)))
 
 
 def _picked(pair: Pair, keep: Keep) -> bool:
@@ -403,21 +309,8 @@ def _change(pair: Pair, middle: tuple[Ticks, Ticks], depth: int, selected: bool)
     )
 
 
-def _closing(
-    name: str, kind: str, before: Ticks, after: Ticks, middle: tuple[Ticks, Ticks]
-) -> Change:
-    return Change(
-        name=name,
-        kind=kind,
-        status="same",
-        before=float(before[middle[0]].mean()),
-        after=float(after[middle[1]].mean()),
-        firsts=(float(before[0]), float(after[0])),
-    )
-
-
 def _middle(profile: MethodProfile, warmup: int) -> Ticks:
-    """The runs whose totals are left when those are trimmed; all runs if none is left."""
+    """Return the runs whose totals are left after trimming; all runs if none is left."""
     runs = np.arange(len(profile.total))[warmup:]
     if not len(runs):
         return np.arange(len(profile.total))
@@ -427,7 +320,7 @@ def _middle(profile: MethodProfile, warmup: int) -> Ticks:
 
 
 def _judged(sides: _Sides, changes: Sequence[Change], policy: Policy) -> list[Change]:
-    """The changes with the verdicts of those that are selected and on both sides."""
+    """Return the changes with verdicts on those that are selected and on both sides."""
     both = [
         (index, change.pair.before, change.pair.after)
         for index, change in enumerate(changes)
@@ -437,7 +330,20 @@ def _judged(sides: _Sides, changes: Sequence[Change], policy: Policy) -> list[Ch
         and change.pair.after is not None
     ]
     steps = sides.step(0), sides.step(1)
-    noise = _row_noise(sides, [before for _, before, _ in both])
+    partners: list[dict[int, Ticks]] = []  # in each dump of noise, by `id` of the row of `before`
+    for repeat in sides.noise:
+        pairs = align(sides.before, repeat).pairs
+        partners.append(
+            {
+                id(pair.before): pair.after.ticks
+                for outer in pairs
+                for pair in (outer, *outer.inner)
+                if pair.before is not None and pair.after is not None
+            }
+        )
+    noise = [
+        _noise(sides, row.ticks, [found.get(id(row)) for found in partners]) for _, row, _ in both
+    ]
     comparisons = compare_all(
         [sides.samples(before.ticks, before.ran) for _, before, _ in both],
         [sides.samples(after.ticks, after.ran) for _, _, after in both],
@@ -458,29 +364,13 @@ def _judged(sides: _Sides, changes: Sequence[Change], policy: Policy) -> list[Ch
     return judged
 
 
-def _row_noise(sides: _Sides, rows: Sequence[Row]) -> list[Noise | None]:
-    partners: list[dict[int, Ticks]] = []
-    for repeat in sides.noise:
-        pairs = align(sides.before, repeat).pairs
-        partners.append(
-            {
-                id(pair.before): pair.after.ticks
-                for outer in pairs
-                for pair in (outer, *outer.inner)
-                if pair.before is not None and pair.after is not None
-            }
-        )
-    return [_noise(sides, row.ticks, [found.get(id(row)) for found in partners]) for row in rows]
-
-
 def _notes(sides: _Sides) -> Iterator[str]:
-    way = sides.alignment.way
-    if way == "name":
+    if sides.alignment.method == "name":
         yield (
             "The dumps ran different instructions: operators are aligned by name and order. "
             "With an ETRecord of each they are aligned by module."
         )
-    elif way == "instruction":
+    elif sides.alignment.method == "instruction":
         yield "Both dumps ran the same list of instructions: each is compared with itself."
     else:
         yield "Operators are aligned by module path and operator."

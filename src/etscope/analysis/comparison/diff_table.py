@@ -1,12 +1,13 @@
-"""The changes of a method as a `Table`: one row an operator, and rows that make it add up."""
+"""The result of a comparison of two dumps, and its `Table`: one row for each operator."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from etscope.analysis.comparison.compare_samples import Comparison, Verdict
-from etscope.analysis.comparison.diff import Change, MethodDiff
+from etscope.analysis.comparison.align import Alignment, Pair, Status
+from etscope.analysis.comparison.compare_samples import Comparison, Policy, Verdict, overall
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import common_module, short_lines
@@ -14,9 +15,89 @@ from etscope.errors import UsageError
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_duration
 
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The change of an operator, an event inside a delegate's call (`depth` 1), or a closing row.
+
+    before, after: average ticks over the middle runs, None where it did not run. firsts: ticks of
+    the runs that were left out as the first ones. comparison: None where there is nothing to
+    compare, or where it was not selected. adds: its change is a part of the total's.
+    """
+
+    name: str
+    kind: str
+    status: Status
+    before: float | None
+    after: float | None
+    firsts: tuple[float | None, float | None]
+    comparison: Comparison | None = None
+    pair: Pair | None = None
+    depth: int = 0
+    adds: bool = True
+    selected: bool = True
+
+    @property
+    def change(self) -> float:
+        """Ticks that a run takes longer, over the middle runs."""
+        return (self.after or 0.0) - (self.before or 0.0)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return None if self.comparison is None else self.comparison.verdict
+
+
+@dataclass(frozen=True, slots=True)
+class MethodDiff:
+    """All changes of one method: rows in run order, events inside a call below it.
+
+    The changes of the rows with `adds`, and that of `unaccounted`, sum to that of `total`.
+    """
+
+    method: str | None
+    changes: tuple[Change, ...]
+    unaccounted: Change
+    total: Change
+    alignment: Alignment
+    policy: Policy
+    runs: tuple[int, int]
+    notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the method's time."""
+        return self.total.verdict or Verdict.CANNOT_TELL
+
+    @property
+    def operators(self) -> tuple[Change, ...]:
+        """The rows with a verdict: those on both sides that were selected."""
+        return tuple(change for change in self.changes if change.comparison is not None)
+
+    def table(
+        self, scale: Scale, *, sort: str = "change", limit: int | None = None, per_op: bool = False
+    ) -> Table:
+        """Return the changes as a table; see `diff_table`."""
+        return diff_table(self, scale, sort=sort, limit=limit, per_op=per_op)
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """The changes of every method that both dumps ran."""
+
+    methods: tuple[MethodDiff, ...]
+
+    def verdict(self, *, per_op: bool = False) -> Verdict:
+        """The verdict on all methods' times; `per_op`: and on all their operators'."""
+        found = [method.verdict for method in self.methods]
+        if per_op:
+            rows = (row for method in self.methods for row in method.operators)
+            found += [row.verdict for row in rows if row.verdict is not None]
+        return overall(found)
+
+
 SORTS = ("change", "time", "run")
 
-# What is shown when nobody asked for columns.
+# Columns that are shown by default.
 DEFAULT_COLUMNS = (
     "event", "before", "after", "change", "relative", "interval", "verdict", "status", "module",
     "source",
@@ -24,7 +105,7 @@ DEFAULT_COLUMNS = (
 
 
 def shown_columns(tables: Sequence[Table]) -> tuple[str, ...]:
-    """`DEFAULT_COLUMNS` without those in which no row of the tables says anything."""
+    """Return `DEFAULT_COLUMNS` without those that are empty in all tables."""
     empty = (None, "same", "")
     return tuple(
         name
@@ -34,8 +115,7 @@ def shown_columns(tables: Sequence[Table]) -> tuple[str, ...]:
 
 
 def columns(unit: str) -> tuple[Column, ...]:
-    """All columns of `diff_table`; the higher the priority the sooner a narrow terminal leaves the
-    column out."""
+    """Return all columns of `diff_table`; narrow terminals drop the highest priorities first."""
     return (
         Column("method", priority=9),
         Column("event"),
@@ -75,13 +155,19 @@ def diff_table(
     limit: int | None = None,
     per_op: bool = False,
 ) -> Table:
-    """One row an operator, a delegate's events below its call, then what makes it add up.
+    """Return one row for each operator, a delegate's events below its call, then the closing rows.
 
     sort: "change" (largest first, in either direction), "time" (the later one's) or "run". limit:
-    at most so many operators; the others are summed in one row. per_op: whether an operator's
-    verdict is told in the title as the method's is.
+    the most operators to show; the others are summed in one row. per_op: always count the operators
+    that regressed in the title.
     """
-    groups = _sorted(_grouped(diff.changes), sort)
+    groups: list[list[Change]] = []
+    for change in diff.changes:
+        if change.depth == 0:
+            groups.append([change])
+        else:
+            groups[-1].append(change)
+    groups = _sorted(groups, sort)
     picked = [group for group in groups if any(change.selected for change in group)]
     shown = [[group[0], *(change for change in group[1:] if change.selected)] for group in picked][
         :limit
@@ -89,22 +175,43 @@ def diff_table(
     heads = {id(group[0]) for group in shown}
     hidden = [group[0] for group in groups if id(group[0]) not in heads]
     rows = [change for group in shown for change in group]
-    tail = [*_hidden(hidden), diff.unaccounted, diff.total]
-    everything = [*rows, *tail]
-    names = columns(scale.unit)
+    everything = [*rows]
+    if hidden:
+        adding = [change for change in hidden if change.adds]
+        everything.append(
+            Change(
+                name=f"({len(hidden)} {'row' if len(hidden) == 1 else 'rows'} not shown)",
+                kind="hidden",
+                status="same",
+                before=sum(change.before or 0.0 for change in adding),
+                after=sum(change.after or 0.0 for change in adding),
+                firsts=(None, None),
+            )
+        )
+    everything += [diff.unaccounted, diff.total]
+    names, policy, total = columns(scale.unit), diff.policy, diff.total.comparison
     cells = [_cells(change, diff, scale) for change in everything]
     return Table(
         columns=names,
         values={column.name: [cell[column.name] for cell in cells] for column in names},
         title=diff_title(diff, scale, per_op=per_op),
-        notes=(_first_note(diff, scale), *_reasons(diff), *diff.notes, _policy_note(diff)),
+        notes=(
+            f"First runs, which are left out: {_time(diff.total.firsts[0], scale)} {scale.unit} "
+            f"before, {_time(diff.total.firsts[1], scale)} {scale.unit} after.",
+            # The reasons of operators are in their column.
+            *([f"Cannot tell: {total.reason}."] if total is not None and total.reason else ()),
+            *diff.notes,
+            f"Regressed or improved: by {policy.min_effect:.1%} at least, at "
+            f"{100 * policy.confidence:g}% confidence; of {len(diff.operators)} operators together,"
+            " corrected by Holm's method. Times are averages over the middle runs, so they add up.",
+        ),
         depth=[change.depth for change in everything],
         breaks=frozenset({len(rows)}),
     )
 
 
 def diff_title(diff: MethodDiff, scale: Scale, *, per_op: bool = False) -> str:
-    """The verdict in one line: "forward: regressed, +5.1% (+4.2% to +6.0%) · 1.20 → 1.26 ms"."""
+    """Return the title: "forward: regressed, +5.1% (+4.2% to +6.0%) · 1.20 → 1.26 ms"."""
     total, comparison = diff.total, diff.total.comparison
     text = f"{diff.method or 'method'}: {diff.verdict.value}"
     if comparison is not None and comparison.relative is not None:
@@ -119,31 +226,21 @@ def diff_title(diff: MethodDiff, scale: Scale, *, per_op: bool = False) -> str:
 
 
 def interval(comparison: Comparison) -> str:
-    """The confidence interval: "+4.2% to +6.0%", or "" without one."""
+    """Return the confidence interval: "+4.2% to +6.0%", or "" without one."""
     if comparison.low is None or comparison.high is None:
         return ""
     return f"{_percent(comparison.low)} to {_percent(comparison.high)}"
 
 
 def _percent(change: float) -> str:
-    """A relative change; beyond thousands of per cent as a factor."""
+    """Format a relative change; beyond 10,000 % as a factor."""
     return f"{change:+.1%}" if change < 100 else f"x{change:.3g}"
 
 
-def place(row: Row) -> tuple[str | None, str | None]:
-    """Module and line of Python of a row, None where unknown."""
+def source_location(row: Row) -> tuple[str | None, str | None]:
+    """Return the module and the line of Python of a row, None where unknown."""
     attribution = row.attribution
     return common_module(attribution.nodes), short_lines(attribution.lines) or None
-
-
-def _grouped(changes: Sequence[Change]) -> list[list[Change]]:
-    groups: list[list[Change]] = []
-    for change in changes:
-        if change.depth == 0:
-            groups.append([change])
-        else:
-            groups[-1].append(change)
-    return groups
 
 
 def _sorted(groups: list[list[Change]], sort: str) -> list[list[Change]]:
@@ -163,23 +260,6 @@ def _sorted(groups: list[list[Change]], sort: str) -> list[list[Change]]:
         for head, *inner in groups
     ]
     return sorted(ordered, key=lambda group: measure(group[0]), reverse=True)
-
-
-def _hidden(hidden: Sequence[Change]) -> list[Change]:
-    if not hidden:
-        return []
-    adding = [change for change in hidden if change.adds]
-    noun = "row" if len(hidden) == 1 else "rows"
-    return [
-        Change(
-            name=f"({len(hidden)} {noun} not shown)",
-            kind="hidden",
-            status="same",
-            before=sum(change.before or 0.0 for change in adding),
-            after=sum(change.after or 0.0 for change in adding),
-            firsts=(None, None),
-        )
-    ]
 
 
 def _cells(change: Change, diff: MethodDiff, scale: Scale) -> dict[str, Any]:
@@ -222,40 +302,17 @@ def _identity(change: Change) -> dict[str, Any]:
         return {**empty, "op_types": []}
     before, after = change.pair.before, change.pair.after
     shown = change.pair.shown
-    module, source = place(shown)
+    module, source = source_location(shown)
     return {
         "instruction_before": None if before is None or change.depth else before.instruction_id,
         "instruction": None if after is None or change.depth else after.instruction_id,
         "op_types": shown.attribution.op_types,
         "module": module,
-        "module_before": None if before is None else place(before)[0],
+        "module_before": None if before is None else source_location(before)[0],
         "source": source,
         "backend": shown.attribution.backend_id,
     }
 
 
-def _first_note(diff: MethodDiff, scale: Scale) -> str:
-    times = [_time(t, scale) for t in diff.total.firsts]
-    return (
-        f"First runs, which are left out: {times[0]} {scale.unit} before, "
-        f"{times[1]} {scale.unit} after."
-    )
-
-
 def _time(ticks: float | None, scale: Scale) -> str:
     return format_duration(None if ticks is None else float(scale(ticks)), scale.unit)
-
-
-def _reasons(diff: MethodDiff) -> list[str]:
-    """Why the total cannot be told; why an operator cannot is in its column."""
-    reason = "" if diff.total.comparison is None else diff.total.comparison.reason
-    return [f"Cannot tell: {reason}."] if reason else []
-
-
-def _policy_note(diff: MethodDiff) -> str:
-    policy = diff.policy
-    return (
-        f"Regressed or improved: by {policy.min_effect:.1%} at least, at "
-        f"{100 * policy.confidence:g}% confidence; of {len(diff.operators)} operators together, "
-        "corrected by Holm's method. Times are averages over the middle runs, so they add up."
-    )

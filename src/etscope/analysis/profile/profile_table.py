@@ -1,8 +1,8 @@
-"""A method's profile as a `Table`: one row an instruction."""
+"""The profile of a method as tables: one row for each instruction, or for each group of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,26 +13,15 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import common_module, module_type, short_lines
 from etscope.errors import UsageError
 from etscope.model.event_table import EXECUTE, LOAD_METHOD
+from etscope.model.statistics import Floats, statistic, summarize_rows
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_duration
 
 _STATISTICS = ("p10", "p50", "p90", "min", "max", "std", "first")
 
 
-def _statistics(row: Row, scale: Scale) -> dict[str, float | None]:
-    """Statistics over the runs in which the row ran, None if in none. `avg` alone is over all
-    runs, so that its column adds up to the method's."""
-    samples = scale(row.ticks[row.ran])
-    if not len(samples):
-        return dict.fromkeys(_STATISTICS)
-    p10, p50, p90 = np.percentile(samples, (10, 50, 90)).tolist()
-    values = (p10, p50, p90, samples.min(), samples.max(), samples.std(), samples[0])
-    return dict(zip(_STATISTICS, map(float, values), strict=True))
-
-
 def columns(unit: str) -> tuple[Column, ...]:
-    """All columns of `profile_table`, in their order; the higher the priority the sooner a narrow
-    terminal leaves the column out."""
+    """Return all columns of `profile_table`; narrow terminals drop the highest priorities first."""
     return (
         Column("method", priority=9),
         Column("instruction", Kind.INT, title="#"),
@@ -65,7 +54,7 @@ def columns(unit: str) -> tuple[Column, ...]:
     )
 
 
-# What is shown when nobody asked for columns.
+# Columns that are shown by default.
 DEFAULT_COLUMNS = (
     "instruction", "event", "avg", "p50", "p90", "share", "cumulative", "module", "source",
 )  # fmt: skip
@@ -79,167 +68,76 @@ def profile_table(
     keep: Callable[[Row], bool] | None = None,
     limit: int | None = None,
 ) -> Table:
-    """One row an instruction, a delegate's events below its call, then what makes it add up.
+    """Return one row for each instruction, a delegate's events below its call, then closing rows.
 
     sort: "time" (longest first), "run" (execution order), or the name of a statistic, with "-" or
-    without: largest first.
-    keep: which rows to show. limit: at most so many instructions. What is not shown is summed in
-    one row, so that the shown `avg` of undivided rows always adds up to ``Method::execute``.
+    without: largest first. keep: selects the rows to show. limit: the most instructions to show.
+    The others are summed in one row, so that the shown `avg` of undivided rows always adds up to
+    ``Method::execute``.
     """
-    groups = _grouped(profile.rows)
-    groups = _sorted(groups, scale, sort)
-    shown = [group for group in groups if keep is None or any(keep(row) for row in group)]
-    if keep is not None:
-        shown = [_trimmed(group, keep) for group in shown]
-    shown = shown[:limit]
-    heads = {id(group[0]) for group in shown}
-    hidden = [group[0] for group in groups if id(group[0]) not in heads]
-    rows = [row for group in shown for row in group]
-    tail = closing_rows(profile, hidden)
-    return _table(profile, rows, tail, scale)
-
-
-def _grouped(rows: Sequence[Row]) -> list[list[Row]]:
-    """Each undivided row with the rows below it."""
-    groups: list[list[Row]] = []
-    for row in rows:
+    groups: list[list[Row]] = []  # each undivided row with the rows below it
+    for row in profile.rows:
         if row.depth == 0:
             groups.append([row])
         else:
             groups[-1].append(row)
-    return groups
-
-
-def _trimmed(group: list[Row], keep: Callable[[Row], bool]) -> list[Row]:
-    """The group's head with the rows below that are kept; all of them if the head is."""
-    return group if keep(group[0]) else [group[0], *filter(keep, group[1:])]
-
-
-def _sorted(groups: list[list[Row]], scale: Scale, sort: str) -> list[list[Row]]:
-    sort = sort.removeprefix("-")
-    if sort == "run":
-        return groups
-    if sort not in ("time", "avg", "calls", *_STATISTICS):
-        raise UsageError(
-            f"cannot sort by {sort!r}",
-            hint="sort by one of: time, run, calls, avg, " + ", ".join(_STATISTICS),
-        )
-    if sort == "calls":
-        measure: Callable[[Row], float] = lambda row: float(row.calls.sum())  # noqa: E731
-    elif sort in _STATISTICS:
-        measure = lambda row: _statistic(sort, row, scale)  # noqa: E731
-    else:
-        measure = lambda row: float(row.ticks.mean())  # noqa: E731
-    # The rest of a delegate call stays below what it is the rest of.
-    ordered = [
-        [head, *sorted(below, key=lambda row: (row.kind == "unaccounted", -measure(row)))]
-        for head, *below in groups
-    ]
-    return sorted(ordered, key=lambda group: measure(group[0]), reverse=True)
-
-
-def _statistic(name: str, row: Row, scale: Scale) -> float:
-    value = _statistics(row, scale)[name]
-    return float("nan") if value is None else value
-
-
-def closing_rows(profile: MethodProfile, hidden: Sequence[Row]) -> list[Row]:
-    """The closing rows: what is not shown, what nothing accounts for, and the total."""
-    ones = np.ones_like(profile.total)
-    tail = []
-    if hidden:
-        ticks: Ticks = np.sum([row.ticks for row in hidden], axis=0)
-        calls: Ticks = np.sum([row.calls for row in hidden], axis=0)
-        noun = "row" if len(hidden) == 1 else "rows"
-        tail.append(Row("hidden", f"({len(hidden)} {noun} not shown)", ticks, calls))
-    tail.append(Row("unaccounted", "unaccounted", profile.unaccounted, ones))
-    tail.append(Row("total", EXECUTE, profile.total, ones))
-    return tail
-
-
-def _table(profile: MethodProfile, rows: list[Row], tail: list[Row], scale: Scale) -> Table:
+    groups = _sorted(groups, scale, sort)
+    shown = groups
+    if keep is not None:
+        # A head that is kept keeps all rows below it.
+        shown = [
+            group if keep(group[0]) else [group[0], *filter(keep, group[1:])]
+            for group in groups
+            if any(keep(row) for row in group)
+        ]
+    shown = shown[:limit]
+    heads = {id(group[0]) for group in shown}
+    hidden = [group[0] for group in groups if id(group[0]) not in heads]
+    rows = [row for group in shown for row in group]
+    everything = [*rows, *closing_rows(profile, hidden)]
+    statistics = _statistics(everything, scale)
     total = float(profile.total.mean())
-    everything = rows + tail
     values: dict[str, list[Any]] = {column.name: [] for column in columns(scale.unit)}
     cumulative = 0.0
-    for row in everything:
+    for number, row in enumerate(everything):
         mean = float(row.ticks.mean())
         share = None if row.own_clock or not total else mean / total
         if row.depth == 0 and row.kind != "total" and share is not None:
             cumulative += share
         adds = row.depth == 0 and share is not None
+        attribution = row.attribution
+        nodes, lines = attribution.nodes, attribution.lines
+        types = dict.fromkeys(kind for node in nodes if (kind := module_type(node)))
+        kernel = row.kernel_ticks
         cells = {
             "method": profile.method,
-            **_measures(row, scale),
-            **_identity(row),
+            "instruction": row.instruction_id if row.depth == 0 else None,
+            "event": row.name,
+            "kind": row.kind,
+            "calls": float(row.calls.mean()),
+            "avg": float(scale(row.ticks).mean()),
+            "kernel": None if kernel is None else float(scale(kernel).mean()),
+            **{
+                name: float(column[number]) if row.ran.any() else None
+                for name, column in statistics.items()
+            },
             "share": share,
             "cumulative": (1.0 if row.kind == "total" else cumulative) if adds else None,
+            "op_types": attribution.op_types,
+            "module": common_module(nodes),
+            "module_type": next(iter(types)) if len(types) == 1 else None,
+            "source": short_lines(lines) or None,
+            "sources": [str(line) for line in lines],
+            "operator": attribution.operator,
+            "outputs": list(attribution.outputs),
+            "bytes_read": attribution.bytes_read,
+            "bytes_written": attribution.bytes_written,
+            "backend": attribution.backend_id,
+            "delegate_debug_identifier": row.delegate_id,
+            "debug_handles": handle_list(attribution.debug_handles),
         }
         for name, column in values.items():
             column.append(cells[name])
-    return Table(
-        columns=columns(scale.unit),
-        values=values,
-        title=profile_title(profile, scale),
-        notes=_notes(profile, rows),
-        depth=[row.depth for row in everything],
-        breaks=frozenset({len(rows)}),
-    )
-
-
-def _measures(row: Row, scale: Scale) -> dict[str, Any]:
-    kernel = None if row.kernel_ticks is None else float(scale(row.kernel_ticks).mean())
-    return {
-        "calls": float(row.calls.mean()),
-        "avg": float(scale(row.ticks).mean()),
-        "kernel": kernel,
-        **_statistics(row, scale),
-    }
-
-
-def _identity(row: Row) -> dict[str, Any]:
-    attribution = row.attribution
-    nodes = attribution.nodes
-    lines = attribution.lines
-    types = dict.fromkeys(kind for node in nodes if (kind := module_type(node)))
-    return {
-        "instruction": row.instruction_id if row.depth == 0 else None,
-        "event": row.name,
-        "kind": row.kind,
-        "op_types": attribution.op_types,
-        "module": common_module(nodes),
-        "module_type": next(iter(types)) if len(types) == 1 else None,
-        "source": short_lines(lines) or None,
-        "sources": [str(line) for line in lines],
-        "operator": attribution.operator,
-        "outputs": list(attribution.outputs),
-        "bytes_read": attribution.bytes_read,
-        "bytes_written": attribution.bytes_written,
-        "backend": attribution.backend_id,
-        "delegate_debug_identifier": row.delegate_id,
-        "debug_handles": handle_list(attribution.debug_handles),
-    }
-
-
-def profile_title(profile: MethodProfile, scale: Scale) -> str:
-    """The method, how often it ran, and how long a run took: the first, and those in between."""
-    runs = len(profile.runs)
-    name = " or ".join((profile.method or "method", *profile.alternatives))
-    parts = [name, f"{runs} {'run' if runs == 1 else 'runs'}"]
-    samples = scale(profile.total)
-    if LOAD_METHOD in profile.load:
-        parts.append(f"load {_time(float(scale(profile.load[LOAD_METHOD]).mean()), scale)}")
-    parts.append(f"first run {_time(float(samples[0]), scale)}")
-    if runs > 1:
-        parts.append(f"p50 {_time(float(np.percentile(samples, 50)), scale)}")
-    return " · ".join(parts)
-
-
-def _time(value: float, scale: Scale) -> str:
-    return f"{format_duration(value, scale.unit)} {scale.unit}"
-
-
-def _notes(profile: MethodProfile, rows: Sequence[Row]) -> tuple[str, ...]:
     notes = []
     if any(row.own_clock for row in rows):
         notes.append(
@@ -255,41 +153,82 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> tuple[str, ...]:
         notes.append(
             "Intermediate values were logged in these runs: their times hold the cost of that."
         )
-    return tuple(notes)
+    return Table(
+        columns=columns(scale.unit),
+        values=values,
+        title=profile_title(profile, scale),
+        notes=tuple(notes),
+        depth=[row.depth for row in everything],
+        breaks=frozenset({len(rows)}),
+    )
 
 
-# A method's profile rolled up by operator, kind, module, source line or delegate.
+def _statistics(rows: Sequence[Row], scale: Scale) -> dict[str, Floats]:
+    """Return statistics of each row over the runs in which it ran, NaN if in none. `avg` is not
+    among them: it is over all runs, so that its column adds up to the method's."""
+    samples = scale(np.stack([row.ticks for row in rows]))
+    return summarize_rows(samples, np.stack([row.ran for row in rows]), _STATISTICS)
 
 
-def _by_op(row: Row) -> str:
-    return row.name
+def _sorted(groups: list[list[Row]], scale: Scale, sort: str) -> list[list[Row]]:
+    sort = sort.removeprefix("-")
+    if sort == "run":
+        return groups
+    rows = [row for group in groups for row in group]
+    if sort not in ("time", "avg", "calls", *_STATISTICS):
+        raise UsageError(
+            f"cannot sort by {sort!r}",
+            hint="sort by one of: time, run, calls, avg, " + ", ".join(_STATISTICS),
+        )
+    if sort == "calls":
+        measures = [float(row.calls.sum()) for row in rows]
+    elif sort in _STATISTICS:
+        measures = _statistics(rows, scale)[sort].tolist() if rows else []
+    else:
+        measures = [float(row.ticks.mean()) for row in rows]
+    measure = {id(row): value for row, value in zip(rows, measures, strict=True)}
+    # The rest of a delegate call stays the last of the rows below it.
+    ordered = [
+        [head, *sorted(below, key=lambda row: (row.kind == "unaccounted", -measure[id(row)]))]
+        for head, *below in groups
+    ]
+    return sorted(ordered, key=lambda group: measure[id(group[0])], reverse=True)
 
 
-def _by_type(row: Row) -> str:
-    return row.kind
+def closing_rows(profile: MethodProfile, hidden: Sequence[Row]) -> list[Row]:
+    """Return the closing rows: the sum of hidden rows, unaccounted time, and the total."""
+    ones = np.ones_like(profile.total)
+    tail = []
+    if hidden:
+        ticks: Ticks = np.sum([row.ticks for row in hidden], axis=0)
+        calls: Ticks = np.sum([row.calls for row in hidden], axis=0)
+        noun = "row" if len(hidden) == 1 else "rows"
+        tail.append(Row("hidden", f"({len(hidden)} {noun} not shown)", ticks, calls))
+    tail.append(Row("unaccounted", "unaccounted", profile.unaccounted, ones))
+    tail.append(Row("total", EXECUTE, profile.total, ones))
+    return tail
 
 
-def _by_source(row: Row) -> str:
-    lines = row.attribution.lines
-    if not lines:
-        return "(no source line)"
-    if len(lines) == 1:
-        return str(lines[0])
-    return f"{lines[0]} … {lines[-1]} ({len(lines)} lines)"
+def profile_title(profile: MethodProfile, scale: Scale) -> str:
+    """Return the method, its number of runs, and the times of loading, the first run and p50."""
+    runs = len(profile.runs)
+    name = " or ".join((profile.method or "method", *profile.alternatives))
+    parts = [name, f"{runs} {'run' if runs == 1 else 'runs'}"]
+    samples = scale(profile.total)
+    if LOAD_METHOD in profile.load:
+        parts.append(f"load {_time(float(scale(profile.load[LOAD_METHOD]).mean()), scale)}")
+    parts.append(f"first run {_time(float(samples[0]), scale)}")
+    if runs > 1:
+        p50 = statistic(samples, "p50")
+        parts.append(f"p50 {_time(p50, scale)}")
+    return " · ".join(parts)
 
 
-def _by_delegate(row: Row) -> str:
-    if row.kind != "delegate":
-        return "(not delegated)"
-    return f"{row.attribution.backend_id or 'delegate'} #{row.instruction_id}"
+def _time(value: float, scale: Scale) -> str:
+    return f"{format_duration(value, scale.unit)} {scale.unit}"
 
 
-GROUPINGS: Mapping[str, Callable[[Row], str]] = {
-    "op": _by_op,
-    "type": _by_type,
-    "source": _by_source,
-    "delegate": _by_delegate,
-}
+GROUPINGS = ("op", "type", "source", "delegate")  # and "module", which is a tree
 
 
 def grouped_table(
@@ -300,10 +239,10 @@ def grouped_table(
     keep: Callable[[Row], bool] | None = None,
     limit: int | None = None,
 ) -> Table:
-    """Instructions rolled up by "op", "type", "module", "source" or "delegate", longest first.
+    """Roll instructions up by "op", "type", "module", "source" or "delegate", longest first.
 
     A delegate call is one instruction: it counts for what all its nodes have in common (for
-    "module" the innermost module that holds them all), never split by guess.
+    "module" the innermost module that holds them all), and is never split.
     """
     heads = [row for row in profile.rows if row.depth == 0]
     inner = {row.instruction_id for row in profile.rows if row.depth and keep and keep(row)}
@@ -313,17 +252,56 @@ def grouped_table(
     elif by in GROUPINGS:
         table: dict[str, list[Row]] = {}
         for row in shown:
-            table.setdefault(GROUPINGS[by](row), []).append(row)
+            table.setdefault(_group_name(row, by), []).append(row)
         groups = sorted(table.items(), key=lambda item: _mean(item[1]), reverse=True)
         depth = [0] * len(groups)
     else:
-        names = ", ".join((*GROUPINGS, "module"))
-        raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {names}")
+        known = ", ".join((*GROUPINGS, "module"))
+        raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {known}")
     groups, depth = groups[:limit], depth[:limit]
     counted = {id(row) for _, rows in groups for row in rows}
     hidden = [row for row in heads if id(row) not in counted]
     tail = [(row.name, [row]) for row in closing_rows(profile, hidden)]
-    return _group_table(profile, scale, by, groups + tail, depth + [0] * len(tail), len(groups))
+    total = float(profile.total.mean())
+    names = ("method", by, "events", "calls", "avg", "share")
+    values: dict[str, list[Any]] = {name: [] for name in names}
+    for position, (name, rows) in enumerate([*groups, *tail]):
+        mean = _mean(rows)
+        values["method"].append(profile.method)
+        values[by].append(name)
+        values["events"].append(len(rows) if position < len(groups) else None)
+        values["calls"].append(sum(float(row.calls.mean()) for row in rows))
+        values["avg"].append(float(scale(mean)))
+        values["share"].append(mean / total if total else None)
+    return Table(
+        columns=(
+            Column("method", priority=9),
+            Column(by),
+            Column("events", Kind.COUNT, title="instr.", priority=2),
+            Column("calls", Kind.FLOAT, priority=3),
+            Column("avg", Kind.DURATION, scale.unit),
+            Column("share", Kind.SHARE),
+        ),
+        values=values,
+        title=f"{profile_title(profile, scale)} · by {by}",
+        depth=[*depth, *([0] * len(tail))],
+        breaks=frozenset({len(groups)}),
+    )
+
+
+def _group_name(row: Row, by: str) -> str:
+    if by == "op":
+        return row.name
+    if by == "type":
+        return row.kind
+    if by == "source":
+        lines = row.attribution.lines
+        if len(lines) < 2:
+            return str(lines[0]) if lines else "(no source line)"
+        return f"{lines[0]} … {lines[-1]} ({len(lines)} lines)"
+    if row.kind != "delegate":
+        return "(not delegated)"
+    return f"{row.attribution.backend_id or 'delegate'} #{row.instruction_id}"
 
 
 def _mean(rows: Sequence[Row]) -> float:
@@ -331,13 +309,14 @@ def _mean(rows: Sequence[Row]) -> float:
 
 
 def _module_tree(rows: Sequence[Row]) -> tuple[list[tuple[str, list[Row]]], list[int]]:
-    """Modules with all rows of their sub-tree, a module before its children, longest first."""
+    """Return modules with all rows of their sub-tree, and their depths. A module comes before its
+    children, the longest first."""
     members: dict[tuple[str, ...], list[Row]] = {}
-    strays: list[Row] = []
+    others: list[Row] = []
     for row in rows:
         path = common_module(row.attribution.nodes)
         if path is None:
-            strays.append(row)
+            others.append(row)
             continue
         parts = tuple(path.split(".")) if path else ()
         for length in range(len(parts) + 1):
@@ -355,42 +334,7 @@ def _module_tree(rows: Sequence[Row]) -> tuple[list[tuple[str, list[Row]]], list
         groups.append((".".join(parts) or "(root)", members[parts]))
         depth.append(len(parts))
         waiting.extend(children.get(parts, ()))  # the longest is taken first
-    if strays:
-        groups.append(("(no module)", strays))
+    if others:
+        groups.append(("(no module)", others))
         depth.append(0)
     return groups, depth
-
-
-def _group_table(
-    profile: MethodProfile,
-    scale: Scale,
-    by: str,
-    groups: Sequence[tuple[str, Sequence[Row]]],
-    depth: list[int],
-    shown: int,
-) -> Table:
-    total = float(profile.total.mean())
-    names = ("method", by, "events", "calls", "avg", "share")
-    values: dict[str, list[Any]] = {name: [] for name in names}
-    for position, (name, rows) in enumerate(groups):
-        mean = _mean(rows)
-        values["method"].append(profile.method)
-        values[by].append(name)
-        values["events"].append(len(rows) if position < shown else None)
-        values["calls"].append(sum(float(row.calls.mean()) for row in rows))
-        values["avg"].append(float(scale(mean)))
-        values["share"].append(mean / total if total else None)
-    return Table(
-        columns=(
-            Column("method", priority=9),
-            Column(by),
-            Column("events", Kind.COUNT, title="instr.", priority=2),
-            Column("calls", Kind.FLOAT, priority=3),
-            Column("avg", Kind.DURATION, scale.unit),
-            Column("share", Kind.SHARE),
-        ),
-        values=values,
-        title=f"{profile_title(profile, scale)} · by {by}",
-        depth=depth,
-        breaks=frozenset({shown}),
-    )

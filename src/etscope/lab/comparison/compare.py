@@ -40,7 +40,7 @@ from etscope.analysis.comparison.compare_samples import (
     locations,
 )
 from etscope.analysis.comparison.diff import diff_traces
-from etscope.analysis.comparison.diff_table import place
+from etscope.analysis.comparison.diff_table import source_location
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeError, MissingDataError, reading
@@ -99,7 +99,7 @@ def operator_changes(
     )
     rows: list[dict[str, Any]] = []
     for change in (one for method in diff.methods for one in method.changes if not one.depth):
-        module, source = (None, None) if change.pair is None else place(change.pair.shown)
+        module, source = (None, None) if change.pair is None else source_location(change.pair.shown)
         comparison = change.comparison
         rows.append(
             {

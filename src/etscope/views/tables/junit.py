@@ -15,8 +15,13 @@ from typing import IO
 from xml.sax.saxutils import escape, quoteattr
 
 from etscope.analysis.comparison.compare_samples import Comparison, Verdict
-from etscope.analysis.comparison.diff import Change, Diff, MethodDiff
-from etscope.analysis.comparison.diff_table import interval, place
+from etscope.analysis.comparison.diff_table import (
+    Change,
+    Diff,
+    MethodDiff,
+    interval,
+    source_location,
+)
 from etscope.analysis.profile.scale import Scale
 from etscope.units import TimeScale, format_duration, scale_factor
 from etscope.views.tables.text_cells import visible
@@ -62,7 +67,7 @@ def _cases(method: MethodDiff, scale: Scale, per_op: bool, strict: bool) -> Iter
 def _name(change: Change) -> str:
     if change.pair is None:
         return change.name
-    module, _ = place(change.pair.shown)
+    module, _ = source_location(change.pair.shown)
     row = change.pair.shown
     parts = [f"#{row.instruction_id}"] if row.instruction_id is not None else []
     return " ".join([*parts, change.name, *([f"in {module}"] if module else [])])
@@ -105,7 +110,7 @@ def _sentence(change: Change, comparison: Comparison | None, scale: Scale) -> st
     if comparison.reason:
         text += f"; {comparison.reason}"
     row = None if change.pair is None else change.pair.shown
-    source = None if row is None else place(row)[1]
+    source = None if row is None else source_location(row)[1]
     return f"{text}; {source}" if source else text
 
 
@@ -119,7 +124,7 @@ def _seconds(change: Change, scale: Scale) -> str:
 def _properties(method: MethodDiff) -> Iterator[str]:
     values = {
         "verdict": method.verdict.value,
-        "aligned by": method.alignment.way,
+        "aligned by": method.alignment.method,
         "minimum effect": f"{method.policy.min_effect:g}",
         "confidence": f"{method.policy.confidence:g}",
         "runs before": str(method.runs[0]),
