@@ -1,4 +1,4 @@
-"""Breakpoints and watchpoints: where, and on what condition, a run is to stop."""
+"""Breakpoints and watchpoints: the stops and conditions at which a run stops."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from etscope.errors import UsageError
 from etscope.etdb.expressions.expression import Expression
 from etscope.etdb.targets.target import Stop
+from etscope.model.graph import stem
 from etscope.model.selector import Fields, Selector
 
 WATCH_NAN, WATCH_INF = "nan", "inf"
@@ -15,10 +16,10 @@ WATCH_NAN, WATCH_INF = "nan", "inf"
 
 @dataclass(frozen=True, slots=True)
 class Breakpoint:
-    """One of them. selector: the stops it is at, all if None. condition: what must hold there.
-    watch: "nan" or "inf" for numbers of any output, "" for none. once: gone when it is hit.
-    looked: how often its condition was looked at in this run; unknown: how often it had no value,
-    and why the last time."""
+    """A breakpoint or watchpoint. selector: its stops, all if None. condition: must hold there.
+    watch: "nan" or "inf" in any output, "" for none. once: removed when it is hit. looked: number
+    of evaluations of its condition in this run; unknown: of those without a value, with the last
+    reason in `why`."""
 
     number: int
     what: str
@@ -35,7 +36,7 @@ class Breakpoint:
 
 @dataclass
 class Breakpoints:
-    """All of them, by number."""
+    """All breakpoints and watchpoints, by number."""
 
     _all: dict[int, Breakpoint] = field(default_factory=dict)
     _next: int = 1
@@ -47,33 +48,33 @@ class Breakpoints:
         return len(self._all)
 
     def add(self, **of: object) -> Breakpoint:
-        """A new one; keywords are the fields of `Breakpoint`."""
+        """Add a breakpoint; keywords are the fields of `Breakpoint`."""
         new = Breakpoint(self._next, **of)  # type: ignore[arg-type]
         self._all[self._next] = new
         self._next += 1
         return new
 
     def delete(self, number: int) -> None:
-        """Remove one."""
+        """Remove a breakpoint."""
         self._find(number)
         del self._all[number]
 
     def clear(self) -> int:
-        """Remove all; how many there were."""
+        """Remove all. Returns their number."""
         count = len(self._all)
         self._all.clear()
         return count
 
     def enable(self, number: int, on: bool) -> None:
-        """Let one be, or stop there again."""
+        """Enable or disable a breakpoint."""
         self._all[number] = replace(self._find(number), enabled=on)
 
     def set_condition(self, number: int, condition: Expression | None) -> None:
-        """Another condition, or none."""
+        """Replace or remove the condition."""
         self._all[number] = replace(self._find(number), condition=condition)
 
     def hit(self, one: Breakpoint) -> None:
-        """Count a hit; one for once is gone."""
+        """Count a hit; remove a temporary breakpoint."""
         if one.once:
             self._all.pop(one.number, None)
         else:
@@ -81,7 +82,7 @@ class Breakpoints:
             self._all[one.number] = replace(now, hits=now.hits + 1)
 
     def looked_at(self, one: Breakpoint, why: str | None) -> None:
-        """Count a look at a condition; `why` it had no value, None when it had one."""
+        """Count an evaluation of a condition. why: the reason if it had no value, else None."""
         self._all[one.number] = replace(
             one,
             looked=one.looked + 1,
@@ -90,27 +91,27 @@ class Breakpoints:
         )
 
     def passed(self, one: Breakpoint, count: int) -> None:
-        """Count stops at which the run itself looked at a condition, and it did not hold."""
+        """Count stops at which the target tested the condition, and it did not hold."""
         now = self._all.get(one.number)
         if now is not None and count:
             self._all[one.number] = replace(now, looked=now.looked + count)
 
     def begin(self) -> None:
-        """A run begins: nothing was looked at yet."""
+        """Reset the counts of evaluations: a run begins."""
         for one in self:
             self._all[one.number] = replace(one, looked=0, unknown=0, why="")
 
     def undecided(self) -> Breakpoint | None:
-        """One whose condition had no value wherever it was looked at: it could not be hit."""
+        """A breakpoint whose condition never had a value, so that it could not be hit."""
         return next((one for one in self if one.looked and one.unknown == one.looked), None)
 
     def unseen(self) -> Breakpoint | None:
-        """One whose condition was looked at nowhere in the run: nothing is known of it."""
+        """A breakpoint whose condition was never evaluated in the run."""
         conditional = (one for one in self if one.enabled and (one.condition or one.watch))
         return next((one for one in conditional if not one.looked), None)
 
     def partly_decided(self) -> list[Breakpoint]:
-        """Those whose condition had no value at some of the operators that it was looked at."""
+        """Breakpoints whose condition had no value at some of the operators."""
         return [one for one in self if one.enabled and 0 < one.unknown < one.looked]
 
     def _find(self, number: int) -> Breakpoint:
@@ -121,11 +122,13 @@ class Breakpoints:
 
 
 def fields_of_stop(stop: Stop) -> Fields:
-    """What a stop offers to a selector."""
+    """Fields of a stop for selectors."""
     nodes = stop.nodes
+    # "softmax" for "aten._softmax.default"
+    stems = [stem(node.op) for node in nodes] or [stem(stop.op)]
     return {
         "name": [stop.name, *(node.name for node in nodes)],
-        "op": [stop.op, stop.name, *(node.op for node in nodes), *_plain(stop)],
+        "op": [stop.op, stop.name, *(node.op for node in nodes), *stems],
         "module": [stop.module] if stop.module else [],
         "type": [
             kind
@@ -138,10 +141,3 @@ def fields_of_stop(stop: Stop) -> Fields:
         "id": [] if stop.instruction is None else [str(stop.instruction)],
         "kind": [stop.kind],
     }
-
-
-def _plain(stop: Stop) -> list[str]:
-    """Operators without the marks of their variants: "softmax" of "aten._softmax.default"."""
-    from etscope.model.graph import stem
-
-    return [stem(node.op) for node in stop.nodes] or [stem(stop.op)]

@@ -1,4 +1,4 @@
-"""The state of a session: files, the target that is walked, where it stands, what was set."""
+"""The state of a session: files, target, current stop, breakpoints and settings."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from etscope.units import TimeScale
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """How far a stop's values are from the reference's, and from what PyTorch makes of the device's
-    own inputs; None where that cannot be told."""
+    """Distance of a stop's values from the reference's (total), and from PyTorch's on the device's
+    own inputs (local); None if unknown."""
 
     total: float | None
     local: float | None = None
@@ -34,13 +34,12 @@ class Gap:
 class Debugger:
     """Everything that commands read and change.
 
-    inputs: what a run is given, in any form that `etscope.run` takes; None for the record's.
-    recorded: the runs of the dump, whatever is walked. position: of the stop in the target; None
-    before the run was begun. ended: the run went past its last stop. level: how many modules above
-    the operator is looked at; frame: which Python frame. graph: the name of the graph that is
-    browsed; None: the edge graph of the method. logging: where lines and answers are written. gaps:
-    what a run on the runtime was found to be from its reference, by metric and position, since it
-    began or something was set.
+    inputs: of a run, in any form that `etscope.run` takes; None for the record's. recorded: the
+    runs of the dump, also if another target is selected. position: of the current stop; None
+    before the run has begun. ended: the run went past its last stop. level: number of modules above
+    the operator that `up` went. frame: index of the selected Python frame. graph: name of the
+    selected graph; None for the edge graph of the method. logging: path of the log. gaps: of a run
+    on the runtime, by metric and position, since it began or a value was set.
     """
 
     files: Files
@@ -69,8 +68,8 @@ class Debugger:
     # -- files and targets
 
     def load(self, files: Files) -> None:
-        """Take other files: the recorded run of the dump, if there is one, is the target."""
-        trace = files.trace  # what does not belong together is refused before anything changes
+        """Replace the files. The target becomes the recorded run of the dump, if there is one."""
+        trace = files.trace  # raises for files that do not belong together
         before, self.files = self.files, files
         try:
             self.recorded = None if trace is None else self.recorded_runs()
@@ -80,7 +79,7 @@ class Debugger:
         self.begin(self.recorded)
 
     def begin(self, target: Target | None) -> None:
-        """Walk a target from before its first stop. What another one held is let go."""
+        """Select a target, before its first stop. The previous one is closed."""
         if target is not self.target or target is None or target.is_past:
             self.__dict__.pop("reference", None)
         before, self.target = self.target, target
@@ -90,19 +89,18 @@ class Debugger:
         self.gaps.clear()
 
     def close(self) -> None:
-        """Let go of what runs elsewhere."""
+        """Close the target."""
         if self.target is not None:
             self.target.close()
 
-    def stand(self) -> None:
-        """Stand where the run does, if it came to stand somewhere by itself: it failed on its way,
-        or was interrupted."""
+    def follow_target(self) -> None:
+        """Take over the position of a run that failed on its way or was interrupted."""
         target = self.on_runtime
         if target is not None and not target.keeps_values and target.position != self.position:
             self.position, self.ended = target.position, False
 
     def recorded_runs(self) -> RecordedRuns:
-        """The runs of the dump. Raises `MissingDataError` without one."""
+        """Open the runs of the dump. Raises `MissingDataError` without one."""
         trace = self.files.trace
         if trace is None:
             raise MissingDataError(NO_DUMP, hint=NO_DUMP_HINT)
@@ -110,7 +108,7 @@ class Debugger:
         return RecordedRuns(trace, self.files.edge if has_graph else None)
 
     def go_live(self, inputs: Any = None) -> ReferenceTarget:
-        """Make the reference run the target."""
+        """Select the reference as target, and begin it."""
         method = self.method
         linked = self.files.edge(method)
         wanted = self.inputs if inputs is None else inputs
@@ -122,20 +120,20 @@ class Debugger:
 
     @property
     def method(self) -> str:
-        """The method that is walked, or that is meant when nothing runs."""
+        """The method of the target, or the main method."""
         if self.target is not None and self.target.method:
             return self.target.method
         return self.files.main_method
 
     @property
     def on_runtime(self) -> Target | None:
-        """The target, if it is the program itself that runs."""
+        """The target, if it is the program on the runtime."""
         target = self.target
         return None if target is None or target.is_past or target.is_reference else target
 
     @property
     def scale(self) -> Scale:
-        """From the clock's ticks to what people read."""
+        """Converts ticks of the clock to displayed times."""
         cycles = self.source_unit == "cycles"
         return Scale(TimeScale(self.source_unit), TimeScale("cycles" if cycles else "ms"))
 
@@ -146,7 +144,7 @@ class Debugger:
         return self.target
 
     def linked(self) -> LinkedGraph:
-        """The graph that is browsed."""
+        """The selected graph."""
         return self.files.edge(self.method) if self.graph is None else self.files.linked(self.graph)
 
     # -- where the run stands
@@ -171,10 +169,10 @@ class Debugger:
     # -- values
 
     def given(self, method: str, inputs: Any = None) -> Any:
-        """The inputs that a person gave, as a method takes them; None if there are none. inputs:
-        others than the session's.
+        """The user's inputs, as a method takes them; None if there are none. inputs: others than
+        the session's.
 
-        Raises `MismatchError` for those of a file that the method does not take."""
+        Raises `MismatchError` for a file's inputs that do not fit the method."""
         from etscope.formats.torch_files.tensor_files import TensorFile
 
         given = self.inputs if inputs is None else inputs
@@ -186,7 +184,7 @@ class Debugger:
 
     @cached_property
     def reference(self) -> ReferenceValues:
-        """The reference on the run's inputs. Raises an `EtscopeError` where there cannot be one."""
+        """The reference on the run's inputs. Raises an `EtscopeError` if there is none."""
         linked = self.files.edge(self.method)
         inputs, target = self.given(self.method), self.target
         if target is not None:
@@ -195,7 +193,7 @@ class Debugger:
 
     @property
     def can_compare(self) -> bool:
-        """Whether there can be a reference: a record with inputs, and PyTorch."""
+        """True if there is a reference: it needs a record, inputs and PyTorch."""
         from importlib.util import find_spec
 
         if self.files.record is None or find_spec("torch") is None:
@@ -205,12 +203,12 @@ class Debugger:
         return self.inputs is not None or inputs_of(self.files, self.method) is not None
 
     def node_named(self, name: str) -> Node:
-        """The node that `path_named` finds."""
+        """Find a node as `path_named` does."""
         return self.nodes()[self.path_named(name)]
 
     def path_named(self, name: str) -> str:
-        """The path of a node of the method's edge graph, or of one of its values: the name itself,
-        or the only path that ends in it. Raises `UsageError` with names that are like it."""
+        """Find the path of a node of the method's edge graph, or of one of its values: the name
+        itself, or the only path that ends in it. Raises `UsageError` with similar names."""
         nodes = self.nodes()
         if name in nodes:
             return name
@@ -227,8 +225,8 @@ class Debugger:
         raise UsageError(f"no value is called {name!r}", hint=hint)
 
     def nodes(self) -> Mapping[str, Node]:
-        """The nodes of the method's edge graph by their own and their values' names; those of
-        branches and of lowered modules by their path."""
+        """Nodes of the method's edge graph by their own and their values' names; in branches and
+        lowered modules by path."""
         linked = self.files.edge(self.method)
         if self._named is None or self._named[0] is not linked:
             graph = linked.graph

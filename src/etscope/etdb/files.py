@@ -1,4 +1,4 @@
-"""The files that the debugger looks at: gdb's binary, and its core."""
+"""The files of a session, like gdb's binary and core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from etscope.analysis.profile.correlate import graph_name, record_methods
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.compatibility import instruction_labels
-from etscope.errors import MissingDataError, UsageError
+from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import ETDump, read_etdump
 from etscope.formats.etrecord.reader import EDGE, RecordView, read_etrecord
@@ -22,13 +22,15 @@ from etscope.formats.identify import identify
 from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program, read_pte
 
+__all__ = ["NO_RECORD", "NO_RECORD_HINT", "Files"]
+
 NO_RECORD = "there is no ETRecord"
 NO_RECORD_HINT = "load one: file MODEL.etrecord"
 
 
 @dataclass(frozen=True)
 class Files:
-    """What is loaded; parts that are None were not given. Made anew when a part changes."""
+    """Loaded files; None for those that were not given. Replaced when one of them changes."""
 
     record: RecordView | None = None
     dump: ETDump | None = None
@@ -40,7 +42,7 @@ class Files:
 
     @cached_property
     def trace(self) -> Trace | None:
-        """The dump with what explains it; None without a dump.
+        """The dump with its record and program; None without a dump.
 
         Raises `MismatchError` when the files do not belong together.
         """
@@ -60,7 +62,7 @@ class Files:
 
     @cached_property
     def any_program(self) -> Program | None:
-        """The program: the one that was given, or that the record stores."""
+        """The program that was given, or the one in the record."""
         if self.program is not None or self.record is None:
             return self.program
         view = self.record.program_view()
@@ -76,7 +78,7 @@ class Files:
 
     @property
     def main_method(self) -> str:
-        """The method that is meant when none is named."""
+        """The default method."""
         methods = self.methods
         return "forward" if "forward" in methods or not methods else methods[0]
 
@@ -90,20 +92,23 @@ class Files:
         return {profile.method: profile for profile in found}
 
     def linked(self, name: str) -> LinkedGraph:
-        """A graph of the record, joined to the instructions. Raises `MissingDataError` without."""
+        """A graph of the record with instructions. Raises `MissingDataError` without a record."""
         if self.record is None:
             raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
         if name not in self._linked:
             trace = self.trace
             symbols = None if trace is None else trace.symbols
-            labels: Mapping[str, Sequence[str]] | None = self._labels
+            program = self.any_program
+            labels: Mapping[str, Sequence[str]] | None = None
             if trace is not None:
                 labels = kernel_labels(trace, list(self.profiles.values()))
-            self._linked[name] = linked_graph(self.record, name, symbols, labels, self.any_program)
+            elif program is not None:
+                labels = {method.name: instruction_labels(method) for method in program.methods}
+            self._linked[name] = linked_graph(self.record, name, symbols, labels, program)
         return self._linked[name]
 
     def edge(self, method: str) -> LinkedGraph:
-        """The edge graph of a method, the one whose nodes are the debugger's."""
+        """The edge graph of a method, whose nodes the debugger names."""
         if self.record is None:
             raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
         return self.linked(graph_name(self.record, EDGE, method))
@@ -115,14 +120,6 @@ class Files:
         return self._times[linked.name]
 
     @cached_property
-    def _labels(self) -> Mapping[str, tuple[str, ...]] | None:
-        """The instructions of the program's methods; None where the record tells, or nothing."""
-        program = self.any_program
-        if program is None:
-            return None
-        return {method.name: instruction_labels(method) for method in program.methods}
-
-    @cached_property
     def _times(self) -> dict[str, NodeTimes]:
         return {}
 
@@ -132,7 +129,7 @@ class Files:
 
     @classmethod
     def of_trace(cls, trace: Trace) -> Files:
-        """The files of a trace that is open already."""
+        """The files of an open trace."""
         files = cls(
             record=trace.record,
             dump=trace.dump,
@@ -148,50 +145,37 @@ class Files:
         return replace(files, paths=tuple((what, str(path)) for what, path in parts if path))
 
     def opened(self, *paths: str) -> Files:
-        """With further files, each known by its content; a file takes the place of its like."""
+        """Open further files, identified by content; each replaces a file of the same kind."""
         files = self
         for path in paths:
             files = files._with(path)
         return files
 
     def _with(self, path: str) -> Files:
-        kind = _kind_of(path)
+        try:
+            kind = identify(path)
+        except FormatError as error:
+            # A debug buffer has no signature: its name must say so.
+            if not path.lower().endswith((".bin", ".buf", ".debug")):
+                raise UsageError(
+                    f"{path} is not an ETRecord, ETDump or program",
+                    hint="a debug buffer is given after its dump, by a name that ends in .bin: "
+                    "core RUN.etdp BUFFER.bin",
+                ) from error
+            kind = "debug buffer"
         found: dict[str, Any]
+        replaced = {"debug buffer"}
         if kind == "etrecord":
-            found = {"record": read_etrecord(path)}
+            what, found = "ETRecord", {"record": read_etrecord(path)}
+            replaced = {what}
         elif kind == "etdump":
-            found = {"dump": read_etdump(path), "debug_buffer": None}
+            what, found = "ETDump", {"dump": read_etdump(path), "debug_buffer": None}
+            replaced.add(what)
         elif kind in ("pte", "bpte"):
             program, bundle = read_program_file(path)
-            found = {"program": program, "bundle": bundle}
+            what, found = "program", {"program": program, "bundle": bundle}
+            replaced = {what}
         else:
-            found = {"debug_buffer": DebugBuffer.open(path)}
-        what = {"record": "ETRecord", "dump": "ETDump", "program": "program"}.get(
-            next(iter(found)), "debug buffer"
-        )
-        kept = tuple(
-            entry
-            for entry in self.paths
-            if entry[0] != what and not (what == "ETDump" and entry[0] == "debug buffer")
-        )
+            what, found = "debug buffer", {"debug_buffer": DebugBuffer.open(path)}
+        kept = tuple(entry for entry in self.paths if entry[0] not in replaced)
         return replace(self, **found, paths=(*kept, (what, os.fspath(path))))
-
-
-def _kind_of(path: str) -> str:
-    """The kind of a file by its content. What is nothing else can be a debug buffer, which has no
-    mark of its own, if its name says so."""
-    from etscope.errors import FormatError
-
-    try:
-        return identify(path)
-    except FormatError as error:
-        if path.lower().endswith((".bin", ".buf", ".debug")):
-            return "debug buffer"
-        raise UsageError(
-            f"{path} is no ETRecord, ETDump or program",
-            hint="a debug buffer is given after its dump, by a name that ends in .bin: "
-            "core RUN.etdp BUFFER.bin",
-        ) from error
-
-
-__all__ = ["NO_RECORD", "NO_RECORD_HINT", "Files"]

@@ -1,4 +1,4 @@
-"""A session: lines in, answers out. The prompt, scripts, notebooks and tests all go through it."""
+"""A session executes command lines, for the prompt, scripts, notebooks and tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.analysis.profile.trace import Trace
-from etscope.errors import EtscopeError, UsageError
+from etscope.errors import EtscopeError, UsageError, reading
 from etscope.etdb.commands.registry import COMMANDS, Command, find_command
 from etscope.etdb.commands.targets import after_death
 from etscope.etdb.debugger import Debugger
@@ -22,7 +22,7 @@ _DEEPEST_SCRIPT = 10
 
 
 class InternalError(EtscopeError):
-    """A bug of the debugger: the command ends, and the session goes on. Its cause has the
+    """A bug in the debugger. The command ends, the session continues. `__cause__` has the
     traceback."""
 
     exit_code = 70
@@ -31,7 +31,7 @@ class InternalError(EtscopeError):
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a line. `text` is what a person sees, `data` the same as plain values."""
+    """Result of a line: `text` as displayed, `data` as plain values."""
 
     line: str
     answer: Output
@@ -39,25 +39,25 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether the command did what it was to do; of `source`, all commands of its file."""
+        """True if the command succeeded; for `source`, all commands of the file."""
         return self.error is None and self.answer.code in (0, 1)
 
     @property
     def exit_code(self) -> int:
-        """0; 1 when a run stopped at what was looked for; that of the error if it failed."""
+        """0; 1 when a run stopped at a condition; the error's exit code if it failed."""
         if self.error is not None:
             return self.error.exit_code
         return self.answer.code or (1 if self.answer.finding else 0)
 
     @property
     def text(self) -> str:
-        """The answer as text, and the error below it."""
+        """The output as text, followed by the error."""
         shown = text_of(self.answer)
         return shown if self.error is None else f"{shown}{error_text(self.error)}\n"
 
     @property
     def data(self) -> list[dict[str, Any]]:
-        """The parts of the answer: {"text": …}, {"facts": …} or {"table": …, "rows": …}."""
+        """The parts of the output: {"text": …}, {"facts": …} or {"table": …, "rows": …}."""
         return json_of(self.answer)
 
     def __repr__(self) -> str:
@@ -68,8 +68,8 @@ class Session:
     """The debugger for programs and notebooks: `Session("model.etrecord", "run.etdp")`.
 
     paths: an ETRecord, an ETDump, a debug buffer (after its dump), a .pte or .bpte, in any number
-    and order. inputs: what the reference is run on, as the model takes it; by default the record's.
-    force: go on though files do not belong together. source_unit: of the runtime's clock.
+    and order. inputs: of the reference, as the model takes them; by default the record's. force:
+    continue though files do not belong together. source_unit: of the runtime's clock.
 
     Each command is a method that takes the rest of its line: `session.break_("op:conv")`,
     `session.reverse_step()`; `execute` takes whole lines. Errors of a command are in its `Result`.
@@ -89,14 +89,14 @@ class Session:
 
     @classmethod
     def of(cls, files: Files, *, inputs: Any = None, source_unit: str = "ns") -> Session:
-        """A session on files that are open already."""
+        """A session on open files."""
         session = cls.__new__(cls)
         session.debugger = Debugger(files, inputs=inputs, source_unit=source_unit)
         session._last, session._scripts = None, 0
         return session
 
     def close(self) -> None:
-        """End what runs for the session elsewhere: the runner of a run on the runtime."""
+        """Close the target: end the runner of a run on the runtime."""
         self.debugger.close()
 
     def __enter__(self) -> Session:
@@ -106,8 +106,8 @@ class Session:
         self.close()
 
     def execute(self, line: str) -> Result:
-        """Do a command, and tell what came of it; an empty line does the last one again if it is
-        one of those that go on. Errors do not leave the session."""
+        """Execute a line. An empty one repeats the last command if it is one like `step`. Errors
+        are returned in the result."""
         line = line.strip()
         if not line:
             if self._last is None:
@@ -120,8 +120,8 @@ class Session:
         return result
 
     def run_script(self, lines: Iterable[str], say: Callable[[Result], Any]) -> int:
-        """Do the lines of a script and `say` each result; the exit code of the first that is not
-        0. A `quit` ends it."""
+        """Execute the lines of a script up to a `quit`, and pass each result to `say`. Returns the
+        first exit code that is not 0."""
         code = 0
         for line in lines:
             if not line.strip() or line.lstrip().startswith("#"):
@@ -148,12 +148,18 @@ class Session:
         except RecursionError:
             return Result(line, answer, UsageError("this is nested too deeply"))
         except Exception as error:
-            return Result(line, answer, _internal(error))
+            reason = str(error).splitlines()[0] if str(error) else ""
+            internal = InternalError(
+                f"{type(error).__name__}: {reason}".removesuffix(": "),
+                hint="this is a bug in etscope; please report it",
+            )
+            internal.__cause__ = error
+            return Result(line, answer, internal)
         return Result(line, self._news(answer))
 
     def _news(self, answer: Output) -> Output:
-        """With what the target has to tell besides: that something ran again and gave something
-        else is a finding."""
+        """Append the target's messages. An operator that gave a different result when it was
+        repeated is a finding."""
         target = self.debugger.target
         if target is None:
             return answer
@@ -162,9 +168,7 @@ class Session:
         return answer.say(*news)
 
     def _sourced(self, line: str, path: str) -> Result:
-        """`source FILE`: its commands, and their answers together."""
-        from etscope.errors import reading
-
+        """Execute `source FILE`, and combine the outputs of its commands."""
         answer = Output()
         if not path:
             raise UsageError("source which file?")
@@ -217,23 +221,13 @@ class Session:
         return [*super().__dir__(), *own]
 
 
-def _internal(error: Exception) -> InternalError:
-    reason = str(error).splitlines()[0] if str(error) else ""
-    told = InternalError(
-        f"{type(error).__name__}: {reason}".removesuffix(": "),
-        hint="this is a bug in etscope; please report it",
-    )
-    told.__cause__ = error
-    return told
-
-
 def session_of_trace(trace: Trace, *, inputs: Any, source_unit: str) -> Session:
-    """A session on files that an `Inspector` has open."""
+    """A session on the open files of an `Inspector`."""
     return Session.of(Files.of_trace(trace), inputs=inputs, source_unit=source_unit)
 
 
 def split(line: str) -> tuple[Command, str]:
-    """The command of a line and the rest of it. `x/8f a` and `list/t` need no space."""
+    """Split a line into its command and the rest. `x/8f a` and `list/e` need no space."""
     word, _, rest = line.partition(" ")
     word, slash, options = word.partition("/")
     return find_command(word), f"{slash}{options} {rest}".strip() if slash else rest.strip()

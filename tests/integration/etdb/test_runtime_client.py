@@ -18,7 +18,7 @@ from etscope.errors import MismatchError, MissingDataError, RuntimeFailure, Usag
 from etscope.etdb.protocol import runner as runner_module
 from etscope.etdb.protocol.launch import Launcher, Local
 from etscope.etdb.protocol.messages import Code, Condition, Kind, NumberTest, StopReason
-from etscope.etdb.protocol.runner import Runner, failure_of
+from etscope.etdb.protocol.runner import Runner, server_error
 from etscope.formats.program import pte_schema as pte
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import Method
@@ -299,7 +299,7 @@ def test_what_a_server_lacks(what: str) -> None:
 
 def test_weights_that_are_in_a_file_beside_the_program() -> None:
     log = "E 00:00:00 executorch:method.cpp] external_data_map is null"
-    error = failure_of(Code.PROGRAM, "loading method 'forward' failed", log, Kind.LOAD, "here")
+    error = server_error(Code.PROGRAM, "loading method 'forward' failed", log, Kind.LOAD, "here")
     assert isinstance(error, RuntimeFailure)
     assert ".ptd" in error.message
     assert "--data" in str(error.hint)

@@ -379,7 +379,7 @@ def test_ctrl_c_stops_a_loop_without_end(tmp_path: Path) -> None:
 
 def _interrupt(runner: Runner) -> None:
     """When it waits for a run: before, nobody would hear it."""
-    assert eventually(lambda: runner._connection.patience._waiting)
+    assert eventually(lambda: runner._connection.interrupts._waiting)
     time.sleep(0.1)
     runner.interrupt()
 

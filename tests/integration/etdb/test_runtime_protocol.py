@@ -177,7 +177,7 @@ def _converse(channel: Any) -> list[Any]:
     """Every call of a client, in an order that a server can answer."""
     with Runner(channel) as runner:
         said: list[Any] = [
-            runner.facts,
+            runner.info,
             runner.load(b"program", "forward", [[0], [1], [2], [3]]),
             runner.set_inputs([np.ones(3, np.float32), 2]),
             runner.begin(traced=True),

@@ -60,7 +60,7 @@ def _at(*instructions: int) -> Any:
 
 def test_a_greeting() -> None:
     with serving(ScriptedServer(program=b"the program")) as channel, Runner(channel) as runner:
-        facts = runner.facts
+        facts = runner.info
         assert (facts.executorch, facts.architecture) == ("1.5.1", "x86_64")
         assert facts.program is not None
         assert (facts.program.name, facts.program.size) == ("a.pte", 11)
@@ -229,7 +229,7 @@ def test_a_ctrl_c_interrupts_a_run() -> None:
 
 def test_another_thread_interrupts_a_run() -> None:
     def interrupt() -> None:
-        assert eventually(lambda: runner._connection.patience._waiting)
+        assert eventually(lambda: runner._connection.interrupts._waiting)
         runner.interrupt()
 
     with running(_Slow(interrupt)) as runner:

@@ -13,7 +13,7 @@ from etscope.etdb.expressions.expression import evaluate, is_true, parse
 from etscope.etdb.expressions.predicate_pushdown import number_tests
 from etscope.etdb.output import value_lines
 from etscope.etdb.protocol.messages import Condition, Statistics
-from etscope.etdb.targets.remote_tensor import part
+from etscope.etdb.targets.remote_tensor import leading_part
 from etscope.etdb.targets.target import is_far
 
 PUSHED = (
@@ -151,7 +151,7 @@ def test_no_more_is_fetched_than_is_shown() -> None:
     far = Far(large)
     value_lines(far)
     assert far.fetched <= 6000
-    assert np.array_equal(part(far, 5).ravel()[:5], np.arange(5))
+    assert np.array_equal(leading_part(far, 5).ravel()[:5], np.arange(5))
     for count in (0, 1, 999, 1001, 250_001, 2_000_000):
-        found = part(Far(large), count).ravel()[:count]
+        found = leading_part(Far(large), count).ravel()[:count]
         assert np.array_equal(found, large.ravel()[:count])

@@ -12,9 +12,9 @@ import pytest
 from etscope.analysis.program.program import instructions
 from etscope.errors import UsageError
 from etscope.etdb.protocol.messages import Statistics, TensorInfo, ValueInfo
-from etscope.etdb.targets.remote_tensor import RemoteTensor, fetched
+from etscope.etdb.targets.remote_tensor import RemoteTensor, fetch_tensor
 from etscope.etdb.targets.runtime_execution import StopSequence
-from etscope.etdb.targets.runtime_values import Memory, fitted
+from etscope.etdb.targets.runtime_values import MemoryPlan, fit_value
 from etscope.etdb.targets.target import Stop
 from etscope.formats.program.pte import read_pte
 from tests.support.artifacts import artifacts
@@ -92,9 +92,9 @@ def test_many_passes_at_once_count_as_one_by_one() -> None:
 # -- memory
 
 
-def memory(name: str) -> Memory:
+def memory(name: str) -> MemoryPlan:
     program = read_pte(artifacts(name).pte)
-    return Memory(program.methods[0], instructions(program, program.methods[0].name).records)
+    return MemoryPlan(program.methods[0], instructions(program, program.methods[0].name).records)
 
 
 def test_a_value_is_gone_when_its_bytes_are_written() -> None:
@@ -132,14 +132,14 @@ def tensor(dtype: Any, *shape: int) -> ValueInfo:
 
 
 def test_numbers_are_broadcast_and_cast() -> None:
-    made = fitted("x", tensor(np.float32, 2, 3), [1.0, 2.0, 3.0])
+    made = fit_value("x", tensor(np.float32, 2, 3), [1.0, 2.0, 3.0])
     assert made.dtype == np.float32 and made.tolist() == [[1, 2, 3], [1, 2, 3]]
-    made = fitted("x", tensor(ml_dtypes.bfloat16, 2), 0.5)
+    made = fit_value("x", tensor(ml_dtypes.bfloat16, 2), 0.5)
     assert made.dtype == ml_dtypes.bfloat16 and made.tolist() == [0.5, 0.5]
-    assert fitted("x", tensor(np.int64), np.float32(3)).shape == ()
-    assert fitted("n", ValueInfo(scalar=2), np.float64(5)) == 5
-    assert fitted("b", ValueInfo(scalar=True), 0) is False
-    assert fitted("d", ValueInfo(scalar=0.5), 1) == 1.0
+    assert fit_value("x", tensor(np.int64), np.float32(3)).shape == ()
+    assert fit_value("n", ValueInfo(scalar=2), np.float64(5)) == 5
+    assert fit_value("b", ValueInfo(scalar=True), 0) is False
+    assert fit_value("d", ValueInfo(scalar=0.5), 1) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_numbers_are_broadcast_and_cast() -> None:
 )
 def test_what_does_not_fit_is_refused(old: ValueInfo, value: Any, words: str) -> None:
     with pytest.raises(UsageError) as caught:
-        fitted("x", old, value)
+        fit_value("x", old, value)
     assert words in str(caught.value)
 
 
@@ -259,4 +259,4 @@ def test_a_tensor_of_another_step_is_refused() -> None:
 def test_packed_types_are_their_bytes() -> None:
     facts = TensorInfo(np.dtype(np.uint8), (3, 2), (0, 1), 3)
     far = Far(np.arange(3, dtype=np.uint8), (0,))
-    assert fetched(far, 0, facts).tolist() == [0, 1, 2]
+    assert fetch_tensor(far, 0, facts).tolist() == [0, 1, 2]

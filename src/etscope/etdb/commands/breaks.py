@@ -1,12 +1,12 @@
-"""Where a run is to stop."""
+"""Breakpoints and watchpoints."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
+from etscope.analysis.metrics import METRICS
 from etscope.errors import UsageError
-from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN, Breakpoint, fields_of_stop
+from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN, fields_of_stop
 from etscope.etdb.commands.registry import command, selector_of, whole
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expressions.expression import (
@@ -18,9 +18,9 @@ from etscope.etdb.expressions.expression import (
     parse,
 )
 from etscope.etdb.output import Output
-from etscope.model.selector import Selector
 
 GROUP = "breakpoints"
+_NUMBER = "the number of a breakpoint"
 
 
 @command("break SELECTOR [if EXPR]", group=GROUP, aliases=("b", "br"), words=("selector",))
@@ -32,13 +32,13 @@ def break_(debugger: Debugger, rest: str) -> Output:
     the reference. EXPR holds for an array when it does anywhere in it. Without anything: at the
     current operator.
     """
-    return _added(debugger, rest, once=False)
+    return _add(debugger, rest, once=False)
 
 
 @command("tbreak SELECTOR [if EXPR]", group=GROUP, aliases=("tb",), words=("selector",))
 def tbreak(debugger: Debugger, rest: str) -> Output:
     """Stop once: as break, and gone when it is hit."""
-    return _added(debugger, rest, once=True)
+    return _add(debugger, rest, once=True)
 
 
 @command("watch nan|inf|EXPR", group=GROUP, aliases=("wa",), words=("nan", "inf", "node"))
@@ -53,7 +53,7 @@ def watch(debugger: Debugger, rest: str) -> Output:
     if word in (WATCH_NAN, WATCH_INF):
         one = debugger.breakpoints.add(what=f"watch {word}", watch=word)
     else:
-        expression = _checked(debugger, parse(rest))
+        expression = _parse_known(debugger, rest)
         one = debugger.breakpoints.add(what=f"watch {rest}", condition=expression)
     return Output().say(f"watchpoint {one.number}: {rest}")
 
@@ -65,84 +65,70 @@ def delete(debugger: Debugger, rest: str) -> Output:
         count = debugger.breakpoints.clear()
         return Output().say(f"{count} removed")
     for word in rest.split():
-        debugger.breakpoints.delete(whole(word, what="the number of a breakpoint"))
+        debugger.breakpoints.delete(whole(word, what=_NUMBER))
     return Output()
 
 
 @command("enable N …", group=GROUP, words=("breakpoint",))
 def enable(debugger: Debugger, rest: str) -> Output:
     """Stop at these breakpoints again."""
-    return _switched(debugger, rest, on=True)
+    return _switch(debugger, rest, on=True)
 
 
 @command("disable N …", group=GROUP, words=("breakpoint",))
 def disable(debugger: Debugger, rest: str) -> Output:
     """Do not stop at these breakpoints, but keep them."""
-    return _switched(debugger, rest, on=False)
+    return _switch(debugger, rest, on=False)
 
 
 @command("condition N [EXPR]", group=GROUP, words=("breakpoint",))
 def condition(debugger: Debugger, rest: str) -> Output:
     """Give a breakpoint another condition, or none."""
     word, _, text = rest.partition(" ")
-    expression = _checked(debugger, parse(text)) if text.strip() else None
-    debugger.breakpoints.set_condition(whole(word, what="the number of a breakpoint"), expression)
+    expression = _parse_known(debugger, text) if text.strip() else None
+    debugger.breakpoints.set_condition(whole(word, what=_NUMBER), expression)
     return Output()
 
 
-def _added(debugger: Debugger, rest: str, *, once: bool) -> Output:
-    place, condition_text = _split_condition(rest)
+def _add(debugger: Debugger, rest: str, *, once: bool) -> Output:
+    match = re.search(r"(^|\s)if\s", rest)
+    place = rest.strip() if match is None else rest[: match.start()].strip()
+    condition_text = "" if match is None else rest[match.end() :].strip()
     if not place and not condition_text:
         stop = debugger.here()
         place = f"id:{stop.instruction}" if stop.instruction is not None else stop.name
     selector = selector_of(place or "*")
-    expression = _checked(debugger, parse(condition_text)) if condition_text else None
-    count = _count(debugger, selector)
-    if count == 0:
-        raise UsageError(
-            f"nothing is picked by {place!r}", hint="info ops lists what there is; help selectors"
-        )
-    one: Breakpoint = debugger.breakpoints.add(
+    expression = _parse_known(debugger, condition_text) if condition_text else None
+    where = ""
+    if debugger.target is not None:
+        stops = debugger.target.stops
+        count = sum(selector.matches(fields_of_stop(stop)) for stop in stops)
+        if count == 0:
+            raise UsageError(
+                f"nothing is picked by {place!r}",
+                hint="info ops lists what there is; help selectors",
+            )
+        where = f" · {count:,} {'place' if count == 1 else 'places'}"
+    one = debugger.breakpoints.add(
         what=rest or place, selector=selector, condition=expression, once=once
     )
     kind = "temporary breakpoint" if once else "breakpoint"
-    where = "" if count is None else f" · {count:,} {'place' if count == 1 else 'places'}"
     return Output().say(f"{kind} {one.number}: {rest or place}{where}")
 
 
-def _split_condition(rest: str) -> tuple[str, str]:
-    match = re.search(r"(^|\s)if\s", rest)
-    if match is None:
-        return rest.strip(), ""
-    return rest[: match.start()].strip(), rest[match.end() :].strip()
-
-
-def _count(debugger: Debugger, selector: Selector) -> int | None:
-    """How many stops it picks; None where there is nothing to walk yet."""
-    if debugger.target is None:
-        return None
-    return sum(selector.matches(fields_of_stop(stop)) for stop in debugger.target.stops)
-
-
-def _checked(debugger: Debugger, expression: Expression) -> Expression:
-    """The expression, if its names are known: a misspelt one would never hold."""
+def _parse_known(debugger: Debugger, text: str) -> Expression:
+    """Parse a condition. Raises `UsageError` for unknown names: the condition would never hold."""
+    expression = parse(text)
     for name in expression.names():
-        if name.startswith((HANDLE, INSTRUCTION, CURRENT)) or _is_metric(name):
-            continue
-        debugger.node_named(name)
+        special = name.startswith((HANDLE, INSTRUCTION, CURRENT))
+        if not special and name not in METRICS and name not in FUNCTIONS:
+            debugger.node_named(name)
     return expression
 
 
-def _is_metric(name: str) -> bool:
-    from etscope.analysis.metrics import METRICS
-
-    known: Any = (*METRICS, *FUNCTIONS)
-    return name in known
-
-
-def _switched(debugger: Debugger, rest: str, *, on: bool) -> Output:
+def _switch(debugger: Debugger, rest: str, *, on: bool) -> Output:
     if not rest:
         raise UsageError("which breakpoints?", hint="info breakpoints lists them")
     for word in rest.split():
-        debugger.breakpoints.enable(whole(word, what="the number of a breakpoint"), on)
+        debugger.breakpoints.enable(whole(word, what=_NUMBER), on)
     return Output()

@@ -1,34 +1,35 @@
-"""`info`: what there is."""
+"""`info` and `help`, and the session's own commands: source and quit."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from etscope.analysis.graphs.graph_names import graph_list
+from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.graphs.module_tree import module_tree
 from etscope.analysis.graphs.node_table import default_columns, node_table
+from etscope.analysis.graphs.node_times import NodeTimes
 from etscope.analysis.memory import memory_plan
+from etscope.analysis.metrics import METRICS
 from etscope.errors import MissingDataError, UsageError
+from etscope.etdb.breakpoints import fields_of_stop
 from etscope.etdb.commands.registry import COMMANDS, Command, command, find_command
 from etscope.etdb.commands.source import known_lines
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expressions.expression import ATTRIBUTES, FUNCTIONS, METHODS
 from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT
 from etscope.etdb.output import Output, counted, operators, stop_lines, value_lines
-from etscope.etdb.targets.target import Stop, Target, is_far
+from etscope.etdb.targets.remote_tensor import RemoteTensor
 from etscope.model import selector
 from etscope.model.report import filled_columns
 from etscope.model.selector import Selector
 from etscope.model.table import Column, Kind, Table
 
-# The session itself: help, scripts, the end.
-
-
-GROUP = "session"
+_WIDTH, _INDENT = 79, 26  # of a help that fits the narrowest terminal
 
 _EXPRESSIONS = """Expressions compute with tensors as numpy does; nothing of them is run as Python.
 
@@ -47,139 +48,63 @@ _EXPRESSIONS = """Expressions compute with tensors as numpy does; nothing of the
 A condition holds for a tensor when it does anywhere in it."""
 
 
-@command("help [COMMAND|expressions|selectors|metrics]", group=GROUP, aliases=("h",),
-         words=("command", "expressions", "selectors", "metrics"))  # fmt: skip
-def help_(debugger: Debugger, rest: str) -> Output:
-    """List the commands, or tell of one."""
-    if not rest:
-        return _overview()
-    if rest == "expressions":
-        return Output().say(
-            _EXPRESSIONS,
-            "",
-            "Functions: " + ", ".join(FUNCTIONS),
-            "Methods: " + ", ".join(METHODS),
-            "Attributes: " + ", ".join(ATTRIBUTES),
-        )
-    if rest == "selectors":
-        return Output().say((selector.__doc__ or "").strip())
-    if rest == "metrics":
-        from etscope.analysis.metrics import METRICS
-
-        width = max(map(len, METRICS))
-        return Output().say(
-            *(
-                f"{metric.name:<{width}}  {metric.title}"
-                + (f" ({metric.unit})" if metric.unit else "")
-                for metric in METRICS.values()
-            )
-        )
-    one = find_command(rest)
-    names = ", ".join((one.name, *one.aliases))
-    return Output().say(one.usage, f"Names: {names}", "", one.help)
-
-
-@command("source FILE", group=GROUP, words=("file",))
-def source(debugger: Debugger, rest: str) -> Output:
-    """Do the commands of a file, a line each; lines that begin with # are left out."""
-    raise UsageError("source works in a session only")
-
-
-@command("quit", group=GROUP, aliases=("q", "exit"))
-def quit_(debugger: Debugger, rest: str) -> Output:
-    """End the session."""
-    return Output(ends=True)
-
-
-def _overview() -> Output:
-    groups: dict[str, list[Command]] = {}
-    for one in COMMANDS.values():
-        groups.setdefault(one.group, []).append(one)
-    answer = Output()
-    for number, (group, commands) in enumerate(groups.items()):
-        answer.say(*([""] if number else []), f"{group}:")
-        for one in commands:
-            answer.say(*_entry(one))
-    return answer.say("", "Unique beginnings of a command will do. help COMMAND tells more.")
-
-
-_WIDTH, _INDENT = 79, 26  # of a help that fits the narrowest terminal
-
-
-def _entry(one: Command) -> list[str]:
-    """How a command is written, and its first sentence beside or below."""
-    text = one.summary.split(". ")[0].rstrip(".")
-    lines = textwrap.wrap(
-        text, _WIDTH, initial_indent=" " * _INDENT, subsequent_indent=" " * _INDENT
-    )
-    usage = f"  {one.usage}"
-    if len(usage) > _INDENT - 2:
-        return [usage, *lines]
-    return [usage + lines[0][len(usage) :], *lines[1:]]
+def _table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: str = "") -> Table:
+    values = {column.name: [row[i] for row in rows] for i, column in enumerate(columns)}
+    return Table(tuple(columns), values, title=title)
 
 
 def _breakpoints(debugger: Debugger, rest: str) -> Output:
-    """Breakpoints and watchpoints, and how often each was hit."""
     points = list(debugger.breakpoints)
     if not points:
         return Output().say("no breakpoints")
-    return Output().table(
-        Table(
-            (
-                Column("number", Kind.INT),
-                Column("kind"),
-                Column("what"),
-                Column("enabled", Kind.BOOL),
-                Column("hits", Kind.COUNT),
-            ),
-            {
-                "number": [one.number for one in points],
-                "kind": ["breakpoint" if one.selector else "watchpoint" for one in points],
-                "what": [one.what for one in points],
-                "enabled": [one.enabled for one in points],
-                "hits": [one.hits for one in points],
-            },
-        )
+    columns = (
+        Column("number", Kind.INT),
+        Column("kind"),
+        Column("what"),
+        Column("enabled", Kind.BOOL),
+        Column("hits", Kind.COUNT),
     )
+    rows = [
+        (
+            one.number,
+            "breakpoint" if one.selector else "watchpoint",
+            one.what,
+            one.enabled,
+            one.hits,
+        )
+        for one in points
+    ]
+    return Output().table(_table(columns, rows))
 
 
 def _delegates(debugger: Debugger, rest: str) -> Output:
-    """The calls of delegates: backend, operators inside, and time."""
-    target = debugger.some_target()
+    target, scale = debugger.some_target(), debugger.scale
     calls = [stop for stop in target.stops if stop.kind == "delegate" and stop.loop_pass == 0]
     if not calls:
         return Output().say(f"this {target.kind} run calls no delegate")
-    inner = [
-        sum(s.depth == 1 and s.instruction == c.instruction for s in target.stops) for c in calls
-    ]
-    scale = debugger.scale
-    return Output().table(
-        Table(
-            (
-                Column("instruction", Kind.INT),
-                Column("backend"),
-                Column("nodes", Kind.COUNT),
-                Column("events", Kind.COUNT),
-                Column("time", Kind.DURATION, scale.unit),
-                Column("module"),
-            ),
-            {
-                "instruction": [call.instruction for call in calls],
-                "backend": [call.backend for call in calls],
-                "nodes": [len(call.nodes) for call in calls],
-                "events": inner,
-                "time": [
-                    None if call.ticks is None else float(scale(call.ticks)) for call in calls
-                ],
-                "module": [call.module or "(root)" for call in calls],
-            },
-            title=f"delegate calls of run {target.run}",
-        )
+    columns = (
+        Column("instruction", Kind.INT),
+        Column("backend"),
+        Column("nodes", Kind.COUNT),
+        Column("events", Kind.COUNT),
+        Column("time", Kind.DURATION, scale.unit),
+        Column("module"),
     )
+    rows = [
+        (
+            call.instruction,
+            call.backend,
+            len(call.nodes),
+            sum(s.depth == 1 and s.instruction == call.instruction for s in target.stops),
+            None if call.ticks is None else float(scale(call.ticks)),
+            call.module or "(root)",
+        )
+        for call in calls
+    ]
+    return Output().table(_table(columns, rows, f"delegate calls of run {target.run}"))
 
 
 def _graphs(debugger: Debugger, rest: str) -> Output:
-    """The graphs of the record."""
     if debugger.files.record is None:
         raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
     table = graph_list(debugger.files.record)
@@ -187,26 +112,24 @@ def _graphs(debugger: Debugger, rest: str) -> Output:
 
 
 def _memory(debugger: Debugger, rest: str) -> Output:
-    """The planned memory: what is alive at the current instruction, or at the peak."""
     program = debugger.files.any_program
     if program is None:
         raise MissingDataError("there is no program", hint="load one: file MODEL.pte")
     plan = memory_plan(program, debugger.method)
     stop = debugger.stop
-    where = stop.instruction if stop is not None else None
-    if where is None:
-        where = next(iter(plan.peak_instructions), 0)
+    instruction = stop.instruction if stop is not None else None
+    if instruction is None:
+        instruction = next(iter(plan.peak_instructions), 0)
     table = plan.table()
-    alive = {value.value for value in plan.live_at(where)}
+    alive = {value.value for value in plan.live_at(instruction)}
     rows = [i for i, value in enumerate(table.values["value"]) if value in alive]
     rows.sort(key=lambda i: -table.values["size"][i])
-    answer = Output().table(plan.summary())
-    answer.say(f"alive at instruction {where}: {len(rows)} of {counted(len(table), 'value')}")
-    return answer.table(table.take(rows))
+    output = Output().table(plan.summary())
+    output.say(f"alive at instruction {instruction}: {len(rows)} of {counted(len(table), 'value')}")
+    return output.table(table.take(rows))
 
 
 def _methods(debugger: Debugger, rest: str) -> Output:
-    """The methods of the record and the program."""
     names = debugger.files.methods
     if not names:
         raise MissingDataError("no method is known", hint="load an ETRecord or a .pte")
@@ -214,124 +137,108 @@ def _methods(debugger: Debugger, rest: str) -> Output:
 
 
 def _modules(debugger: Debugger, rest: str) -> Output:
-    """The modules of the graph as a tree with their times; a selector picks among their nodes."""
-    linked = debugger.linked()
-    profile = debugger.files.profiles.get(linked.method)
-    times = None if profile is None else debugger.files.times_of(linked, profile)
+    linked, times = _linked_times(debugger)
     keep = Selector(rest).matches if rest else None
     table = module_tree(linked, keep=keep, times=times, scale=debugger.scale)
-    _some(table, rest)
+    if rest and not len(table):
+        raise UsageError(f"nothing is picked by {rest!r}", hint="help selectors")
     return Output().table(table, filled_columns(table))
 
 
 def _ops(debugger: Debugger, rest: str) -> Output:
-    """The nodes of the graph in order of execution, or those that a selector picks."""
-    if debugger.files.record is None:
-        return _recorded_ops(debugger, rest)
+    keep = Selector(rest).matches if rest else None
+    scale = debugger.scale
+    if debugger.files.record is None:  # the stops of the run
+        target = debugger.some_target()
+        stops = [s for s in target.stops if keep is None or keep(fields_of_stop(s))]
+        columns = (
+            Column("stop", Kind.INT),
+            Column("instruction", Kind.INT),
+            Column("event"),
+            Column("time", Kind.DURATION, scale.unit),
+        )
+        rows = [
+            (s.position, s.instruction, s.name, None if s.ticks is None else float(scale(s.ticks)))
+            for s in stops
+        ]
+        table = _table(columns, rows, f"run {target.run}")
+        shown = [column.name for column in columns]
+    else:
+        linked, times = _linked_times(debugger)
+        table = node_table(linked, keep=keep, times=times, scale=scale)
+        shown = list(default_columns(table))
+    if rest and not len(table):
+        raise UsageError(f"nothing is picked by {rest!r}", hint="help selectors")
+    return Output().table(table, shown)
+
+
+def _linked_times(debugger: Debugger) -> tuple[LinkedGraph, NodeTimes | None]:
     linked = debugger.linked()
     profile = debugger.files.profiles.get(linked.method)
-    times = None if profile is None else debugger.files.times_of(linked, profile)
-    keep = Selector(rest).matches if rest else None
-    table = node_table(linked, keep=keep, times=times, scale=debugger.scale)
-    _some(table, rest)
-    return Output().table(table, default_columns(table))
-
-
-def _recorded_ops(debugger: Debugger, rest: str) -> Output:
-    from etscope.etdb.breakpoints import fields_of_stop
-
-    target = debugger.some_target()
-    keep = Selector(rest).matches if rest else None
-    stops = [s for s in target.stops if keep is None or keep(fields_of_stop(s))]
-    if rest and not stops:
-        raise UsageError(f"nothing is picked by {rest!r}", hint="help selectors")
-    scale = debugger.scale
-    return Output().table(
-        Table(
-            (
-                Column("stop", Kind.INT),
-                Column("instruction", Kind.INT),
-                Column("event"),
-                Column("time", Kind.DURATION, scale.unit),
-            ),
-            {
-                "stop": [stop.position for stop in stops],
-                "instruction": [stop.instruction for stop in stops],
-                "event": [stop.name for stop in stops],
-                "time": [None if s.ticks is None else float(scale(s.ticks)) for s in stops],
-            },
-            title=f"run {target.run}",
-        )
-    )
+    return linked, None if profile is None else debugger.files.times_of(linked, profile)
 
 
 def _runs(debugger: Debugger, rest: str) -> Output:
-    """The runs of the target."""
-    target = debugger.some_target()
-    runs, scale = list(target.runs), debugger.scale
-    return Output().table(
-        Table(
-            (
-                Column("chosen", title=" "),
-                Column("run", Kind.INT),
-                Column("method"),
-                Column("operators", Kind.COUNT),
-                Column("time", Kind.DURATION, scale.unit),
-            ),
-            {
-                "chosen": ["*" if run.number == target.run else "" for run in runs],
-                "run": [run.number for run in runs],
-                "method": [run.method or None for run in runs],
-                "operators": [run.stops for run in runs],
-                "time": [None if r.total is None else float(scale(r.total)) for r in runs],
-            },
-        )
+    target, scale = debugger.some_target(), debugger.scale
+    columns = (
+        Column("chosen", title=" "),
+        Column("run", Kind.INT),
+        Column("method"),
+        Column("operators", Kind.COUNT),
+        Column("time", Kind.DURATION, scale.unit),
     )
+    rows = [
+        (
+            "*" if run.number == target.run else "",
+            run.number,
+            run.method or None,
+            run.stops,
+            None if run.total is None else float(scale(run.total)),
+        )
+        for run in target.runs
+    ]
+    return Output().table(_table(columns, rows))
 
 
 def _source(debugger: Debugger, rest: str) -> Output:
-    """The files of Python that the record names, and how many lines of each."""
     lines = known_lines(debugger)
     if not lines:
         raise MissingDataError("no lines of Python are known", hint="the ETRecord has them")
-    files = sorted(lines)
-    return Output().table(
-        Table(
-            (Column("file", Kind.PATH), Column("lines", Kind.COUNT)),
-            {"file": files, "lines": [len(lines[file]) for file in files]},
-        )
-    )
+    columns = (Column("file", Kind.PATH), Column("lines", Kind.COUNT))
+    return Output().table(_table(columns, [(file, len(lines[file])) for file in sorted(lines)]))
 
 
 def _stop(debugger: Debugger, rest: str) -> Output:
-    """Where the run stands."""
     return Output().say(*stop_lines(debugger, debugger.here()))
 
 
 def _target(debugger: Debugger, rest: str) -> Output:
-    """What is walked, and where it runs."""
     target = debugger.some_target()
-    answer = Output().say(
-        f"{target.kind}: {target.method or 'method'}, {operators(len(target.stops))}"
-    )
-    return answer.say(*target.about())
+    head = f"{target.kind}: {target.method or 'method'}, {operators(len(target.stops))}"
+    return Output().say(head, *target.about())
 
 
 def _tensors(debugger: Debugger, rest: str) -> Output:
-    """The values that the run has, of all stops so far: of which node, and what they are. On the
-    runtime `index` is what value(INDEX) takes."""
     target = debugger.some_target()
     last = debugger.position if debugger.position is not None else len(target.stops) - 1
+    if not target.is_past and debugger.position is None:
+        last = -1  # nothing has run
     rows = []
     for stop in target.stops[: last + 1]:
-        if not target.is_past and debugger.position is None:
-            break
         pairs, indices = target.pairs_at(stop.position), target.indices_at(stop.position)
-        for number, value in enumerate(_values_of(target, stop)):
-            # Of a delegate's call each output is another node's.
+        try:
+            values = target.device_values(stop.position)
+        except MissingDataError:
+            if target.keeps_values:
+                raise
+            values = [None]
+        for number, value in enumerate(values):
+            # Each output of a delegate's call belongs to another node.
             name = pairs[number].node if number in pairs else stop.node or stop.name
             index = indices[number] if number < len(indices) else None
-            rows.append((stop.position, stop.instruction, name, number, index, value))
+            is_gone = value is None and not target.keeps_values
+            facts = _value_facts("gone" if is_gone else value)
+            rows.append((stop.position, stop.instruction, name, number, index, *facts))
     if not rows:
         if not target.is_past:
             raise MissingDataError("nothing has run yet", hint="run, or start")
@@ -350,45 +257,29 @@ def _tensors(debugger: Debugger, rest: str) -> Output:
         Column("mean", Kind.FLOAT, priority=1),
         Column("odd", Kind.COUNT, title="NaN, Inf"),
     )
-    shown = [(*row[:5], *_numbers_of(row[5])) for row in rows]
-    table = Table(columns, {c.name: [row[i] for row in shown] for i, c in enumerate(columns)})
+    table = _table(columns, rows)
     return Output().table(table, filled_columns(table))
 
 
-def _values_of(target: Target, stop: Stop) -> list[Any]:
-    """The values of a stop; where its memory was given to others, that."""
-    if target.keeps_values:
-        return target.device_values(stop.position)
-    try:
-        values = target.device_values(stop.position)
-    except MissingDataError:
-        return ["gone"]
-    return ["gone" if value is None else value for value in values]
-
-
-def _numbers_of(value: Any) -> tuple[str, float | None, float | None, float | None, int | None]:
-    """What a value is, and its range; None where it has no numbers."""
-    if is_far(value) and value.size and value.dtype.kind in "iufV":
-        told = value.statistics()
-        odd = (told.nan + told.plus_inf + told.minus_inf) or None
+def _value_facts(value: Any) -> tuple[str, float | None, float | None, float | None, int | None]:
+    """Type and shape of a value, its minimum, maximum and mean, and the count of non-finite
+    numbers; None if it has no numbers."""
+    if isinstance(value, RemoteTensor) and value.size and value.dtype.kind in "iufV":
+        found = value.statistics()
+        non_finite = (found.nan + found.plus_inf + found.minus_inf) or None
         head = f"{value.dtype}{list(value.shape)}"
-        if odd == told.elements:
-            return head, None, None, None, odd
-        return head, told.least, told.greatest, told.mean, odd
+        if non_finite == found.elements:
+            return head, None, None, None, non_finite
+        return head, found.least, found.greatest, found.mean, non_finite
     head = value_lines(value)[0].partition("  ")[0]
     if not isinstance(value, np.ndarray) or not value.size or value.dtype.kind not in "iufV":
         return head, None, None, None, None
     wide = value.astype(np.float64)
     finite = wide[np.isfinite(wide)]
-    odd = int(wide.size - finite.size) or None
+    non_finite = int(wide.size - finite.size) or None
     if not finite.size:
-        return head, None, None, None, odd
-    return head, float(finite.min()), float(finite.max()), float(finite.mean()), odd
-
-
-def _some(table: Table, rest: str) -> None:
-    if rest and not len(table):
-        raise UsageError(f"nothing is picked by {rest!r}", hint="help selectors")
+        return head, None, None, None, non_finite
+    return head, float(finite.min()), float(finite.max()), float(finite.mean()), non_finite
 
 
 TOPICS: Mapping[str, Callable[[Debugger, str], Output]] = {
@@ -419,10 +310,70 @@ def info(debugger: Debugger, rest: str) -> Output:
         name for name in TOPICS if word and name.startswith(word)
     ]
     if len(found) != 1:
-        raise UsageError(
-            f"info on what? {word!r} is " + (f"one of {', '.join(found)}" if found else "unknown")
-            if word
-            else "info on what?",
-            hint="topics are: " + ", ".join(TOPICS),
-        )
+        message = "info on what?"
+        if word:
+            message += f" {word!r} is " + (f"one of {', '.join(found)}" if found else "unknown")
+        raise UsageError(message, hint="topics are: " + ", ".join(TOPICS))
     return TOPICS[found[0]](debugger, rest.strip())
+
+
+@command("help [COMMAND|expressions|selectors|metrics]", group="session", aliases=("h",),
+         words=("command", "expressions", "selectors", "metrics"))  # fmt: skip
+def help_(debugger: Debugger, rest: str) -> Output:
+    """List the commands, or tell of one."""
+    if not rest:
+        return _command_list()
+    if rest == "expressions":
+        return Output().say(
+            _EXPRESSIONS,
+            "",
+            "Functions: " + ", ".join(FUNCTIONS),
+            "Methods: " + ", ".join(METHODS),
+            "Attributes: " + ", ".join(ATTRIBUTES),
+        )
+    if rest == "selectors":
+        return Output().say((selector.__doc__ or "").strip())
+    if rest == "metrics":
+        width = max(map(len, METRICS))
+        return Output().say(
+            *(
+                f"{metric.name:<{width}}  {metric.title}"
+                + (f" ({metric.unit})" if metric.unit else "")
+                for metric in METRICS.values()
+            )
+        )
+    one = find_command(rest)
+    names = ", ".join((one.name, *one.aliases))
+    return Output().say(one.usage, f"Names: {names}", "", one.help)
+
+
+def _command_list() -> Output:
+    groups: dict[str, list[Command]] = {}
+    for one in COMMANDS.values():
+        groups.setdefault(one.group, []).append(one)
+    output = Output()
+    indent = " " * _INDENT
+    for number, (group, commands) in enumerate(groups.items()):
+        output.say(*([""] if number else []), f"{group}:")
+        for one in commands:
+            # The first sentence stands beside the usage, or below a long one.
+            text = one.summary.split(". ")[0].rstrip(".")
+            lines = textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
+            usage = f"  {one.usage}"
+            if len(usage) > _INDENT - 2:
+                output.say(usage, *lines)
+            else:
+                output.say(usage + lines[0][len(usage) :], *lines[1:])
+    return output.say("", "Unique beginnings of a command will do. help COMMAND tells more.")
+
+
+@command("source FILE", group="session", words=("file",))
+def source(debugger: Debugger, rest: str) -> Output:
+    """Do the commands of a file, a line each; lines that begin with # are left out."""
+    raise UsageError("source works in a session only")
+
+
+@command("quit", group="session", aliases=("q", "exit"))
+def quit_(debugger: Debugger, rest: str) -> Output:
+    """End the session."""
+    return Output(ends=True)

@@ -1,10 +1,11 @@
-"""The commands by name. A new one is a function with a decorator, in a module of `_commands`."""
+"""The registry of commands, and parsing of their arguments. A new command is a function with the
+decorator `command` in a module of `etscope.etdb.commands`."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -21,9 +22,9 @@ COMMANDS: dict[str, Command] = {}
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command. usage: how it is written. words: what can follow it, for completion: "node",
-    "selector", "file", "graph", "command", "metric", "method", "breakpoint", or texts themselves.
-    repeats: whether an empty line does it again, as in gdb. group: its heading in help.
+    """A command. usage: its syntax. group: its heading in help. words: kinds of its arguments, for
+    completion: "node", "selector", "file", "graph", "command", "metric", "method", "breakpoint",
+    or literal words. repeats: an empty line repeats it, as in gdb.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Command:
 
     @property
     def help(self) -> str:
-        """What it does: the text of its function."""
+        """The docstring of its function."""
         return inspect.cleandoc(self.function.__doc__ or "")
 
     @property
@@ -53,7 +54,7 @@ def command(
     words: tuple[str, ...] = (),
     repeats: bool = False,
 ) -> Callable[[Function], Function]:
-    """Make a function the command that `usage` begins with; its docstring is the help."""
+    """Register a function as the command that `usage` begins with; its docstring is the help."""
 
     def register(function: Function) -> Function:
         name = _NAME.match(usage)[0]  # type: ignore[index]
@@ -64,7 +65,7 @@ def command(
 
 
 def find_command(word: str) -> Command:
-    """The command of that name, alias or unique prefix. Raises `UsageError`."""
+    """Find a command by name, alias or unique prefix. Raises `UsageError`."""
     for one in COMMANDS.values():
         if word == one.name or word in one.aliases:
             return one
@@ -74,19 +75,14 @@ def find_command(word: str) -> Command:
     if found:
         names = ", ".join(one.name for one in found)
         raise UsageError(f"{word!r} is ambiguous: {names}")
-    close = get_close_matches(word, [*_names()], 1)
+    known = [name for one in COMMANDS.values() for name in (one.name, *one.aliases)]
+    close = get_close_matches(word, known, 1)
     hint = f"did you mean {close[0]!r}?" if close else "help lists the commands"
     raise UsageError(f"there is no command {word!r}", hint=hint)
 
 
-def _names() -> Iterator[str]:
-    for one in COMMANDS.values():
-        yield one.name
-        yield from one.aliases
-
-
 def whole(text: str, default: int | None = None, what: str = "a number") -> int:
-    """A whole number that a person wrote."""
+    """Parse an integer argument."""
     if not text and default is not None:
         return default
     try:
@@ -96,5 +92,5 @@ def whole(text: str, default: int | None = None, what: str = "a number") -> int:
 
 
 def selector_of(text: str) -> Selector:
-    """The selector that a person wrote; `%12` is the debug handle 12, as in expressions."""
+    """Parse a selector; `%12` is the debug handle 12, as in expressions."""
     return Selector(re.sub(r"%(\d+)", r"handle:\1", text))

@@ -1,9 +1,7 @@
-"""The person's Python around a stop, with times and errors in the margin."""
+"""The user's Python: the stack of a stop, and source lines with times and errors in the margin."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from etscope.errors import EtscopeError, MissingDataError, UsageError
@@ -16,13 +14,11 @@ from etscope.etdb.targets.target import Stop
 from etscope.model.graph import SourceLine, source_lines
 from etscope.units import format_duration, format_float
 
-# Where in the person's Python a stop is: frames, and the modules around.
+_AROUND = 5  # lines
+_MOST_BYTES = 4 << 20  # of a source file
 
 
-STACK = "stack"
-
-
-@command("bt", group=STACK, aliases=("backtrace", "where"))
+@command("bt", group="stack", aliases=("backtrace", "where"))
 def bt(debugger: Debugger, rest: str) -> Output:
     """Show the Python stack that made the operator, innermost first, and the modules it is in.
 
@@ -32,22 +28,22 @@ def bt(debugger: Debugger, rest: str) -> Output:
     if rest not in ("", "full"):
         raise UsageError(f"bt or bt full, not bt {rest}")
     frames = list(reversed(stop.stack)) if rest else frames_of(stop)
-    answer = Output()
+    output = Output()
     if not frames:
-        answer.say("no Python stack is known", "  the record has none, or there is no record")
+        output.say("no Python stack is known", "  the record has none, or there is no record")
     for number, frame in enumerate(frames):
         mark = "*" if number == debugger.frame and not rest else " "
         function = f" in {frame.function}" if frame.function else ""
-        answer.say(f"{mark}#{number:<2} {PurePath(frame.file).name}:{frame.line}{function}")
+        output.say(f"{mark}#{number:<2} {PurePath(frame.file).name}:{frame.line}{function}")
         if frame.text:
-            answer.say(f"       {frame.text}")
-    for level, (path, kind) in enumerate(modules_of(stop)):
+            output.say(f"       {frame.text}")
+    for level, (path, kind) in enumerate(_modules_of(stop)):
         mark = "*" if level == debugger.level else " "
-        answer.say(f"{mark}module {path or '(root)'}" + (f" ({kind})" if kind else ""))
-    return answer
+        output.say(f"{mark}module {path or '(root)'}" + (f" ({kind})" if kind else ""))
+    return output
 
 
-@command("frame [N]", group=STACK, aliases=("f",))
+@command("frame [N]", group="stack", aliases=("f",))
 def frame(debugger: Debugger, rest: str) -> Output:
     """Look at a frame of the Python stack, or say where the run stands."""
     stop = debugger.here()
@@ -61,41 +57,21 @@ def frame(debugger: Debugger, rest: str) -> Output:
     return Output().say(*_frame_lines(debugger, stop))
 
 
-@command("up [N]", group=STACK, repeats=True)
+@command("up [N]", group="stack", repeats=True)
 def up(debugger: Debugger, rest: str) -> Output:
     """Go to the module around, and to the frame that calls into this one."""
-    return _moved(debugger, whole(rest, 1))
+    return _select_level(debugger, debugger.level + whole(rest, 1))
 
 
-@command("down [N]", group=STACK, repeats=True)
+@command("down [N]", group="stack", repeats=True)
 def down(debugger: Debugger, rest: str) -> Output:
     """Go back into the module that the operator is in."""
-    return _moved(debugger, -whole(rest, 1))
+    return _select_level(debugger, debugger.level - whole(rest, 1))
 
 
-def modules_of(stop: Stop) -> list[tuple[str, str]]:
-    """The modules of a stop as (path, type), innermost first."""
-    node = stop.nodes[-1] if stop.nodes else None
-    types = {} if node is None else {m.path: m.type.rpartition(".")[2] for m in node.modules}
-    if stop.module is None:
-        return []
-    parts = stop.module.split(".") if stop.module else []
-    paths = [".".join(parts[:length]) for length in range(len(parts), -1, -1)]
-    return [(path, types.get(path, "")) for path in paths]
-
-
-def selected_line(debugger: Debugger, stop: Stop) -> SourceLine | None:
-    """The line that is looked at: that of the chosen frame."""
-    frames = frames_of(stop)
-    if frames:
-        return frames[min(debugger.frame, len(frames) - 1)]
-    return stop.lines[0] if stop.lines else None
-
-
-def _moved(debugger: Debugger, by: int) -> Output:
+def _select_level(debugger: Debugger, level: int) -> Output:
     stop = debugger.here()
-    modules = modules_of(stop)
-    level = debugger.level + by
+    modules = _modules_of(stop)
     if level < 0:
         raise UsageError("this is the innermost module already")
     if level >= max(len(modules), 1):
@@ -110,6 +86,17 @@ def _moved(debugger: Debugger, by: int) -> Output:
     return Output().say(head, *_frame_lines(debugger, stop))
 
 
+def _modules_of(stop: Stop) -> list[tuple[str, str]]:
+    """The modules of a stop as (path, type), innermost first."""
+    node = stop.nodes[-1] if stop.nodes else None
+    types = {} if node is None else {m.path: m.type.rpartition(".")[2] for m in node.modules}
+    if stop.module is None:
+        return []
+    parts = stop.module.split(".") if stop.module else []
+    paths = [".".join(parts[:length]) for length in range(len(parts), -1, -1)]
+    return [(path, types.get(path, "")) for path in paths]
+
+
 def _frame_lines(debugger: Debugger, stop: Stop) -> list[str]:
     frames = frames_of(stop)
     if not frames:
@@ -121,20 +108,7 @@ def _frame_lines(debugger: Debugger, stop: Stop) -> list[str]:
     return [*lines, f"    {one.text}"] if one.text else lines
 
 
-GROUP = "source"
-_AROUND = 5
-_MOST_BYTES = 4 << 20  # of a source file
-
-
-@dataclass(frozen=True, slots=True)
-class _Margin:
-    """What stands beside a line: its time in all runs of the dump, and its worst error."""
-
-    time: str = ""
-    error: str = ""
-
-
-@command("list [FILE:LINE|LINE|FILE]", group=GROUP, aliases=("l",), words=("file_line",))
+@command("list [FILE:LINE|LINE|FILE]", group="source", aliases=("l",), words=("file_line",))
 def list_(debugger: Debugger, rest: str) -> Output:
     """Show the Python around the current frame, or around another line.
 
@@ -150,64 +124,70 @@ def list_(debugger: Debugger, rest: str) -> Output:
     lines = known_lines(debugger)
     if not lines:
         raise MissingDataError("no lines of Python are known", hint="the ETRecord has them")
-    file, center = _place(debugger, rest.strip(), lines)
-    texts = _texts(file, lines[file])
+    file, center = _find_line(debugger, rest.strip(), lines)
+    texts = _read_lines(file, lines[file])
     shown = sorted(number for number in texts if abs(number - center) <= _AROUND)
     if not shown:
         near = min(texts, key=lambda number: abs(number - center))
         shown = sorted(number for number in texts if abs(number - near) <= _AROUND)
-    margins = _margins(debugger, file, with_errors)
-    width = max((len(margins[n].time) for n in shown if n in margins), default=0)
-    wide = max((len(margins[n].error) for n in shown if n in margins), default=0)
-    answer = Output().say(PurePath(file).name)
+
+    unit = debugger.scale.unit
+    times = {
+        number: f"{format_duration(time, unit)} {unit}"
+        for number, time in _line_times(debugger, file).items()
+    }
+    has_errors = with_errors and debugger.target is not None
+    errors = {
+        number: f"{format_float(error)} dB"
+        for number, error in (_line_errors(debugger, file) if has_errors else {}).items()
+    }
+    margins = [
+        (column, max(len(column[n]) for n in shown if n in column))
+        for column in (times, errors)
+        if any(n in column for n in shown)
+    ]
+    output = Output().say(PurePath(file).name)
     before = None
     for number in shown:
         if before is not None and number != before + 1:
-            answer.say("   …")
-        margin = margins.get(number, _Margin())
-        beside = f"{margin.time:>{width}}  " if width else ""
-        beside += f"{margin.error:>{wide}}  " if wide else ""
+            output.say("   …")
+        beside = "".join(f"{column.get(number, ''):>{width}}  " for column, width in margins)
         mark = ">" if number == center else " "
-        answer.say(f"{mark}{number:>5}  {beside}{texts[number]}".rstrip())
+        output.say(f"{mark}{number:>5}  {beside}{texts[number]}".rstrip())
         before = number
-    return answer
+    return output
 
 
 def known_lines(debugger: Debugger) -> dict[str, dict[int, str]]:
-    """The person's lines that the stack traces of the method name: file -> line -> text."""
-    found: dict[str, dict[int, str]] = {}
-    for line in _all_lines(debugger):
-        if not line.file.startswith("<") and "/site-packages/" not in line.file:
-            found.setdefault(line.file, {}).setdefault(line.line, line.text)
-    return found
-
-
-def _all_lines(debugger: Debugger) -> list[SourceLine]:
+    """The user's lines in stack traces of the method: file -> line -> text."""
     try:
         nodes = debugger.files.edge(debugger.method).graph.walk()
         lines = [line for node in nodes for line in source_lines(node.stack_trace)]
     except MissingDataError:
         lines = []
-    target = debugger.target
-    lines += [line for stop in (target.stops if target is not None else ()) for line in stop.stack]
-    return lines
+    if debugger.target is not None:
+        lines += [line for stop in debugger.target.stops for line in stop.stack]
+    found: dict[str, dict[int, str]] = {}
+    for line in lines:
+        if not line.file.startswith("<") and "/site-packages/" not in line.file:
+            found.setdefault(line.file, {}).setdefault(line.line, line.text)
+    return found
 
 
-def _place(debugger: Debugger, rest: str, lines: dict[str, dict[int, str]]) -> tuple[str, int]:
-    if not rest:
-        stop = debugger.here()
-        line = selected_line(debugger, stop)
-        if line is None:
-            raise MissingDataError("no line of Python is known of this operator")
-        if line.file not in lines:
-            lines[line.file] = {line.line: line.text}
-        return line.file, line.line
+def _find_line(debugger: Debugger, rest: str, lines: dict[str, dict[int, str]]) -> tuple[str, int]:
+    """File and line that an argument of `list` names; adds the current frame's line to `lines`."""
     name, colon, number = rest.rpartition(":")
-    if not colon and rest.isdecimal():
-        line = selected_line(debugger, debugger.here())
+    if not rest or (not colon and rest.isdecimal()):
+        stop = debugger.here()
+        frames = frames_of(stop)
+        if frames:
+            line: SourceLine | None = frames[min(debugger.frame, len(frames) - 1)]
+        else:
+            line = stop.lines[0] if stop.lines else None
         if line is None:
             raise MissingDataError("no line of Python is known of this operator")
-        return line.file, int(rest)
+        lines.setdefault(line.file, {line.line: line.text})
+        return line.file, int(rest) if rest else line.line
     wanted = name if colon and number.isdecimal() else rest
     files = [file for file in lines if file == wanted or file.endswith(f"/{wanted}")]
     if not files:
@@ -217,85 +197,70 @@ def _place(debugger: Debugger, rest: str, lines: dict[str, dict[int, str]]) -> t
     return file, whole(number) if colon and number.isdecimal() else min(lines[file])
 
 
-def _texts(file: str, known: dict[int, str]) -> dict[int, str]:
-    """The lines of a file: of the file itself, if it still says what the record says."""
+def _read_lines(file: str, known: dict[int, str]) -> dict[int, str]:
+    """Lines of a file, if it still agrees with the record; else the lines of the record."""
+
+    def agrees(number: int, text: str) -> bool:
+        # The text of a statement of several lines is that of all of them.
+        own = lines.get(number)
+        if own is None:
+            return False
+        return not text or text.startswith(own.strip()) or own.strip().startswith(text)
+
     path = Path(file)
     try:
         if path.suffix == ".py" and path.is_file() and path.stat().st_size <= _MOST_BYTES:
-            own = dict(enumerate(path.read_text(errors="replace").splitlines(), 1))
-            if all(_agrees(own, number, text) for number, text in known.items()):
-                return own
+            lines = dict(enumerate(path.read_text(errors="replace").splitlines(), 1))
+            if all(agrees(number, text) for number, text in known.items()):
+                return lines
     except OSError:
         pass
     return known
 
 
-def _agrees(own: dict[int, str], number: int, text: str) -> bool:
-    # The text of a statement of several lines is that of all of them.
-    return number in own and (
-        not text or text.startswith(own[number].strip()) or (own[number].strip().startswith(text))
-    )
-
-
-def _margins(debugger: Debugger, file: str, with_errors: bool) -> dict[int, _Margin]:
-    target = debugger.target
+def _line_times(debugger: Debugger, file: str) -> dict[int, float]:
+    """Average time of each line's operators, over all runs of the dump."""
     profile = debugger.files.profiles.get(debugger.method)
     times: dict[int, float] = {}
-    if profile is not None and debugger.shows_times:
-        scale = debugger.scale
-        for row in profile.rows:
-            if row.depth == 0 and not row.own_clock:
-                for line in row.attribution.lines[:1]:
-                    if line.file == file:
-                        mean = float(scale(row.ticks).mean())
-                        times[line.line] = times.get(line.line, 0.0) + mean
-    errors = _errors(debugger, file) if with_errors and target is not None else {}
-    unit = debugger.scale.unit
-    return {
-        number: _Margin(
-            f"{format_duration(times[number], unit)} {unit}" if number in times else "",
-            f"{format_float(errors[number])} dB" if number in errors else "",
-        )
-        for number in {*times, *errors}
-    }
+    if profile is None or not debugger.shows_times:
+        return times
+    for row in profile.rows:
+        if row.depth == 0 and not row.own_clock:
+            for line in row.attribution.lines[:1]:
+                if line.file == file:
+                    mean = float(debugger.scale(row.ticks).mean())
+                    times[line.line] = times.get(line.line, 0.0) + mean
+    return times
 
 
-def _errors(debugger: Debugger, file: str) -> dict[int, float]:
-    """The worst SQNR of the values that stops on each line gave."""
+def _line_errors(debugger: Debugger, file: str) -> dict[int, float]:
+    """Worst SQNR of the values of each line's stops."""
     target = debugger.some_target()
+    gaps: list[tuple[SourceLine, float | None]] = []
     if debugger.on_runtime is not None:
-        return _worst(
-            (stop.lines[0], gap.total)
-            for position, gap in gaps_so_far(debugger, target, "sqnr").items()
-            if (stop := target.stops[position]).lines and stop.lines[0].file == file
-        )
-    if not isinstance(target, RecordedRuns):
+        for position, gap in gaps_so_far(debugger, target, "sqnr").items():
+            gaps += [(line, gap.total) for line in target.stops[position].lines[:1]]
+    elif isinstance(target, RecordedRuns):
+        pairs = target.matched().by_node
+        before = debugger.position, debugger.ended
+        try:
+            for stop in target.stops:
+                if not stop.lines or stop.lines[0].file != file or stop.node not in pairs:
+                    continue
+                debugger.position, debugger.ended = stop.position, False
+                try:
+                    gaps.append((stop.lines[0], DebuggerScope(debugger).gap("sqnr")))
+                except EtscopeError:
+                    continue
+        finally:
+            debugger.position, debugger.ended = before
+    else:
         raise UsageError(
             "errors are those of the device: of a recorded run, or one on the runtime",
             hint="target recorded, or target runtime",
         )
-    pairs = target.matched().by_node
-    found: list[tuple[SourceLine, float | None]] = []
-    before = debugger.position, debugger.ended
-    try:
-        for stop in target.stops:
-            line = stop.lines[0] if stop.lines else None
-            if line is None or line.file != file or stop.node not in pairs:
-                continue
-            debugger.position, debugger.ended = stop.position, False
-            try:
-                gap = DebuggerScope(debugger).gap("sqnr")
-            except EtscopeError:
-                continue
-            found.append((line, gap))
-    finally:
-        debugger.position, debugger.ended = before
-    return _worst(found)
-
-
-def _worst(gaps: Iterable[tuple[SourceLine, float | None]]) -> dict[int, float]:
-    found: dict[int, float] = {}
-    for line, gap in gaps:
-        if gap is not None:
-            found[line.line] = min(found.get(line.line, float("inf")), gap)
-    return found
+    worst: dict[int, float] = {}
+    for line, number in gaps:
+        if number is not None and line.file == file:
+            worst[line.line] = min(worst.get(line.line, float("inf")), number)
+    return worst

@@ -1,4 +1,4 @@
-"""Which run is walked: the recorded one, the reference, or the program itself on the runtime."""
+"""Files, targets and cores: what is debugged, and where it runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from etscope.errors import EtscopeError, UsageError
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.debugger import Debugger
-from etscope.etdb.files import Files
 from etscope.etdb.output import Output, counted, operators, source_text
 from etscope.etdb.protocol.messages import Core, RunnerDied
 from etscope.units import format_bytes
@@ -25,138 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["after_death", "buffer_path", "write_core"]
 
-
-# Which files and which run are looked at.
-
-
-# Cores: the dump and the debug buffer of a run on the runtime, as files.
-
-
-BUFFER_SUFFIX = ".bin"  # by which a debug buffer is known
-
-
-def buffer_path(path: Path) -> Path:
-    """Where the debug buffer of a dump is written: beside it, under a name that tells it."""
-    beside = path.with_suffix(BUFFER_SUFFIX)
-    return path.with_name(path.name + BUFFER_SUFFIX) if beside == path else beside
-
-
-def write_core(core: Core, path: Path) -> tuple[Path, Path]:
-    """Write a core's two files, each of them whole or not at all; their paths.
-
-    Raises `UsageError` where they cannot be written, or are there already."""
-    buffer = buffer_path(path)
-    for one in (path, buffer):
-        if one.exists() or one.is_symlink():
-            raise UsageError(f"{one} is there already", hint="give another name, or remove it")
-    try:
-        _put(core.debug_buffer, buffer)
-        try:
-            _put(core.etdump, path)
-        except OSError:
-            buffer.unlink(missing_ok=True)
-            raise
-    except FileExistsError as error:
-        raise UsageError(f"{path} or {buffer} is there already") from error
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
-    return path, buffer
-
-
-def _put(data: bytes, path: Path) -> None:
-    """Put a file in its place when it is complete; what is there already stays."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        written = Path(name)
-        written.chmod(0o644)
-        try:
-            path.hardlink_to(written)  # a rename would replace a file that has come meanwhile
-        except FileExistsError:
-            raise
-        except OSError:  # of a file system that has no links
-            written.rename(path)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
-def after_death(debugger: Debugger, error: RunnerDied) -> RunnerDied:
-    """The error of a run that killed its runner, with the core that it left in this folder."""
-    target = debugger.on_runtime
-    told = [error.message]
-    stops = [] if target is None else target.stops
-    lines = next((s.lines for s in stops if s.instruction == error.instruction), ())
-    told += [f"  {source_text(line)}" for line in lines[:1]]
-    try:
-        core = error.core or (None if target is None else target.core())
-        if core is None:
-            raise UsageError("the runner is gone")
-        path, buffer = write_core(core, _free(Path(f"etdb-core-{os.getpid()}.etdp")))
-    except (EtscopeError, OSError) as why:
-        told.append(f"  no core: {getattr(why, 'message', why)}")
-        hint = "run begins anew; print and step repeat the run up to the stop before"
-    else:
-        told.append(f"  core: {path} and {buffer}")
-        hint = f"core {path} {buffer}\n  looks into it; run begins anew"
-    new = RunnerDied(
-        "\n".join(told),
-        reason=error.reason,
-        step=error.step,
-        instruction=error.instruction,
-        core=error.core,
-        hint=hint,
-    )
-    new.log = error.log
-    return new
-
-
-def _free(path: Path) -> Path:
-    """The path, or the first numbered one that is free."""
-    found, number = path, 1
-    while found.exists() or buffer_path(found).exists():
-        number += 1
-        found = path.with_name(f"{path.stem}-{number}{path.suffix}")
-    return found
-
-
 GROUP = "files"
-
-
-@command("file [FILE …]", group=GROUP, words=("file",))
-def file(debugger: Debugger, rest: str) -> Output:
-    """Load an ETRecord, a .pte or a .bpte in place of the one that is loaded; or list the files.
-
-    A dump that does not belong to the new record is refused, and all stays as it was.
-    """
-    if rest:
-        debugger.load(debugger.files.opened(*_paths(rest)))
-    return _listed(debugger.files)
-
-
-@command("core [RUN.etdp [BUFFER.bin]]", group=GROUP, words=("file",))
-def core(debugger: Debugger, rest: str) -> Output:
-    """Load an ETDump, and the debug buffer of its run; or list the files."""
-    if rest:
-        debugger.load(debugger.files.opened(*_paths(rest)))
-    return _listed(debugger.files)
-
-
-def _paths(rest: str) -> list[str]:
-    try:
-        return [os.path.expanduser(word) for word in shlex.split(rest)]  # noqa: PTH111 (no error)
-    except ValueError as error:
-        raise UsageError(f"cannot read {rest!r}: {error}") from error
-
-
-def _listed(files: Files) -> Output:
-    if not files.paths:
-        return Output().say("no files: file MODEL.etrecord, core RUN.etdp")
-    return Output().say(*(f"{what}: {path}" for what, path in files.paths))
-
-
+BUFFER_SUFFIX = ".bin"  # identifies a debug buffer
 _KINDS = "live, recorded, runtime, remote HOST:PORT, ssh:HOST"
 _EVERYWHERE = ("inputs", "seed", "method", "threads", "traced")
 _OPTIONS = {
@@ -168,21 +36,36 @@ _OPTIONS = {
 _FLAGS, _REPEATED = ("traced",), ("data", "library")
 
 
-@dataclass
-class _Request:
-    """What follows `target`: its kind, what else stands there, and the options by name."""
+@command("file [FILE …]", group=GROUP, words=("file",))
+def file(debugger: Debugger, rest: str) -> Output:
+    """Load an ETRecord, a .pte or a .bpte in place of the one that is loaded; or list the files.
 
-    kind: str
-    words: list[str] = field(default_factory=list)
-    options: dict[str, list[str]] = field(default_factory=dict)
+    A dump that does not belong to the new record is refused, and all stays as it was.
+    """
+    return _load(debugger, rest)
 
-    def one(self, name: str) -> str | None:
-        """The value of an option that was given."""
-        found = self.options.get(name)
-        return found[-1] if found else None
 
-    def paths(self, name: str) -> tuple[Path, ...]:
-        return tuple(Path(path).expanduser() for path in self.options.get(name, ()))
+@command("core [RUN.etdp [BUFFER.bin]]", group=GROUP, words=("file",))
+def core(debugger: Debugger, rest: str) -> Output:
+    """Load an ETDump, and the debug buffer of its run; or list the files."""
+    return _load(debugger, rest)
+
+
+def _load(debugger: Debugger, rest: str) -> Output:
+    """Load files, if any are given, and list all."""
+    if rest:
+        paths = [os.path.expanduser(word) for word in _split(rest)]  # noqa: PTH111 (never fails)
+        debugger.load(debugger.files.opened(*paths))
+    if not debugger.files.paths:
+        return Output().say("no files: file MODEL.etrecord, core RUN.etdp")
+    return Output().say(*(f"{what}: {path}" for what, path in debugger.files.paths))
+
+
+def _split(rest: str) -> list[str]:
+    try:
+        return shlex.split(rest)
+    except ValueError as error:
+        raise UsageError(f"cannot read {rest!r}: {error}") from error
 
 
 @command(
@@ -211,17 +94,25 @@ def target(debugger: Debugger, rest: str) -> Output:
     --traced, which keeps a dump from the start, so that a crash leaves its core without that the
     run is repeated.
     """
-    asked = _read(rest)
-    if asked.kind == "":
+    request = _parse(rest)
+    if request.kind == "":
         one = debugger.target
-        return Output().say("no target" if one is None else f"{one.kind}, {one.method or 'method'}")
-    if asked.kind == "recorded":
+        text = "no target" if one is None else f"{one.kind}, {one.method or 'method'}"
+        return Output().say(text)
+    if request.kind == "recorded":
         recorded = debugger.recorded_runs()
         debugger.begin(recorded)
         return Output().say(f"{counted(len(recorded.runs), 'recorded run')}; run or start begins")
-    if asked.kind == "live":
-        return _live(debugger, asked)
-    return _runtime(debugger, asked)
+    if request.kind == "live":
+        paths = [*request.words, *request.options.get("inputs", ())]
+        if len(paths) > 1 or set(request.options) - {"inputs"}:
+            raise UsageError("a live run takes a file of inputs, and nothing else")
+        live = debugger.go_live(_read_inputs(paths[0]) if paths else None)
+        return Output().say(
+            f"the reference of {live.method} in PyTorch, {operators(len(live.stops))}; "
+            "run or start begins"
+        )
+    return _begin_runtime(debugger, request)
 
 
 @command("kill", group="running")
@@ -235,91 +126,26 @@ def kill(debugger: Debugger, rest: str) -> Output:
     return Output().say("the run is ended; run or start begins it anew")
 
 
-def _live(debugger: Debugger, asked: _Request) -> Output:
-    paths = [*asked.words, *asked.options.get("inputs", ())]
-    if len(paths) > 1 or set(asked.options) - {"inputs"}:
-        raise UsageError("a live run takes a file of inputs, and nothing else")
-    live = debugger.go_live(_file(paths[0]) if paths else None)
-    return Output().say(
-        f"the reference of {live.method} in PyTorch, {operators(len(live.stops))}; "
-        "run or start begins"
-    )
+@dataclass
+class _Request:
+    """Arguments of `target`: kind, further words, and options by name."""
+
+    kind: str
+    words: list[str] = field(default_factory=list)
+    options: dict[str, list[str]] = field(default_factory=dict)
+
+    def one(self, name: str) -> str | None:
+        """The value of an option; None if it was not given."""
+        found = self.options.get(name)
+        return found[-1] if found else None
+
+    def paths(self, name: str) -> tuple[Path, ...]:
+        return tuple(Path(path).expanduser() for path in self.options.get(name, ()))
 
 
-def _runtime(debugger: Debugger, asked: _Request) -> Output:
-    from etscope.etdb.targets.runtime import RuntimeTarget
-
-    launcher = _launcher(asked)
-    path, seed = asked.one("inputs"), asked.one("seed")
-    if path is not None and seed is not None:
-        raise UsageError("inputs are of a file, or made of a seed")
-    inputs = debugger.inputs if path is None else _file(path)
-    threads = whole(asked.one("threads") or "0", what="a number of threads")
-    found = RuntimeTarget(
-        debugger.files,
-        launcher,
-        method=asked.one("method") or debugger.method,
-        inputs=inputs,
-        seed=None if seed is None else whole(seed, what="a seed, a whole number,"),
-        threads=threads,
-        traced="traced" in asked.options,
-    )
-    debugger.begin(found)
-    answer = Output().say(
-        f"{found.method} on ExecuTorch {found.facts.executorch} ({found.facts.architecture}, "
-        f"{found.place}), {operators(len(found.stops))}; run or start begins"
-    )
-    return answer if found.seed is None else answer.say(f"inputs are generated: seed {found.seed}")
-
-
-def _launcher(asked: _Request) -> Launcher:
-    from etscope.etdb.protocol.launch import Local, Remote, SshServer, remote_address
-
-    if asked.kind == "runtime":
-        _nothing_more(asked.words)
-        (server,) = asked.paths("server")[-1:] or (None,)
-        if server is None:
-            _announce_build()
-        return Local(
-            server=server, program=None, data=asked.paths("data"), libraries=asked.paths("library")
-        )
-    if asked.kind == "remote":
-        if not asked.words:
-            raise UsageError("target remote where?", hint="target remote HOST:PORT")
-        _nothing_more(asked.words[1:])
-        return Remote(*remote_address(asked.words[0]))
-    _nothing_more(asked.words)
-    host = asked.kind.partition(":")[2]
-    if not host:
-        raise UsageError("target ssh of which host?", hint="target ssh:HOST")
-    options: dict[str, Any] = {
-        name.replace("-", "_"): asked.one(name)
-        for name in ("user", "port", "identity", "config", "known-hosts", "folder")
-        if asked.one(name) is not None
-    }
-    if "port" in options:
-        options["port"] = whole(options["port"], what="a port")
-    given: dict[str, Any] = {"options": options}
-    if (server_there := asked.one("server")) is not None:
-        given["command"] = server_there
-    if pushed := asked.paths("push"):
-        given["push"] = pushed[-1]
-    return SshServer(host, **given)
-
-
-def _announce_build() -> None:
-    from etscope.run.native import server_is_built
-
-    if not server_is_built():
-        print("building etdb-server, once: this takes a minute or two", file=sys.stderr)
-
-
-def _read(rest: str) -> _Request:
-    """The parts of a line. Raises `UsageError` with the kinds or options that there are."""
-    try:
-        words = shlex.split(rest)
-    except ValueError as error:
-        raise UsageError(f"cannot read {rest!r}: {error}") from error
+def _parse(rest: str) -> _Request:
+    """Parse the arguments of `target`. Raises `UsageError` with the known kinds or options."""
+    words = _split(rest)
     if not words:
         return _Request("")
     kind = words.pop(0)
@@ -327,47 +153,100 @@ def _read(rest: str) -> _Request:
     if plain not in ("live", "recorded", *_OPTIONS) or kind == "ssh":
         raise UsageError(f"there is no target {kind!r}", hint=f"targets are: {_KINDS}")
     known = _OPTIONS.get(plain, ("inputs",) if plain == "live" else ())
-    found = _Request(kind)
-    following = iter(words)
-    for word in following:
+    request = _Request(kind)
+    while words:
+        word = words.pop(0)
         if not word.startswith("--"):
-            found.words.append(word)
+            request.words.append(word)
             continue
         name, equals, value = word[2:].partition("=")
         if name not in known:
             options = ", ".join(f"--{one}" for one in known) or "none"
             raise UsageError(f"target {plain} has no option --{name}", hint=f"there are: {options}")
-        found.options.setdefault(name, []).append(
-            value if equals else _next(following.__next__, name)
-        )
-        if len(found.options[name]) > 1 and name not in _REPEATED:
+        if not equals and name not in _FLAGS:
+            if not words:
+                raise UsageError(f"--{name} of what?")
+            value = words.pop(0)
+        if name in request.options and name not in _REPEATED:
             raise UsageError(f"--{name} is given twice")
-    return found
+        request.options.setdefault(name, []).append(value)
+    return request
 
 
-def _next(following: Callable[[], str], name: str) -> str:
-    if name in _FLAGS:
-        return ""
-    try:
-        return following()
-    except StopIteration:
-        raise UsageError(f"--{name} of what?") from None
+def _begin_runtime(debugger: Debugger, request: _Request) -> Output:
+    from etscope.etdb.targets.runtime import RuntimeTarget
+
+    launcher = _launcher(request)
+    path, seed = request.one("inputs"), request.one("seed")
+    if path is not None and seed is not None:
+        raise UsageError("inputs are of a file, or made of a seed")
+    inputs = debugger.inputs if path is None else _read_inputs(path)
+    threads = whole(request.one("threads") or "0", what="a number of threads")
+    found = RuntimeTarget(
+        debugger.files,
+        launcher,
+        method=request.one("method") or debugger.method,
+        inputs=inputs,
+        seed=None if seed is None else whole(seed, what="a seed, a whole number,"),
+        threads=threads,
+        traced="traced" in request.options,
+    )
+    debugger.begin(found)
+    runner = found.runner_info
+    output = Output().say(
+        f"{found.method} on ExecuTorch {runner.executorch} ({runner.architecture}, "
+        f"{found.place}), {operators(len(found.stops))}; run or start begins"
+    )
+    return output if found.seed is None else output.say(f"inputs are generated: seed {found.seed}")
 
 
-def _nothing_more(words: list[str]) -> None:
-    if words:
+def _launcher(request: _Request) -> Launcher:
+    from etscope.etdb.protocol.launch import Local, Remote, SshServer, remote_address
+
+    unexpected = request.words[1 if request.kind == "remote" else 0 :]
+    if unexpected:
         raise UsageError(
-            f"what is {words[0]!r}?", hint="files of inputs are given with --inputs FILE"
+            f"what is {unexpected[0]!r}?", hint="files of inputs are given with --inputs FILE"
         )
+    if request.kind == "runtime":
+        (server,) = request.paths("server")[-1:] or (None,)
+        if server is None:
+            from etscope.run.native import server_is_built
+
+            if not server_is_built():
+                print("building etdb-server, once: this takes a minute or two", file=sys.stderr)
+        return Local(
+            server=server,
+            program=None,
+            data=request.paths("data"),
+            libraries=request.paths("library"),
+        )
+    if request.kind == "remote":
+        if not request.words:
+            raise UsageError("target remote where?", hint="target remote HOST:PORT")
+        return Remote(*remote_address(request.words[0]))
+    host = request.kind.partition(":")[2]
+    if not host:
+        raise UsageError("target ssh of which host?", hint="target ssh:HOST")
+    options: dict[str, Any] = {
+        name.replace("-", "_"): request.one(name)
+        for name in ("user", "port", "identity", "config", "known-hosts", "folder")
+        if request.one(name) is not None
+    }
+    if "port" in options:
+        options["port"] = whole(options["port"], what="a port")
+    given: dict[str, Any] = {"options": options}
+    if (server_there := request.one("server")) is not None:
+        given["command"] = server_there
+    if pushed := request.paths("push"):
+        given["push"] = pushed[-1]
+    return SshServer(host, **given)
 
 
-def _file(path: str) -> TensorFile:
+def _read_inputs(path: str) -> TensorFile:
     from etscope.formats.torch_files.tensor_files import read_tensor_file
 
     return read_tensor_file(Path(path).expanduser())
-
-
-# A run on the runtime, kept as the files that `core` and the Inspector open.
 
 
 @command("generate-core-file PATH", group="files", aliases=("gcore",), words=("file",))
@@ -380,12 +259,12 @@ def generate_core_file(debugger: Debugger, rest: str) -> Output:
     """
     target = debugger.some_target()
     if target.is_past or target.is_reference:
-        target.core()  # says what it is not
+        target.core()  # raises
     if not rest:
         raise UsageError("write it where?", hint="generate-core-file run.etdp")
     if debugger.stop is None and not debugger.ended:
         raise UsageError("the run has not been begun", hint="run, or start")
-    path = Path(os.path.expanduser(rest))  # noqa: PTH111 (of nobody's home it makes no error)
+    path = Path(os.path.expanduser(rest))  # noqa: PTH111 (never fails)
     for one in (path, buffer_path(path)):
         if one.exists():
             raise UsageError(f"{one} is there already", hint="give another name, or remove it")
@@ -396,3 +275,86 @@ def generate_core_file(debugger: Debugger, rest: str) -> Output:
         f"debug buffer: {buffer} ({format_bytes(len(core.debug_buffer))})",
         f"look into it: core {dump} {buffer}",
     )
+
+
+def buffer_path(path: Path) -> Path:
+    """Path of the debug buffer beside a dump."""
+    beside = path.with_suffix(BUFFER_SUFFIX)
+    return path.with_name(path.name + BUFFER_SUFFIX) if beside == path else beside
+
+
+def write_core(core: Core, path: Path) -> tuple[Path, Path]:
+    """Write a core as a dump and a debug buffer, completely or not at all. Returns their paths.
+
+    Raises `UsageError` if they cannot be written, or exist already."""
+    buffer = buffer_path(path)
+    for one in (path, buffer):
+        if one.exists() or one.is_symlink():
+            raise UsageError(f"{one} is there already", hint="give another name, or remove it")
+    try:
+        _put(core.debug_buffer, buffer)
+        try:
+            _put(core.etdump, path)
+        except OSError:
+            buffer.unlink(missing_ok=True)
+            raise
+    except FileExistsError as error:
+        raise UsageError(f"{path} or {buffer} is there already") from error
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+    return path, buffer
+
+
+def _put(data: bytes, path: Path) -> None:
+    """Write a file, complete or not at all. Raises `FileExistsError` for an existing one."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        written = Path(name)
+        written.chmod(0o644)
+        try:
+            path.hardlink_to(written)  # unlike a rename, never replaces a file
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links
+            written.rename(path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def after_death(debugger: Debugger, error: RunnerDied) -> RunnerDied:
+    """Extend the error of a run that killed its runner: write its core in the current folder."""
+    target = debugger.on_runtime
+    message = [error.message]
+    stops = [] if target is None else target.stops
+    lines = next((s.lines for s in stops if s.instruction == error.instruction), ())
+    message += [f"  {source_text(line)}" for line in lines[:1]]
+    try:
+        core = error.core or (None if target is None else target.core())
+        if core is None:
+            raise UsageError("the runner is gone")
+        first = path = Path(f"etdb-core-{os.getpid()}.etdp")
+        number = 1
+        while path.exists() or buffer_path(path).exists():
+            number += 1
+            path = first.with_name(f"{first.stem}-{number}{first.suffix}")
+        path, buffer = write_core(core, path)
+    except (EtscopeError, OSError) as why:
+        message.append(f"  no core: {getattr(why, 'message', why)}")
+        hint = "run begins anew; print and step repeat the run up to the stop before"
+    else:
+        message.append(f"  core: {path} and {buffer}")
+        hint = f"core {path} {buffer}\n  looks into it; run begins anew"
+    new = RunnerDied(
+        "\n".join(message),
+        reason=error.reason,
+        step=error.step,
+        instruction=error.instruction,
+        core=error.core,
+        hint=hint,
+    )
+    new.log = error.log
+    return new

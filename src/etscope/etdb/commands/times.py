@@ -1,9 +1,11 @@
-"""Where the time goes, and what changed since another run."""
+"""Times: the slowest operators, and the difference from another run."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -11,19 +13,31 @@ from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.diff_table import shown_columns
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.profile_table import profile_table
-from etscope.analysis.profile.trace import Trace
+from etscope.analysis.profile.source_location import common_module, module_type
 from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.files import Files
 from etscope.etdb.output import Output
-from etscope.etdb.targets.target import Target
 from etscope.formats.etdump.reader import read_etdump
-from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
 
 GROUP = "times"
 _COLUMNS = ("instruction", "event", "avg", "p50", "p90", "share", "cumulative", "module", "source")
+
+# Statistics of an array of times, one for each run.
+STATISTICS: Mapping[str, Callable[[Any], float]] = {
+    "time": lambda times: float(times.mean()),
+    "avg": lambda times: float(times.mean()),
+    "min": lambda times: float(times.min()),
+    "max": lambda times: float(times.max()),
+    "std": lambda times: float(times.std()),
+    "first": lambda times: float(times[0]),
+    "p10": lambda times: float(np.percentile(times, 10)),
+    "p50": lambda times: float(np.percentile(times, 50)),
+    "p90": lambda times: float(np.percentile(times, 90)),
+}
+SHOWN_STATISTICS = ("first", "avg", "min", "p10", "p50", "p90", "max")
 
 
 @command("top [N] [by COLUMN] [ops|modules|types]", group=GROUP,
@@ -35,40 +49,6 @@ def top(debugger: Debugger, rest: str) -> Output:
     module, `types` by type of module. Of a run on the runtime it is what ran so far: the run is
     repeated for it with the event tracer on, as generate-core-file does.
     """
-    count, by, group = _read(rest)
-    profile = profile_of(debugger)
-    if group is not None:
-        return Output().table(_grouped(profile, debugger, group, count, by))
-    table = profile_table(profile, debugger.scale, sort=by, limit=count)
-    columns = list(_COLUMNS)
-    if by not in ("time", *columns):
-        columns.insert(3, by)
-    return Output().table(table, columns)
-
-
-def profile_of(debugger: Debugger) -> MethodProfile:
-    """The times of the method: of the run on the runtime, or of the dump. Raises
-    `MissingDataError` without any."""
-    target = debugger.on_runtime
-    profiles = debugger.files.profiles if target is None else _measured(debugger, target)
-    found = profiles.get(debugger.method) or next(iter(profiles.values()), None)
-    if found is None:
-        raise MissingDataError(
-            "there are no times", hint="load a dump with profiling events: core RUN.etdp"
-        )
-    return found
-
-
-def _measured(debugger: Debugger, target: Target) -> dict[str | None, MethodProfile]:
-    """The times of what ran on the runtime so far, by its core."""
-    if debugger.position is None:
-        raise MissingDataError("nothing has run yet", hint="run, or start")
-    dump = read_etdump(target.core().etdump)
-    # It is of this program; too little may have run for anything to tell.
-    return replace(debugger.files, dump=dump, debug_buffer=None, forced=True).profiles
-
-
-def _read(rest: str) -> tuple[int, str, str | None]:
     count, by, group = 10, "time", None
     words = rest.split()
     while words:
@@ -81,53 +61,80 @@ def _read(rest: str) -> tuple[int, str, str | None]:
             group = word
         else:
             count = whole(word, what="how many")
-    return count, by, group
+    profile = _profile_of(debugger)
+    if group is not None:
+        return Output().table(_grouped(profile, debugger, group, count, by))
+    table = profile_table(profile, debugger.scale, sort=by, limit=count)
+    columns = list(_COLUMNS)
+    if by not in ("time", *columns):
+        columns.insert(3, by)
+    return Output().table(table, columns)
+
+
+def _profile_of(debugger: Debugger) -> MethodProfile:
+    """Times of the method: of the run on the runtime, or of the dump. Raises `MissingDataError`
+    without any."""
+    files = debugger.files
+    target = debugger.on_runtime
+    if target is not None:
+        if debugger.position is None:
+            raise MissingDataError("nothing has run yet", hint="run, or start")
+        dump = read_etdump(target.core().etdump)
+        # Do not verify: after a few operators a dump may not be recognized as the program's.
+        files = replace(files, dump=dump, debug_buffer=None, forced=True)
+    profiles = files.profiles
+    found = profiles.get(debugger.method) or next(iter(profiles.values()), None)
+    if found is None:
+        raise MissingDataError(
+            "there are no times", hint="load a dump with profiling events: core RUN.etdp"
+        )
+    return found
 
 
 def _grouped(profile: MethodProfile, debugger: Debugger, group: str, count: int, by: str) -> Table:
-    sums: dict[str, list[Row]] = {}
+    """Sum times by "ops", "modules" or "types"."""
+    if by not in STATISTICS:
+        raise UsageError(f"cannot sort by {by!r}", hint="by " + ", ".join(STATISTICS))
+    measure = STATISTICS[by]
+
+    def key(row: Row) -> str:
+        if group == "ops":
+            types = row.attribution.op_types
+            return types[0] if len(types) == 1 else row.name
+        if group == "modules":
+            return common_module(row.attribution.nodes) or "(root)"
+        kinds = {kind for node in row.attribution.nodes if (kind := module_type(node))}
+        return next(iter(kinds)) if len(kinds) == 1 else "(several)" if kinds else "(none)"
+
+    groups: dict[str, list[Row]] = {}
     for row in profile.rows:
         if row.depth == 0 and not row.own_clock:
-            sums.setdefault(_key(row, group), []).append(row)
+            groups.setdefault(key(row), []).append(row)
     scale = debugger.scale
     total = float(scale(profile.total).mean()) or 1.0
-    statistics = {
-        key: scale(np.sum([row.ticks for row in rows], axis=0)) for key, rows in sums.items()
+    times = {
+        name: scale(np.sum([row.ticks for row in rows], axis=0)) for name, rows in groups.items()
     }
-    if by not in _SORTS:
-        raise UsageError(f"cannot sort by {by!r}", hint="by " + ", ".join(_SORTS))
-    measure = "avg" if by == "time" else by
-    ordered = sorted(statistics, key=lambda key: -statistic(statistics[key], measure))[:count]
-    names = ("first", "avg", "min", "p10", "p50", "p90", "max")
+    ordered = sorted(times, key=lambda name: -measure(times[name]))[:count]
+    title = group.removesuffix("s")
     return Table(
         columns=(
-            Column(group.removesuffix("s")),
+            Column(title),
             Column("count", Kind.COUNT),
-            *(Column(name, Kind.DURATION, scale.unit) for name in names),
+            *(Column(name, Kind.DURATION, scale.unit) for name in SHOWN_STATISTICS),
             Column("share", Kind.SHARE),
         ),
         values={
-            group.removesuffix("s"): ordered,
-            "count": [len(sums[key]) for key in ordered],
-            **{name: [statistic(statistics[key], name) for key in ordered] for name in names},
-            "share": [float(statistics[key].mean()) / total for key in ordered],
+            title: ordered,
+            "count": [len(groups[name]) for name in ordered],
+            **{
+                statistic: [STATISTICS[statistic](times[name]) for name in ordered]
+                for statistic in SHOWN_STATISTICS
+            },
+            "share": [float(times[name].mean()) / total for name in ordered],
         },
-        title=f"{profile.method or 'method'} by {group.removesuffix('s')}",
+        title=f"{profile.method or 'method'} by {title}",
     )
-
-
-def _key(row: Row, group: str) -> str:
-    from etscope.analysis.profile.source_location import common_module, module_type
-
-    if group == "ops":
-        return row.attribution.op_types[0] if len(row.attribution.op_types) == 1 else row.name
-    if group == "modules":
-        return common_module(row.attribution.nodes) or "(root)"
-    types = {kind for node in row.attribution.nodes if (kind := module_type(node))}
-    return next(iter(types)) if len(types) == 1 else "(several)" if types else "(none)"
-
-
-_SORTS = ("time", "avg", "min", "max", "std", "first", "p10", "p50", "p90")
 
 
 @command("diff OTHER.etdp", group=GROUP, words=("file",))
@@ -143,27 +150,17 @@ def diff(debugger: Debugger, rest: str) -> Output:
         raise UsageError(f"cannot read {rest!r}: {error}") from error
     if not paths:
         raise UsageError("diff with which dump?")
-    mine = profile_of(debugger)
-    theirs = _same_method(_opened(debugger, paths, rest), mine)
-    table = diff_profiles(mine, theirs).table(debugger.scale)
-    return Output().table(table, shown_columns([table]))
-
-
-def _opened(debugger: Debugger, paths: list[str], given: str) -> Trace:
-    """The other dump, explained by the debugger's files if it is of their program."""
-    mine = debugger.files
+    mine = _profile_of(debugger)
+    files = debugger.files
     try:
-        trace = Files(record=mine.record, program=mine.program).opened(*paths).trace
-    except MismatchError:
+        trace = Files(record=files.record, program=files.program).opened(*paths).trace
+    except MismatchError:  # a dump of another program
         trace = Files(forced=True).opened(*paths).trace
     if trace is None:
-        raise UsageError(f"{given} is no ETDump")
-    return trace
-
-
-def _same_method(trace: Trace, mine: MethodProfile) -> MethodProfile:
+        raise UsageError(f"{rest} is not an ETDump")
     profiles = trace.profiles()
-    found = next((p for p in profiles if p.method == mine.method), None)
-    if found is None and not profiles:
+    if not profiles:
         raise MissingDataError("the other dump has no times")
-    return found or profiles[0]
+    theirs = next((p for p in profiles if p.method == mine.method), profiles[0])
+    table = diff_profiles(mine, theirs).table(debugger.scale)
+    return Output().table(table, shown_columns([table]))

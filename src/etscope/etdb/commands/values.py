@@ -1,4 +1,4 @@
-"""Tensors: looking at them, and putting others in their place."""
+"""Values: show and change them, and compare them with the reference."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import numpy as np
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.commands.registry import command, whole
-from etscope.etdb.debugger import Debugger, Gap
+from etscope.etdb.debugger import Debugger
 from etscope.etdb.expressions.expression import HANDLE, Expression, evaluate, parse
 from etscope.etdb.expressions.scope import (
     DebuggerScope,
-    decided,
-    displayed,
+    display_lines,
     gap_between,
+    gap_without_nan,
     gaps_so_far,
-    only,
+    single,
 )
 from etscope.etdb.output import Output, operators, value_lines
 from etscope.etdb.targets.recorded import RecordedRuns
-from etscope.etdb.targets.remote_tensor import part
-from etscope.etdb.targets.target import is_far
+from etscope.etdb.targets.remote_tensor import RemoteTensor, leading_part
 from etscope.model.table import Column, Kind, Table
 from etscope.quiet import quiet
 from etscope.units import format_bytes, format_float
 
 GROUP = "values"
 _MOST_SHOWN = 4096
-_MOST_FETCHED = 16 << 20  # bytes of a tensor that nobody asked for as a whole
+_MOST_FETCHED = 16 << 20  # bytes of a tensor that is fetched for its gap without being asked for
 _SET = re.compile(r"(%\d+|\$\w+|value\(\s*\d+\s*\)|[A-Za-z_][\w./]*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _FORMATS = {"f": "{:>13.6g}", "e": "{:>14.6e}", "d": "{:>12d}", "x": "{:>18}"}
+_COLUMNS = ("instruction", "op", "node", "total", "local", "verdict", "source")
 
 
 @command("print[/f] EXPR", group=GROUP, aliases=("p", "inspect"), words=("node",))
@@ -51,15 +51,15 @@ def print_(debugger: Debugger, rest: str) -> Output:
     expression = parse(rest or "$")
     scope = DebuggerScope(debugger)
     value = evaluate(expression, scope)
-    answer = Output().say(*value_lines(value, full=full))
-    return answer.say(*_beside(debugger, expression, scope, value))
+    output = Output().say(*value_lines(value, full=full))
+    return output.say(*_comparison(debugger, expression, scope, value))
 
 
-def _beside(
+def _comparison(
     debugger: Debugger, expression: Expression, scope: DebuggerScope, value: Any
 ) -> list[str]:
-    """The other side of an expression that is no more than a name: of the device's run the
-    reference's value, of the reference's the recorded one; and the gap between them."""
+    """Compare the value of a bare name: the device's with the reference, the reference's with the
+    dump. Empty for other expressions, and without anything to compare with."""
     text = expression.text
     if not re.fullmatch(r"\$|%\d+|[A-Za-z_]\w*", text):
         return []
@@ -72,36 +72,31 @@ def _beside(
         other = scope.reference(name) if of_device else scope.device(name)
     except EtscopeError as error:
         return [f"{what}: ({error.message})"]
+
+    def compared(other: Any, value: Any) -> list[str]:
+        reference, device = (other, value) if of_device else (value, other)
+        lines = [f"{what}: {value_lines(other)[0]}"]
+        if isinstance(device, RemoteTensor) and device.nbytes > _MOST_FETCHED:
+            size = format_bytes(device.nbytes)
+            return [*lines, f"gap: of {size}, which print gap(sqnr) fetches"]
+        gaps = []
+        for metric in map(find_metric, ("sqnr", "max_abs")):
+            try:
+                number = gap_without_nan(metric, reference, device)
+            except EtscopeError:
+                continue
+            if number is not None:
+                gaps.append(f"{metric.title} {format_float(number)} {metric.unit}".rstrip())
+        return [*lines, "gap: " + " · ".join(gaps)] if gaps else lines
+
     outputs = scope.outputs_here() if text == "$" else []
-    if outputs:
-        return [
-            line
-            for number, pair in enumerate(outputs)
-            if pair is not None
-            for line in (
-                f"[{number}] is {pair.node}",
-                *_both(what, other[number], value[number], own_first=not of_device),
-            )
-        ]
-    return _both(what, other, value, own_first=not of_device)
-
-
-def _both(what: str, other: Any, value: Any, *, own_first: bool) -> list[str]:
-    """The other value, and the gap between the two."""
-    reference, own = (value, other) if own_first else (other, value)
-    if is_far(own) and own.nbytes > _MOST_FETCHED:
-        told = f"of {format_bytes(own.nbytes)}, which print gap(sqnr) fetches"
-        return [f"{what}: {value_lines(other)[0]}", f"gap: {told}"]
-    gaps = []
-    for metric in ("sqnr", "max_abs"):
-        found = find_metric(metric)
-        try:
-            number = decided(found, reference, own)
-        except EtscopeError:
-            continue
-        if number is not None:
-            gaps.append(f"{found.title} {format_float(number)} {found.unit}".rstrip())
-    return [f"{what}: {value_lines(other)[0]}", *(["gap: " + " · ".join(gaps)] if gaps else [])]
+    if not outputs:
+        return compared(other, value)
+    lines = []
+    for number, pair in enumerate(outputs):
+        if pair is not None:
+            lines += [f"[{number}] is {pair.node}", *compared(other[number], value[number])]
+    return lines
 
 
 @command("x[/COUNTf] EXPR", group=GROUP, words=("node",))
@@ -121,33 +116,28 @@ def x(debugger: Debugger, rest: str) -> Output:
         raise UsageError(f"{_MOST_SHOWN} numbers at most")
     value = evaluate(parse(text.strip() or "$"), DebuggerScope(debugger))
     shape = tuple(np.shape(value))
-    array = part(value, count) if is_far(value) else np.asarray(value)
+    array = leading_part(value, count) if isinstance(value, RemoteTensor) else np.asarray(value)
     if array.dtype.kind not in "biufV":
-        raise UsageError("this is no tensor")
+        raise UsageError("this is not a tensor")
+
+    def cell(item: Any) -> str:
+        if form == "x":
+            return _FORMATS[form].format("0x" + item.tobytes()[::-1].hex())
+        number = float(item)
+        if form == "d" and not np.isfinite(number):
+            return f"{number:>12}"
+        return _FORMATS[form].format(int(number) if form == "d" else number)
+
     flat = array.reshape(-1)[:count]
     per_line = 4 if form in "fdx" else 3
-    answer = Output()
+    output = Output()
     for start in range(0, len(flat), per_line):
         index = np.unravel_index(start, shape) if shape else ()
         place = "[" + ", ".join(str(int(i)) for i in index) + "]"
-        cells = "".join(_cell(item, form) for item in flat[start : start + per_line])
-        answer.say(f"{place:<16}{cells}")
+        output.say(f"{place:<16}" + "".join(map(cell, flat[start : start + per_line])))
     if not len(flat):
-        answer.say("empty")
-    return answer
-
-
-def _cell(item: Any, form: str) -> str:
-    if form == "x":
-        return _FORMATS[form].format("0x" + item.tobytes()[::-1].hex())
-    if form == "d":
-        number = float(item)
-        return (
-            f"{number:>12}"
-            if number != number or abs(number) == float("inf")
-            else (_FORMATS[form].format(int(number)))
-        )
-    return _FORMATS[form].format(float(item))
+        output.say("empty")
+    return output
 
 
 @command("display [EXPR]", group=GROUP, words=("node",))
@@ -159,10 +149,10 @@ def display(debugger: Debugger, rest: str) -> Output:
         shown = {number: debugger.displays[number]} if debugger.stop is not None else {}
     else:
         shown = debugger.displays
-    answer = Output()
+    output = Output()
     for number, expression in shown.items():
-        answer.say(*displayed(debugger, number, expression))
-    return answer
+        output.say(*display_lines(debugger, number, expression))
+    return output
 
 
 @command("undisplay [N …]", group=GROUP)
@@ -176,7 +166,7 @@ def undisplay(debugger: Debugger, rest: str) -> Output:
     return Output()
 
 
-@command("set %HANDLE|NODE|$NAME = EXPR", group="values", words=("node", "logging", "times"))
+@command("set %HANDLE|NODE|$NAME = EXPR", group=GROUP, words=("node", "logging", "times"))
 def set_(debugger: Debugger, rest: str) -> Output:
     """Put another value in the place of a node's, in a run that goes on: live, or on the runtime.
     What follows is computed from it.
@@ -186,11 +176,12 @@ def set_(debugger: Debugger, rest: str) -> Output:
     `set logging FILE` writes the session to a file, `set logging off` ends that. `set times off`
     leaves times out, so that a transcript is the same each time.
     """
-    word, _, path = rest.partition(" ")
+    word, _, setting = rest.partition(" ")
+    setting = setting.strip()
     if word == "logging":
-        return _logging(debugger, path.strip())
-    if word == "times" and path.strip() in ("on", "off"):
-        debugger.shows_times = path.strip() == "on"
+        return _set_logging(debugger, setting)
+    if word == "times" and setting in ("on", "off"):
+        debugger.shows_times = setting == "on"
         return Output()
     match = _SET.fullmatch("$here" + rest[1:] if re.match(r"\$\s*=", rest) else rest)
     if match is None:
@@ -208,7 +199,7 @@ def set_(debugger: Debugger, rest: str) -> Output:
     stop = debugger.here()
     node: str | int
     if name == "$here":
-        # Of a delegate's call all outputs are meant, which are several nodes' values.
+        # "": all outputs of a delegate's call, which are values of several nodes.
         node = "" if DebuggerScope(debugger).outputs_here() else stop.path or ""
     elif name.startswith("value("):
         node = int(name[len("value(") : -1])
@@ -219,9 +210,9 @@ def set_(debugger: Debugger, rest: str) -> Output:
     try:
         target.patch(node, stop.position, value)
     except EtscopeError:
-        # With the new value an operator on the way back may have failed.
+        # The new value may have made an operator fail on the way back to the stop.
         if target is debugger.on_runtime:
-            debugger.stand()
+            debugger.follow_target()
         raise
     finally:
         debugger.gaps.clear()
@@ -229,12 +220,12 @@ def set_(debugger: Debugger, rest: str) -> Output:
     return Output().say(f"{named} = " + value_lines(value)[0])
 
 
-def _logging(debugger: Debugger, path: str) -> Output:
-    if path in ("", "on"):
-        path = "etdb.log"
+def _set_logging(debugger: Debugger, path: str) -> Output:
     if path == "off":
         debugger.logging = None
         return Output()
+    if path in ("", "on"):
+        path = "etdb.log"
     try:
         with open(path, "a"):  # noqa: PTH123 (a path as it was typed)
             pass
@@ -264,25 +255,22 @@ def call(debugger: Debugger, rest: str) -> Output:
     if node.kind != "call_function":
         raise UsageError(f"{name} is a {node.kind}: nothing is called")
     scope = DebuggerScope(debugger)
-    result = only(debugger.reference.call(name, lambda used: scope.value_for_call(used)))
-    answer = Output().say(*value_lines(result))
-    if scope.not_the_run:
-        names = ", ".join(dict.fromkeys(scope.not_the_run))
-        answer.say(f"of the reference, since the run has no value of it: {names}")
+    result = single(debugger.reference.call(name, scope.value_for_call))
+    output = Output().say(*value_lines(result))
+    if scope.from_reference:
+        names = ", ".join(dict.fromkeys(scope.from_reference))
+        output.say(f"of the reference, since the run has no value of it: {names}")
     try:
         own = scope.value_for_call(name)
     except EtscopeError as error:
-        return answer.say(f"the run has no value of it: {error.message}")
-    found = find_metric("sqnr")
-    number = decided(found, result, own)
+        return output.say(f"the run has no value of it: {error.message}")
+    metric = find_metric("sqnr")
+    number = gap_without_nan(metric, result, own)
     if number is not None:
-        answer.say(
-            f"the run's own value is {format_float(number)} {found.unit} from it ({found.title})"
+        output.say(
+            f"the run's own value is {format_float(number)} {metric.unit} from it ({metric.title})"
         )
-    return answer
-
-
-_COLUMNS = ("instruction", "op", "node", "total", "local", "verdict", "source")
+    return output
 
 
 @command("gap [METRIC] [N|run]", group=GROUP, aliases=("numerics",), words=("metric", "run"))
@@ -294,26 +282,26 @@ def gap(debugger: Debugger, rest: str) -> Output:
     in order of execution. On the runtime it is of all that ran so far: the run is repeated for it,
     in lock step with the reference. In a live run: what was set against the plain reference.
     """
-    metric, count, sort = "sqnr", 15, "error"
+    name, count, sort = "sqnr", 15, "error"
     for word in rest.split():
         if word.isdecimal():
             count = whole(word)
         elif word == "run":
             sort = "run"
         else:
-            metric = word
-    find_metric(metric)
+            name = word
+    metric = find_metric(name)
     target = debugger.some_target()
     if debugger.on_runtime is not None:
-        return _runtime_gap(debugger, metric, count, sort)
+        return Output().table(_runtime_gaps(debugger, metric, count, sort))
     if not isinstance(target, RecordedRuns):
-        return _live_gap(debugger, metric, count)
+        return Output().table(_live_gaps(debugger, metric, count))
     from etscope.diagnosis.numerics import numerics_of
 
     with quiet():
         found = numerics_of(
             target.trace,
-            metric=metric,
+            metric=name,
             method=debugger.method,
             run=target.chosen,
             inputs=debugger.given(debugger.method),
@@ -321,17 +309,16 @@ def gap(debugger: Debugger, rest: str) -> Output:
         )
     table = found.table(sort)
     table = table.take(range(min(count, len(table))))
-    answer = Output(finding=not found.is_fine)
+    output = Output(finding=not found.is_fine)
     has_passes = any(table.values["pass"])
     columns = (_COLUMNS[0], "pass", *_COLUMNS[1:]) if has_passes else _COLUMNS
-    return answer.table(table, columns)
+    return output.table(table, columns)
 
 
-def _runtime_gap(debugger: Debugger, metric: str, count: int, sort: str) -> Output:
-    """What has run so far on the runtime, stop by stop beside the reference."""
+def _runtime_gaps(debugger: Debugger, metric: Metric, count: int, sort: str) -> Table:
+    """Compare what has run so far on the runtime with the reference."""
     target = debugger.some_target()
-    found = find_metric(metric)
-    gaps = gaps_so_far(debugger, target, metric)
+    gaps = gaps_so_far(debugger, target, metric.name)
     rows = [
         (stop, gaps[stop.position])
         for stop in target.stops[: len(gaps)]
@@ -342,53 +329,50 @@ def _runtime_gap(debugger: Debugger, metric: str, count: int, sort: str) -> Outp
             "no operator that ran has a value in the reference",
             hint="the ETRecord tells which node each of them is",
         )
-    if sort == "error":
-        rows.sort(key=lambda row: (-_badness(found, row[1]), row[0].position))
-    has_passes = any(stop.loop_pass for stop, _ in rows)
+    if sort == "error":  # the operator's own error, if it is known
+        badness = {
+            stop.position: metric.badness(one.total if one.local is None else one.local)
+            for stop, one in rows
+        }
+        rows.sort(key=lambda row: (-badness[row[0].position], row[0].position))
     shown = rows[:count]
-    columns = (
-        Column("stop", Kind.INT),
-        Column("instruction", Kind.INT, priority=2),
-        *([Column("pass", Kind.INT)] if has_passes else []),
-        Column("node"),
-        Column("op", priority=2),
-        Column("total", Kind.FLOAT, unit=found.unit or None),
-        Column("local", Kind.FLOAT, unit=found.unit or None),
-        Column("source", Kind.PATH, priority=1),
-    )
     values: dict[str, list[Any]] = {
         "stop": [stop.position for stop, _ in shown],
         "instruction": [stop.instruction for stop, _ in shown],
         "pass": [stop.loop_pass for stop, _ in shown],
         "node": [stop.node or stop.name for stop, _ in shown],
         "op": [stop.op for stop, _ in shown],
-        "total": [gap.total for _, gap in shown],
-        "local": [gap.local for _, gap in shown],
+        "total": [one.total for _, one in shown],
+        "local": [one.local for _, one in shown],
         "source": [str(next(iter(stop.lines), "")) for stop, _ in shown],
     }
-    notes = [f"{len(rows) - count} more; gap {metric} N shows N"] if len(rows) > count else []
+    if not any(stop.loop_pass for stop, _ in rows):
+        del values["pass"]
+    columns = {
+        "stop": Column("stop", Kind.INT),
+        "instruction": Column("instruction", Kind.INT, priority=2),
+        "pass": Column("pass", Kind.INT),
+        "node": Column("node"),
+        "op": Column("op", priority=2),
+        "total": Column("total", Kind.FLOAT, unit=metric.unit or None),
+        "local": Column("local", Kind.FLOAT, unit=metric.unit or None),
+        "source": Column("source", Kind.PATH, priority=1),
+    }
+    notes = [f"{len(rows) - count} more; gap {metric.name} N shows N"] if len(rows) > count else []
     unknown = len(gaps) - len(rows)
     if unknown:
         notes.append(f"{unknown:,} of {operators(len(gaps))} without a value in the reference")
-    return Output().table(
-        Table(
-            columns,
-            {column.name: values[column.name] for column in columns},
-            title=f"{found.title}: the run on the runtime against the reference",
-            notes=tuple(notes),
-        )
+    return Table(
+        tuple(columns[key] for key in values),
+        values,
+        title=f"{metric.title}: the run on the runtime against the reference",
+        notes=tuple(notes),
     )
 
 
-def _badness(metric: Metric, gap: Gap) -> float:
-    """By the operator's own error, where it is known."""
-    return metric.badness(gap.total if gap.local is None else gap.local)
-
-
-def _live_gap(debugger: Debugger, metric: str, count: int) -> Output:
-    """What has run so far against the plain reference."""
+def _live_gaps(debugger: Debugger, metric: Metric, count: int) -> Table:
+    """Compare what has run so far of a live run with the plain reference."""
     target = debugger.some_target()
-    found = find_metric(metric)
     until = debugger.position if debugger.position is not None else -1
     rows = []
     for stop in target.stops[: until + 1]:
@@ -397,16 +381,16 @@ def _live_gap(debugger: Debugger, metric: str, count: int) -> Output:
         except EtscopeError:
             continue
         values = target.device_values(stop.position)
-        number = gap_between(found, reference, values[0] if len(values) == 1 else values)
+        number = gap_between(metric, reference, values[0] if len(values) == 1 else values)
         rows.append((stop.position, stop.name, stop.op, number, str(next(iter(stop.lines), ""))))
     if not rows:
         raise MissingDataError("nothing has run yet", hint="run, or start")
-    rows.sort(key=lambda row: (-found.badness(row[3]), row[0]))
+    rows.sort(key=lambda row: (-metric.badness(row[3]), row[0]))
     columns = (
         Column("stop", Kind.INT),
         Column("node"),
         Column("op", priority=2),
-        Column(found.name, Kind.FLOAT, unit=found.unit or None),
+        Column(metric.name, Kind.FLOAT, unit=metric.unit or None),
         Column("source", Kind.PATH, priority=1),
     )
     table = Table(
@@ -415,5 +399,6 @@ def _live_gap(debugger: Debugger, metric: str, count: int) -> Output:
         title="the live run against the plain reference",
     )
     if len(rows) > count:
-        table = replace(table, notes=(f"{len(rows) - count} more; gap {metric} N shows N",))
-    return Output().table(table)
+        more = f"{len(rows) - count} more; gap {metric.name} N shows N"
+        table = replace(table, notes=(more,))
+    return table

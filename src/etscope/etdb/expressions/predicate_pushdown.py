@@ -1,7 +1,8 @@
-"""Which conditions a target can look at where it runs, so that a run need not stand still for each.
+"""Predicate pushdown: conditions that the target can test itself, so that it need not stop at each
+operator.
 
-What is found for an expression are tests that hold wherever the expression may: it is looked at
-again where one of them does. They need not be as narrow as the expression.
+The tests found for an expression are necessary conditions: where one holds, the full expression is
+evaluated. They may be wider than the expression.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ _MIRRORED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.LtE: ast.GtE,
 }
 _UPWARD, _DOWNWARD = (ast.Gt, ast.GtE), (ast.Lt, ast.LtE)
-_ODD = {"isnan": Condition.NAN, "isinf": Condition.INF}
+_NON_FINITE = {"isnan": Condition.NAN, "isinf": Condition.INF}
 # numpy compares in the tensor's own type, to which the bound is rounded: bfloat16 has 8 bits.
 _ROUNDING = 1.0 / 128
 
 
 def number_tests(expression: Expression) -> tuple[Test, ...] | None:
-    """Tests of the numbers that an operator gives, one of which holds wherever the expression does;
-    None where no such are known.
+    """Return tests of an operator's output, one of which holds wherever the expression does; None
+    if none are known.
 
-    Known are `$`, `$.max()`, `$.min()` and `$.abs()` or `$.abs().max()` against a number,
-    `isnan($)` and `isinf($)`, and those with `and` and `or`.
+    Supported are `$`, `$.max()`, `$.min()` and `$.abs()` or `$.abs().max()` against a number,
+    `isnan($)` and `isinf($)`, and combinations with `and` and `or`.
     """
     return _tests(expression.tree)
 
@@ -45,46 +46,39 @@ def _tests(node: ast.expr) -> tuple[Test, ...] | None:
             return known[0] if known else None
         return tuple(test for part in known for test in part) if len(known) == len(parts) else None
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        return _compared(node.left, type(node.ops[0]), node.comparators[0])
-    return _odd(node)
+        return _comparison(node.left, type(node.ops[0]), node.comparators[0])
+    # `isnan($)`, and `.any()` or `.sum()` of it
+    _, node = _unwrap(node, ("any", "sum", "max", "count_nonzero"))
+    name, of = _unwrap(node, tuple(_NON_FINITE))
+    return ((_NON_FINITE[name], 0.0),) if name and _is_current(of) else None
 
 
-def _compared(left: ast.expr, op: type[ast.cmpop], right: ast.expr) -> tuple[Test, ...] | None:
+def _comparison(left: ast.expr, op: type[ast.cmpop], right: ast.expr) -> tuple[Test, ...] | None:
     if _constant(left) is not None and op in _MIRRORED:
         left, op, right = right, _MIRRORED[op], left
     bound = _constant(right)
     if bound is None or op not in _MIRRORED:
         return None
-    name, of = _reduced(left)
-    if not _is_current(of):
-        return _of_magnitude(name, of, op, bound)
-    # A maximum below a bound says something of all numbers, which no test does.
-    if op in _UPWARD and name in ("", "max"):
-        return ((Condition.ABOVE, _lower(op, bound)),)
-    if op in _DOWNWARD and name in ("", "min"):
-        return ((Condition.BELOW, -_lower(op, -bound)),)
+    # Widen the bound, so that rounding it never loses a number.
+    if op in (ast.GtE, ast.LtE):
+        bound = math.nextafter(bound, -math.inf if op is ast.GtE else math.inf)
+    slack = abs(bound) * _ROUNDING
+    name, of = _unwrap(left, ("max", "min"))
+    if _is_current(of):
+        # `$.max() < 3` is a condition on all numbers, which no test covers.
+        if op in _UPWARD and name in ("", "max"):
+            return ((Condition.ABOVE, bound - slack),)
+        if op in _DOWNWARD and name in ("", "min"):
+            return ((Condition.BELOW, bound + slack),)
+        return None
+    inner, of = _unwrap(of, ("abs",))
+    if inner == "abs" and _is_current(of) and name in ("", "max") and op in _UPWARD:
+        return (Condition.ABOVE, bound - slack), (Condition.BELOW, slack - bound)
     return None
 
 
-def _of_magnitude(
-    name: str, of: ast.expr, op: type[ast.cmpop], bound: float
-) -> tuple[Test, ...] | None:
-    inner, of = _reduced(of, ("abs",))
-    if inner != "abs" or not _is_current(of) or name not in ("", "max") or op not in _UPWARD:
-        return None
-    lower = _lower(op, bound)
-    return (Condition.ABOVE, lower), (Condition.BELOW, -lower)
-
-
-def _odd(node: ast.expr) -> tuple[Test, ...] | None:
-    """Of `isnan($)`, and `.any()` or `.sum()` of it."""
-    _, node = _reduced(node, ("any", "sum", "max", "count_nonzero"))
-    name, of = _reduced(node, tuple(_ODD))
-    return ((_ODD[name], 0.0),) if name and _is_current(of) else None
-
-
-def _reduced(node: ast.expr, names: tuple[str, ...] = ("max", "min")) -> tuple[str, ast.expr]:
-    """The name and the argument of one of the calls, as a method or a function; else ("", node)."""
+def _unwrap(node: ast.expr, names: tuple[str, ...]) -> tuple[str, ast.expr]:
+    """Name and argument of a call of one of `names`, as a method or a function; else ("", node)."""
     if isinstance(node, ast.Call) and not node.keywords:
         func = node.func
         if isinstance(func, ast.Attribute) and func.attr in names and not node.args:
@@ -109,10 +103,3 @@ def _constant(node: ast.expr) -> float | None:
             return None
         return value if math.isfinite(value) else None
     return None
-
-
-def _lower(op: type[ast.cmpop], bound: float) -> float:
-    """A bound that is passed by whatever is above, or equal to, the one that is rounded."""
-    if op in (ast.GtE, ast.LtE):
-        bound = math.nextafter(bound, -math.inf)
-    return bound - abs(bound) * _ROUNDING

@@ -1,4 +1,4 @@
-"""How a connection to a runner comes about: started here, found at an address, or over ssh."""
+"""Connections to a runner: in a local process, at a network address, or over ssh."""
 
 from __future__ import annotations
 
@@ -23,66 +23,62 @@ TOKEN_VARIABLE = "ETDB_TOKEN"
 
 _CONNECT_SECONDS = 20.0
 _CHUNK = 1 << 20
-_LOG_BYTES = 1 << 20  # of a server's log, the last ones
-_GRACE_SECONDS = 2.0  # for a server to end by itself
-# A machine that is gone says nothing: asked after 15 s without a word, lost 20 s later.
+_LOG_BYTES = 1 << 20  # at the end of a server's log
+_GRACE_SECONDS = 2.0  # for a server to exit by itself
+# Detect a machine that is gone: probe after 15 s of silence, give up 20 s later.
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 15, 5, 4
 
 
 class Channel(Protocol):
-    """Bytes to and from a server. place: where it is, for people."""
+    """Bytes to and from a server. place: its location, to display."""
 
     @property
     def place(self) -> str: ...
 
     def send(self, data: bytes) -> None:
-        """Raises OSError when the server is gone."""
+        """Send all bytes. Raises OSError when the server is gone."""
         ...
 
     def receive(self, size: int) -> bytes:
-        """Exactly so many bytes; what came of them stays when this is interrupted.
+        """Receive exactly `size` bytes. Bytes received before an interrupt are kept.
 
-        Raises OSError (TimeoutError among them) or EOFError when no more come."""
+        Raises OSError (such as TimeoutError) or EOFError when no more arrive."""
         ...
 
     def wait_at_most(self, seconds: float | None) -> None:
-        """How long `receive` waits for the next bytes; None: for ever."""
+        """Set the timeout of `receive` for the next bytes; None: no timeout."""
         ...
 
     def close(self) -> None:
-        """Idempotent. A server that was started for the channel ends."""
+        """Close, and end a server that was started for the channel. Idempotent."""
         ...
 
     def log(self) -> str:
-        """What a server that was started for the channel said on stderr, its end."""
+        """End of the output of a server that was started for the channel."""
         ...
 
     def ending(self) -> str | None:
-        """How the server's process ended; None where nobody knows."""
+        """Exit status of the server's process in words; None if unknown."""
         ...
 
 
 class Launcher(Protocol):
-    """A way to a runner. place: for people: "here", "board:2345", "ssh:pi". connected_program:
-    whether the server may have been started with a program of its own."""
+    """Opens connections to a runner. place: to display: "here", "board:2345", "ssh:pi"."""
 
     @property
     def place(self) -> str: ...
 
     @property
-    def connected_program(self) -> bool: ...
-
-    @property
     def token(self) -> str: ...
 
     def connect(self) -> Channel:
-        """A new connection. Raises `DeviceLost` when there is nobody, and what finding or building
-        the server raises."""
+        """Open a connection. Raises `DeviceLost` when no server answers, and the errors of finding
+        or building the server."""
         ...
 
 
 class SocketChannel:
-    """A connected socket, and the process at its other end if it is ours."""
+    """A connected socket, and the process at its other end if it was started here."""
 
     def __init__(
         self,
@@ -90,16 +86,16 @@ class SocketChannel:
         place: str,
         *,
         process: subprocess.Popen[bytes] | None = None,
-        words: IO[bytes] | None = None,
+        output: IO[bytes] | None = None,
         after: Callable[[], None] | None = None,
     ) -> None:
         self.place = place
         self._socket = connection
         self._process = process
-        self._words = words
+        self._output = output
         self._after = after
         self._said = ""
-        self._held = bytearray()  # received, and not asked for yet
+        self._held = bytearray()  # received, but not returned yet
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
@@ -107,7 +103,7 @@ class SocketChannel:
     def receive(self, size: int) -> bytes:
         held = self._held
         while len(held) < size:
-            # At most what was asked for: a length that lies costs as much as was really sent.
+            # Grow with the bytes received: a false length costs no memory.
             part = self._socket.recv(min(_CHUNK, size - len(held)))
             if not part:
                 raise EOFError("the other end hung up")
@@ -124,28 +120,38 @@ class SocketChannel:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         if self._process is not None:
-            _end(self._process)
-        if self._words is not None:
-            self._said = _tail(self._words)
-            self._words.close()
-            self._words = None
+            # A server exits when its socket is closed.
+            try:
+                self._process.wait(_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._output is not None:
+            self._said = _tail(self._output)
+            self._output.close()
+            self._output = None
         if self._after is not None:
             self._after()
 
     def log(self) -> str:
-        return self._said if self._words is None else _tail(self._words)
+        return self._said if self._output is None else _tail(self._output)
 
     def ending(self) -> str | None:
         if self._process is None:
             return None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return _ended(self._process.wait(_GRACE_SECONDS))
-        return None
+        try:
+            code = self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+        if code >= 0:
+            return f"it ended with exit code {code}"
+        name = next((s.name for s in signal.Signals if s.value == -code), f"signal {-code}")
+        return f"it was ended by {name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """A server in a process of its own on this machine; it ends with the channel, and with this
+    """A server in a separate process on this machine; it ends with the channel and with this
     process. server: its binary; None to find or build it."""
 
     server: Path | None = None
@@ -159,18 +165,14 @@ class Local:
     def place(self) -> str:
         return "here"
 
-    @property
-    def connected_program(self) -> bool:
-        return self.program is not None
-
     def connect(self) -> Channel:
         command = [str(self._binary())]
         if self.program is not None:
-            command.append(str(_there(self.program, "program")))
+            command.append(str(_existing(self.program, "program")))
         for path in self.data:
-            command += ["--data", str(_there(path, "data file"))]
+            command += ["--data", str(_existing(path, "data file"))]
         for path in self.libraries:
-            command += ["--library", str(_there(path, "library"))]
+            command += ["--library", str(_existing(path, "library"))]
         ours, theirs = socket.socketpair()
         with theirs:
             command += ["--fd", str(theirs.fileno())]
@@ -178,7 +180,7 @@ class Local:
 
     def _binary(self) -> Path:
         if self.server is not None:
-            return _there(self.server, "server")
+            return _existing(self.server, "server")
         from etscope.run.native import find_server
 
         return find_server()
@@ -186,7 +188,7 @@ class Local:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A server that listens at an address. token: that of $ETDB_TOKEN if none is given."""
+    """A server that listens at an address. token: $ETDB_TOKEN by default."""
 
     host: str
     port: int
@@ -195,10 +197,6 @@ class Remote:
     @property
     def place(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def connected_program(self) -> bool:
-        return True
 
     def connect(self) -> Channel:
         try:
@@ -209,17 +207,24 @@ class Remote:
                 hint=f"start it there: etdb-server --listen HOST:{self.port}",
             ) from error
         connection.settimeout(None)
-        _notice_silence(connection)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if sys.platform == "linux":
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _IDLE_SECONDS)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+            silence = _IDLE_SECONDS + _PROBES * _PROBE_SECONDS
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence * 1000)
         return SocketChannel(connection, self.place)
 
 
 @dataclass(frozen=True, slots=True)
 class SshServer:
-    """A server that ssh starts on another machine, and that ends with the channel.
+    """A server that ssh starts on another machine; it ends with the channel.
 
-    options: of the lab's driver ssh (port, user, identity, known_hosts, config, folder). command:
-    how it is started there. push: its binary or install folder here (`bin/etdb-server`, `lib/`),
-    which is brought there once, in the place of `command`."""
+    options: of the lab's ssh driver (port, user, identity, known_hosts, config, folder). command:
+    starts it there. push: its binary or install folder here (`bin/etdb-server`, `lib/`), copied
+    there once and used in place of `command`."""
 
     host: str
     command: str = "etdb-server"
@@ -231,10 +236,6 @@ class SshServer:
     @property
     def place(self) -> str:
         return f"ssh:{self.host}"
-
-    @property
-    def connected_program(self) -> bool:
-        return True
 
     def connect(self) -> Channel:
         from etscope.lab.devices.remote import install_files
@@ -257,7 +258,7 @@ class SshServer:
 
 
 def remote_address(text: str) -> tuple[str, int]:
-    """The host and port of "HOST:PORT" or "[IPv6]:PORT". Raises `UsageError`."""
+    """Parse "HOST:PORT" or "[IPv6]:PORT". Raises `UsageError`."""
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -274,69 +275,37 @@ def _started(
     after: Callable[[], None] | None = None,
     **ends: Any,
 ) -> SocketChannel:
-    """The channel to a process at the other end of a socket pair."""
-    words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the channel
-    ends = {"stdin": subprocess.DEVNULL, "stdout": words, "stderr": words, **ends}
+    """Start a process with the other end of a socket pair. Returns the channel to it."""
+    from etscope.run.process import end_with_parent
+
+    # Linux regards the thread that starts a process as its parent, so a short-lived thread would
+    # take the server along. There, the end of the socket has to do.
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the channel
+    ends = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output, **ends}
     try:
         process = subprocess.Popen(
             command,
-            preexec_fn=_end_with_parent(),
-            start_new_session=True,  # a Ctrl-C here is not for it
+            preexec_fn=end_with_parent if in_main_thread else None,
+            start_new_session=True,  # not interrupted by a Ctrl-C here
             **ends,
         )
     except OSError as error:
         ours.close()
-        words.close()
+        output.close()
         raise RuntimeFailure(f"cannot start {command[0]}: {error.strerror}") from error
-    return SocketChannel(ours, place, process=process, words=words, after=after)
+    return SocketChannel(ours, place, process=process, output=output, after=after)
 
 
-def _end_with_parent() -> Any:
-    # Linux takes the thread that starts a process for its parent: one that ends before the work
-    # does would take the server along. There the end of the socket has to do.
-    if threading.current_thread() is not threading.main_thread():
-        return None
-    from etscope.run.process import end_with_parent
-
-    return end_with_parent
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """The end of the socket is the sign to end."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_GRACE_SECONDS)
-        return
-    process.kill()
-    process.wait()
-
-
-def _ended(code: int) -> str:
-    if code >= 0:
-        return f"it ended with exit code {code}"
-    name = next((s.name for s in signal.Signals if s.value == -code), f"signal {-code}")
-    return f"it was ended by {name}"
-
-
-def _tail(words: IO[bytes]) -> str:
-    # The server writes at the file's own offset, which is shared: it is read without moving it.
-    size = os.fstat(words.fileno()).st_size
-    data = os.pread(words.fileno(), _LOG_BYTES, max(0, size - _LOG_BYTES))
+def _tail(output: IO[bytes]) -> str:
+    # The server shares the file's offset: read without moving it.
+    size = os.fstat(output.fileno()).st_size
+    data = os.pread(output.fileno(), _LOG_BYTES, max(0, size - _LOG_BYTES))
     return data.decode(errors="replace")
 
 
-def _there(path: Path, what: str) -> Path:
+def _existing(path: Path, what: str) -> Path:
     found = path.expanduser()
     if not found.exists():
         raise MissingFileError(f"{what} not found: {path}")
     return found.absolute()
-
-
-def _notice_silence(connection: socket.socket) -> None:
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if sys.platform == "linux":
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _IDLE_SECONDS)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
-        silence = _IDLE_SECONDS + _PROBES * _PROBE_SECONDS
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence * 1000)

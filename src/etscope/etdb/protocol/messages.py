@@ -1,7 +1,7 @@
-"""The bytes of docs/etdb-protocol.md: what a client writes, and what it reads with bounds.
+"""The messages of docs/etdb-protocol.md: their values, and how bodies are written and read.
 
-Nothing of a frame is believed: a length is compared with what is there before anything is made of
-it, and what is not of the frame's form is a `FormatError`.
+Frames are not trusted: a length is compared with the bytes that are there before anything is
+allocated, and a malformed body raises `FormatError`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -26,11 +26,9 @@ from etscope.formats.program.scalar_type import (
     scalar_type_of,
 )
 
-# What a runner tells of a run; the fields are those of docs/etdb-protocol.md.
-
 
 class StopReason(IntEnum):
-    """Why a run stands still."""
+    """Reason why a run stopped."""
 
     BEGUN = 0
     STOP = 1
@@ -43,7 +41,7 @@ class StopReason(IntEnum):
 
 
 class Condition(IntEnum):
-    """What a test of the runner's looks for in the numbers of a tensor."""
+    """A condition that the runner tests on the numbers of a tensor."""
 
     NAN = 1
     INF = 2
@@ -53,7 +51,7 @@ class Condition(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class NumberTest:
-    """A condition on what instructions write. at: bool [instructions], those that are tested."""
+    """A condition on the outputs of instructions. at: bool [instructions], those to test."""
 
     condition: Condition
     at: npt.NDArray[np.bool_]
@@ -62,8 +60,8 @@ class NumberTest:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where something ran again and gave something else. value: None when another instruction
-    ran."""
+    """An instruction that gave a different result when it was repeated. value: index of the
+    result; None when another instruction ran."""
 
     step: int
     instruction: int
@@ -72,10 +70,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Where a run stands. step: instructions executed since its beginning, over all passes of
-    loops. instruction: the last of them, or the one that failed; None at step 0. ran: int64
-    [instructions that ran since the step before the request], their indices. test: which of the
-    request's tests holds, in `count` elements of the value `value`."""
+    """State of a run after a request. step: instructions executed since its beginning, over all
+    passes of loops. instruction: the last of them, or the one that failed; None at step 0. ran:
+    int64 indices of the instructions that ran since the step before the request. test: index of
+    the request's test that holds, in `count` elements of the value `value`."""
 
     why: StopReason
     step: int
@@ -92,8 +90,8 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """A tensor of the runtime without its data. dtype: numpy's, with those of ml_dtypes.
-    dim_order: of the dimensions in memory, outermost first. nbytes: in memory."""
+    """A tensor of the runtime without its data. dtype: of numpy or ml_dtypes. dim_order: the
+    dimensions in memory, outermost first. nbytes: in memory."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -103,7 +101,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """The numbers of a tensor. least to deviation (population) are of the finite ones, NaN where
+    """Statistics of a tensor. least to deviation (population) are of the finite numbers, NaN if
     there are none."""
 
     elements: int
@@ -118,7 +116,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The ETDump and the debug buffer of a run up to where it stood or died."""
+    """ETDump and debug buffer of a run up to its current step, or to the crash."""
 
     etdump: bytes
     debug_buffer: bytes
@@ -136,7 +134,7 @@ class ProgramInfo:
 
 @dataclass(frozen=True, slots=True)
 class RunnerInfo:
-    """What a runner is. program: None when it was started without one."""
+    """Version and architecture of a runner. program: None when it was started without one."""
 
     executorch: str
     architecture: str
@@ -145,7 +143,7 @@ class RunnerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What loading a method gave. method: its name. values, inputs: how many it has."""
+    """A method that was loaded. ns: time of loading. values, inputs: how many it has."""
 
     method: str
     ns: int
@@ -154,7 +152,7 @@ class Loaded:
 
 
 class RunnerDied(RuntimeFailure):
-    """The program killed the runner's process at an instruction. core: what it left, if the run
+    """The program killed the runner's process at an instruction. core: its last dump, if the run
     was traced."""
 
     def __init__(
@@ -173,10 +171,10 @@ class RunnerDied(RuntimeFailure):
 
 @dataclass(slots=True)
 class ValueInfo:
-    """A value of the runtime: `tensor` of a tensor, `items` of a list, else `scalar`."""
+    """A value of the runtime: `tensor` for a tensor, `items` for a list, else `scalar`."""
 
     tensor: TensorInfo | None = None
-    items: list[ValueInfo] | None = field(default=None)
+    items: list[ValueInfo] | None = None
     scalar: Any = None
 
 
@@ -191,7 +189,7 @@ ANSWER = 0x8000
 ERROR = 0xFFFF
 
 _NOWHERE = 0xFFFFFFFF
-_MOST_BYTES = 1 << 62  # of a tensor: what numpy can count
+_MOST_BYTES = 1 << 62  # of a tensor; more overflows in numpy
 _T = TypeVar("_T")
 _REASONS = frozenset(StopReason)
 _layout = functools.lru_cache(lambda form: struct.Struct(f"<{form}"))
@@ -218,7 +216,7 @@ class Kind(IntEnum):
 
 
 class Event(IntEnum):
-    """What a server says unasked when its program kills the process."""
+    """Events: sent without a request when the program kills the process."""
 
     DIED = 0x4001
     CORE_PART = 0x4002
@@ -226,7 +224,7 @@ class Event(IntEnum):
 
 
 class Code(IntEnum):
-    """Errors of a server."""
+    """Error codes of a server."""
 
     PROTOCOL = 1
     VERSION = 2
@@ -240,7 +238,7 @@ class Code(IntEnum):
 
 
 class Tag(IntEnum):
-    """Values."""
+    """Tags of values."""
 
     NONE = 0
     INT = 1
@@ -260,17 +258,17 @@ class Writer:
         self._parts: list[bytes | memoryview] = []
 
     def pack(self, form: str, *numbers: float) -> Writer:
-        """Numbers in the codes of `struct`, little-endian."""
+        """Write numbers in the codes of `struct`, little-endian."""
         self._parts.append(struct.pack(f"<{form}", *numbers))
         return self
 
     def raw(self, data: bytes | memoryview) -> Writer:
-        """Bytes without a count."""
+        """Write bytes without a count."""
         self._parts.append(data)
         return self
 
     def text(self, text: str) -> Writer:
-        """Raises `UsageError` for more than 1 MiB."""
+        """Write a string. Raises `UsageError` for more than 1 MiB."""
         data = text.encode(errors="surrogateescape")
         if len(data) > MOST_TEXT:
             raise UsageError(f"a text of {len(data):,} bytes; the server takes {MOST_TEXT:,}")
@@ -280,11 +278,11 @@ class Writer:
         return self.pack("Q", len(data)).raw(data)
 
     def bits(self, flags: npt.NDArray[np.bool_]) -> Writer:
-        """A bit for each, the lowest of the first byte first."""
+        """Write one bit per flag, starting at the lowest of the first byte."""
         return self.blob(np.packbits(flags, bitorder="little").tobytes())
 
     def lists(self, rows: Sequence[Sequence[int]]) -> Writer:
-        """list<list<u32>>"""
+        """Write a list<list<u32>>."""
         self.pack("I", len(rows))
         for row in rows:
             self.pack(f"I{len(row)}I", len(row), *row)
@@ -297,10 +295,10 @@ class Writer:
         return self
 
     def value(self, value: Any, staged: int | None = None) -> Writer:
-        """A number, a string, None, an array, or a list of them. staged: where in the staging area
-        the array's data is, dense in its order of dimensions; None to send them here.
+        """Write a number, a string, None, an array, or a list of them. staged: offset in the
+        staging area of the array's data, dense in its order of dimensions; None to send it here.
 
-        Raises `UsageError` for what no program can take."""
+        Raises `UsageError` for a value that a program cannot take."""
         match value:
             case None:
                 return self.pack("B", Tag.NONE)
@@ -316,12 +314,13 @@ class Writer:
                 return self.pack("B", Tag.STRING).text(value)
             case list() | tuple():
                 if any(isinstance(item, (list, tuple)) for item in value):
-                    raise UsageError("a list of lists is no value of a program")
+                    raise UsageError("a program cannot take a nested list")
                 self.pack("BI", Tag.LIST, len(value))
                 for item in value:
                     self.value(item)
                 return self
-        raise UsageError(f"{_name(value)} is no value of a program")
+        large = f"{value} (too large)" if isinstance(value, int) else type(value).__name__
+        raise UsageError(f"a program cannot take {large}")
 
     def _tensor(self, array: npt.NDArray[Any], staged: int | None) -> Writer:
         if array.ndim > MOST_DIMS:
@@ -345,11 +344,11 @@ class Reader:
         self._at = 0
 
     def fail(self, message: str) -> FormatError:
-        """The error of a field that is not what it should be."""
+        """Return the error of a malformed field."""
         return FormatError(f"{self._what}: {message}", path="etdb-server's answer", offset=self._at)
 
     def unpack(self, form: str) -> tuple[Any, ...]:
-        """Numbers in the codes of `struct`."""
+        """Read numbers in the codes of `struct`."""
         layout = _layout(form)
         return layout.unpack(self.raw(layout.size))
 
@@ -373,7 +372,7 @@ class Reader:
         return self.raw(self.number("Q"))
 
     def list_of(self, read: Callable[[], _T], least: int) -> list[_T]:
-        """least: bytes that each takes."""
+        """Read a list. least: bytes that each element takes at least."""
         count = self.number("I")
         left = len(self._data) - self._at
         if count * least > left:
@@ -387,15 +386,15 @@ class Reader:
         return number == 1
 
     def end(self) -> None:
-        """Raises `FormatError` if there is more."""
+        """Raise `FormatError` if bytes are left."""
         left = len(self._data) - self._at
         if left:
             raise self.fail(f"{left:,} bytes too many")
 
-    # -- what consists of fields
+    # -- messages
 
     def hello(self) -> tuple[int, RunnerInfo]:
-        """The server's version of the protocol, and what it is."""
+        """Version of the protocol, and the runner."""
         version: int = self.number("H")
         executorch, architecture = self.text(), self.text()
         program = None
@@ -428,7 +427,8 @@ class Reader:
         return Statistics(*self.unpack("4Q4d"))
 
     def stopped(self, instructions: int, most: int, tests: int) -> Stopped:
-        """instructions: of chain 0; most: that can have run since the request; tests: of it."""
+        """Read the state of a run. instructions: number of them in chain 0; most: that can have run
+        since the request; tests: number of tests in the request."""
         reason = self.number("B")
         if reason not in _REASONS:
             raise self.fail(f"a stop for the reason {reason}")
@@ -455,7 +455,7 @@ class Reader:
         )
 
     def location(self, instructions: int) -> int | None:
-        """An instruction of chain 0; None for nowhere, and for other chains."""
+        """Read an instruction of chain 0; None at step 0 and for other chains."""
         chain, instruction = self.unpack("II")
         if chain != 0:
             return None
@@ -464,34 +464,33 @@ class Reader:
         return int(instruction)
 
     def differences(self) -> list[Difference]:
-        return self.list_of(self._difference, 20)
+        def difference() -> Difference:
+            step, _, instruction, value = self.unpack("QIII")
+            return Difference(step, instruction, None if value == _NOWHERE else value)
 
-    def _difference(self) -> Difference:
-        step, _, instruction, value = self.unpack("QIII")
-        return Difference(step, instruction, None if value == _NOWHERE else value)
+        return self.list_of(difference, 20)
 
     def _ran(self, instructions: int, most: int) -> npt.NDArray[np.int64]:
-        """The instructions of chain 0 among the ranges, one by one."""
+        """Expand the ranges of chain 0 to instructions."""
         count = self.number("I")
         packed = self.raw(count * 12)
         ranges = np.frombuffer(packed, "<u4").reshape(count, 3).astype(np.int64)
         ranges = ranges[ranges[:, 0] == 0]
-        if len(ranges) == 1:  # as of most runs
+        if len(ranges) == 1:  # as in most runs
             (_, first, total) = ranges[0].tolist()
-            self._check_ran(first + total, total, instructions, most)
-            return np.arange(first, first + total)
-        firsts, counts = ranges[:, 1], ranges[:, 2]
-        total = int(counts.sum())
-        self._check_ran(int((firsts + counts).max(initial=0)), total, instructions, most)
-        behind = np.cumsum(counts) - counts  # how many ran before each range
-        ran: npt.NDArray[np.int64] = np.arange(total) + np.repeat(firsts - behind, counts)
-        return ran
-
-    def _check_ran(self, last: int, total: int, instructions: int, most: int) -> None:
+            last = first + total
+        else:
+            firsts, counts = ranges[:, 1], ranges[:, 2]
+            total, last = int(counts.sum()), int((firsts + counts).max(initial=0))
         if last > instructions:
             raise self.fail(f"instructions ran that are not there: there are {instructions}")
         if total > most:
             raise self.fail(f"{total:,} instructions ran, {most:,} could at most")
+        if len(ranges) == 1:
+            return np.arange(first, last)
+        before = np.cumsum(counts) - counts  # number of instructions before each range
+        ran: npt.NDArray[np.int64] = np.arange(total) + np.repeat(firsts - before, counts)
+        return ran
 
     def _tensor(self) -> TensorInfo:
         number, dims = self.unpack("BB")
@@ -511,10 +510,6 @@ class Reader:
 
 
 def in_memory(array: npt.NDArray[Any]) -> memoryview:
-    """The bytes of an array in the order of dimensions that it has in memory, dense."""
+    """The bytes of an array, dense, in its order of dimensions in memory."""
     dense = np.ascontiguousarray(array.transpose(dim_order_of(array)))
     return dense.reshape(-1).view(np.uint8).data
-
-
-def _name(value: Any) -> str:
-    return f"{value} (too large)" if isinstance(value, int) else type(value).__name__

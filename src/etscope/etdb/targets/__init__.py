@@ -1,1 +1,1 @@
-"""What the debugger walks: recorded runs, the reference, the runtime."""
+"""Targets of the debugger: recorded runs, the reference, and the runtime."""

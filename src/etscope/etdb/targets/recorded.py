@@ -1,4 +1,4 @@
-"""The recorded run: the events and values of a dump as a line of stops, in both directions."""
+"""A recorded run: the events and values of a dump as a sequence of stops, in both directions."""
 
 from __future__ import annotations
 
@@ -13,67 +13,85 @@ from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.numerics.runs import RECORD_HINT, MethodRun, match_run, method_by_values
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb.targets.target import Kept, RunInfo, Stop, Watch, stop_of
+from etscope.etdb.targets.target import LocalTarget, RunInfo, Stop, Watch, stop_of_event
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
+
+__all__ = ["NO_DUMP", "NO_DUMP_HINT", "NO_TARGET_HINT", "RecordedRuns"]
 
 NO_DUMP = "there is no recorded run"
 NO_DUMP_HINT = "load one: core RUN.etdp"
 NO_TARGET_HINT = f"{NO_DUMP_HINT}, or target runtime, or target live"
 
+_KINDS = {
+    "DELEGATE_CALL": "delegate",
+    "JF_CALL": "control",
+    "MOVE_CALL": "control",
+    "FREE_CALL": "control",
+}
 
-class RecordedRuns(Kept):
-    """All runs of a dump; one of them is walked. Opens nothing and runs nothing."""
+
+class RecordedRuns(LocalTarget):
+    """All runs of a dump, one of them selected. Opens and runs nothing."""
 
     kind = "recorded"
     is_past = True
     is_reference = False
 
     def __init__(self, trace: Trace, linked: Callable[[str], LinkedGraph] | None = None) -> None:
-        """linked: gives the edge graph of a method, which tells the parts of an operator that was
-        decomposed from each other; None without a record."""
+        """linked: returns the edge graph of a method, which distinguishes the parts of a decomposed
+        operator; None without a record."""
         self._trace = trace
         self._linked = linked
-        self._all = sorted(_runs(trace), key=lambda run: run.number)
-        if not self._all:
+        found = [
+            MethodRun(block, position, int(number))
+            for block in trace.blocks
+            if block.executions
+            or any(key.debug and key.instruction is not None for key in block.keys)
+            for position, number in enumerate(block.runs)
+        ]
+        if not found:
             raise MissingDataError(
                 f"{trace.dump.path or 'the dump'} holds no run of a method",
                 hint="run the method with the event tracer on",
             )
+        self._all = sorted(found, key=lambda run: run.number)
         self._chosen = self._all[0]
         self._methods: dict[int, str] = {}  # by `id` of the block
 
     @cached_property
     def runs(self) -> Sequence[RunInfo]:
         """All runs of methods in the dump."""
-        return [
-            RunInfo(
-                run.number,
-                self._method_of(run.block),
-                len(_line_of(run.block)),
-                _total(run),
-            )
-            for run in self._all
-        ]
+        infos = []
+        for run in self._all:
+            block = run.block
+            spans = [
+                int(block.ticks[index, run.position])
+                for index in block.profiled
+                if block.keys[index].name == EXECUTE and block.keys[index].is_framework
+            ]
+            total = sum(spans) if spans else None
+            stops = len(_events_by_call(block))
+            infos.append(RunInfo(run.number, self._method_of(block), stops, total))
+        return infos
 
     @property
     def run(self) -> int:
-        """The index in the dump of the run that is walked."""
+        """Index in the dump of the selected run."""
         return self._chosen.number
 
     @property
     def method(self) -> str:
-        """The method that ran; "" where nothing tells."""
+        """The method that ran; "" if unknown."""
         return self._method_of(self._chosen.block)
 
     def choose(self, run: int) -> None:
-        """Walk another run of the dump."""
+        """Select another run of the dump."""
         for known in self._all:
             if known.number == run:
                 self._chosen = known
-                self.__dict__.pop("stops", None)
-                self.__dict__.pop("_logged", None)
-                self.__dict__.pop("_matching", None)
+                for cached in ("stops", "_logged", "_matching"):
+                    self.__dict__.pop(cached, None)
                 return
         numbers = [known.number for known in self._all]
         raise UsageError(
@@ -82,23 +100,23 @@ class RecordedRuns(Kept):
 
     @cached_property
     def stops(self) -> Sequence[Stop]:
-        """The stops of the run that is walked."""
+        """Stops of the selected run."""
         return list(self._stops())
 
     def restart(self) -> None:
-        """Nothing runs."""
+        """Do nothing: the run is over."""
 
     def reach(self, position: int) -> None:
-        """Nothing runs."""
+        """Do nothing: the run is over."""
 
     def go(
         self, start: int, wanted: Callable[[Stop], bool], watches: Sequence[Watch] = ()
     ) -> int | None:
-        """The next stop, whatever is wanted."""
+        """The next stop, whether it is wanted or not."""
         return start + 1 if start + 1 < len(self.stops) else None
 
     def patch(self, node: str | int, position: int, value: Any) -> None:
-        """A recorded run is over."""
+        """Always raises `UsageError`."""
         raise UsageError(
             "a recorded run cannot be changed", hint="run the reference: target live, then set"
         )
@@ -106,7 +124,7 @@ class RecordedRuns(Kept):
     # -- values
 
     def device_values(self, position: int) -> list[Any]:
-        """The outputs that were logged at a stop."""
+        """Outputs that were logged at a stop."""
         stop = self.stops[position]
         if stop.instruction is None or not self._has_values:
             return []
@@ -116,28 +134,46 @@ class RecordedRuns(Kept):
         values = unfolded(
             self._trace.values(self._chosen.block, self._chosen.position, found[stop.loop_pass])
         )
+        if stop.kind != "delegate":
+            return values
+        # A delegate's call logs its inputs before its outputs.
         count = self._trace.symbols(self.method).num_outputs.get(stop.instruction)
-        if stop.kind == "delegate" and count is not None:
-            values = values[max(len(values) - count, 0) :]
-        elif stop.kind == "delegate" and self._output_count(stop.instruction):
-            values = values[-self._output_count(stop.instruction) :]
-        return values
+        if count is not None:
+            return values[max(len(values) - count, 0) :]
+        records = self._trace.instructions(self.method)
+        known = stop.instruction < len(records)
+        outputs = len(records[stop.instruction].outputs) if known else 0
+        return values[-outputs:] if outputs else values
 
     def value_of(self, node: str, position: int) -> Any:
-        """What the device logged for a node before the stop, at the last pass of its loop."""
-        self._check()
+        """Value that the device logged for a node before the stop, in the last loop pass."""
+        self._require_values()
         pairs = self._matching.by_node.get(node, ())
         if not pairs:
-            raise MissingDataError(f"the device logged no value of {node}", hint=self._why(node))
+            reason = next(
+                (
+                    missing.reason
+                    for missing in self._matching.coverage.nodes
+                    if missing.node == node
+                ),
+                "info tensors lists the values that are there",
+            )
+            raise MissingDataError(f"the device logged no value of {node}", hint=reason)
         found: dict[int | None, Any] = {}
         for pair in sorted(pairs, key=lambda pair: pair.delegate_id is None):
-            loop_pass = self._passes_until(pair, position)
-            if loop_pass is None:
+            over = [
+                stop.loop_pass
+                for stop in self.stops[: position + 1]
+                if stop.instruction == pair.instruction and stop.delegate_id == pair.delegate_id
+            ]
+            if not over:
                 raise MissingDataError(
                     f"{node} has no value yet",
                     hint=f"it is computed by instruction {pair.instruction}: "
                     f"until id:{pair.instruction}",
                 )
+            logged = len(self._logged.passes[pair.instruction, pair.delegate_id])
+            loop_pass = min(over[-1], logged - 1)
             found.setdefault(pair.element, self._logged.values(pair)[loop_pass])
         if None in found:
             return found[None]
@@ -145,26 +181,25 @@ class RecordedRuns(Kept):
         return [found.get(index) for index in range(last + 1)]
 
     def value_in_pass(self, node: str, loop_pass: int) -> Any:
-        """What the device logged for a node in a pass of its loop, wherever the run stands."""
-        self._check()
-        # A node inside of a delegate has a stop of its own, before the call that gives its value.
+        """Value that the device logged for a node in a loop pass, at any stop."""
+        self._require_values()
+        # A node inside a delegate has a stop of its own, before the call that gives its value.
         pairs = self._matching.by_node.get(node, ())
-        giving = {(pair.instruction, pair.delegate_id) for pair in pairs}
+        sources = {(pair.instruction, pair.delegate_id) for pair in pairs}
         passes = [
             stop.position
             for stop in self.stops
-            if stop.loop_pass == loop_pass and (stop.instruction, stop.delegate_id) in giving
+            if stop.loop_pass == loop_pass and (stop.instruction, stop.delegate_id) in sources
         ]
         return self.value_of(node, passes[-1] if passes else len(self.stops) - 1)
 
     def matched(self) -> Matching:
-        """Which logged values are values of which nodes. Raises `MissingDataError` without
-        values."""
-        self._check()
+        """Match logged values to nodes. Raises `MissingDataError` without values."""
+        self._require_values()
         return self._matching
 
     def pairs_at(self, position: int) -> Mapping[int, Pair]:
-        """Of which nodes the values of a stop are, by their place among `device_values`."""
+        """Nodes of a stop's values, by index into `device_values`."""
         stop = self.stops[position]
         if stop.instruction is None or not self._has_values:
             return {}
@@ -172,44 +207,28 @@ class RecordedRuns(Kept):
         return {pair.output: pair for pair in found if pair.delegate_id == stop.delegate_id}
 
     def nodes_at(self, position: int) -> Sequence[str]:
-        """The nodes that a stop's values are of. Raises `MissingDataError` without values."""
+        """Nodes whose values a stop has. Raises `MissingDataError` without values."""
         stop = self.stops[position]
         pairs = self.matched().by_instruction.get(stop.instruction or 0, ())
         return list(dict.fromkeys(p.node for p in pairs if p.delegate_id == stop.delegate_id))
 
     def given_inputs(self, given: Any, bundle: BundledFile | None) -> Any:
-        """What the run was given: `given`, those of the bundled case that ran, or the record's."""
+        """Inputs of the run: `given`, those of the bundled case that ran, or the record's."""
         from etscope.diagnosis.reference import inputs_of_run
 
         return inputs_of_run(self._trace, self.method, self._chosen, given, bundle)
 
     @property
     def chosen(self) -> MethodRun:
-        """The run that is walked, as analyses take it."""
+        """The selected run, as analyses take it."""
         return self._chosen
 
     @property
     def trace(self) -> Trace:
-        """The dump with what explains it."""
+        """The dump with its record and program."""
         return self._trace
 
-    def _why(self, node: str) -> str:
-        for missing in self._matching.coverage.nodes:
-            if missing.node == node:
-                return missing.reason
-        return "info tensors lists the values that are there"
-
-    def _passes_until(self, pair: Pair, position: int) -> int | None:
-        """The last pass of the pair's instruction that is over at a stop."""
-        over = [
-            stop.loop_pass
-            for stop in self.stops[: position + 1]
-            if stop.instruction == pair.instruction and stop.delegate_id == pair.delegate_id
-        ]
-        count = len(self._logged.passes[pair.instruction, pair.delegate_id])
-        return min(over[-1], count - 1) if over else None
-
-    def _check(self) -> None:
+    def _require_values(self) -> None:
         if not any(key.debug for key in self._chosen.block.keys):
             raise MissingDataError("this run logged no values", hint=RECORD_HINT)
         if self._trace.debug_buffer is None:
@@ -237,74 +256,54 @@ class RecordedRuns(Kept):
             self._methods[id(block)] = method_by_values(self._trace, block) or ""
         return self._methods[id(block)]
 
-    def _output_count(self, instruction: int) -> int:
-        records = self._trace.instructions(self.method)
-        return len(records[instruction].outputs) if instruction < len(records) else 0
-
-    # -- stops
-
     def _stops(self) -> Iterator[Stop]:
-        block, position = self._chosen.block, self._chosen.position
+        block, run = self._chosen.block, self._chosen.position
         attribution = self._trace.attribution(block, self.method or None)
         linked = None if self._linked is None else self._linked(self.method)
         paths = {} if linked is None else linked.graph.path_of
-        counted: dict[_Identity, int] = {}
-        known: dict[_Identity, Stop] = {}
-        for place, events in enumerate(_line_of(block)):
+        passes: dict[tuple[int | None, int | str | None], int] = {}
+        known: dict[tuple[int | None, int | str | None], Stop] = {}
+        for position, events in enumerate(_events_by_call(block)):
             keys = [block.keys[index] for index in events]
-            identity = (keys[0].instruction, keys[0].delegate_id)
-            loop_pass = counted.get(identity, 0)
-            counted[identity] = loop_pass + 1
-            if identity not in known:
-                telling = _telling(keys)
-                known[identity] = stop_of(telling, _kind(keys), attribution(telling), linked, paths)
-            # The call spans all else that was logged for it.
+            operator = (keys[0].instruction, keys[0].delegate_id)
+            loop_pass = passes.get(operator, 0)
+            passes[operator] = loop_pass + 1
+            if operator not in known:
+                named = [key for key in keys if key.name.startswith(KERNEL_PREFIX)]
+                key = (named or [key for key in keys if key.name] or keys)[0]
+                if keys[0].delegate_id is not None:
+                    kind = "delegated"
+                else:
+                    kind = next((_KINDS[k.name] for k in keys if k.name in _KINDS), "kernel")
+                known[operator] = stop_of_event(key, kind, attribution(key), linked, paths)
+            # The longest event is the call, which spans all others that were logged for it.
             ticks = [
-                int(block.ticks[index, position])
+                int(block.ticks[index, run])
                 for index in events
                 if block.keys[index].profile is not None
             ]
             yield replace(
-                known[identity],
-                position=place,
+                known[operator],
+                position=position,
                 loop_pass=loop_pass,
                 ticks=max(ticks, default=None),
             )
 
 
-_Identity = tuple[int | None, int | str | None]
+def _events_by_call(block: Block) -> list[list[int]]:
+    """Group the events of a run by call, in the order they were logged; as indices into
+    `block.keys`.
 
-
-def _runs(trace: Trace) -> Iterator[MethodRun]:
-    for block in trace.blocks:
-        if block.executions or any(key.debug and key.instruction is not None for key in block.keys):
-            for position, number in enumerate(block.runs):
-                yield MethodRun(block, position, int(number))
-
-
-def _total(run: MethodRun) -> int | None:
-    spans = [
-        int(run.block.ticks[index, run.position])
-        for index in run.block.profiled
-        if run.block.keys[index].name == EXECUTE and run.block.keys[index].is_framework
-    ]
-    return sum(spans) if spans else None
-
-
-def _line_of(block: Block) -> list[list[int]]:
-    """The events of a run, as indices into `block.keys`, in the order they were logged; those of
-    one call together.
-
-    Events are logged when they end: the operators inside of a delegate before its call.
+    Events are logged when they end: the operators inside a delegate before its call.
     """
-    places = [
+    logged = [
         (key.profile if key.profile is not None else min(key.debug), index)
         for index, key in enumerate(block.keys)
         if key.instruction is not None
     ]
     groups: list[list[int]] = []
     before: EventKey | None = None
-    for _, index in sorted(places):
+    for _, index in sorted(logged):
         key = block.keys[index]
         same = before is not None and (before.instruction, before.delegate_id) == (
             key.instruction,
@@ -317,26 +316,3 @@ def _line_of(block: Block) -> list[list[int]]:
             groups.append([index])
         before = key
     return groups
-
-
-def _telling(events: Sequence[EventKey]) -> EventKey:
-    """The event that names the operator."""
-    named = [key for key in events if key.name.startswith(KERNEL_PREFIX)]
-    return (named or [key for key in events if key.name] or list(events))[0]
-
-
-_KINDS = {
-    "DELEGATE_CALL": "delegate",
-    "JF_CALL": "control",
-    "MOVE_CALL": "control",
-    "FREE_CALL": "control",
-}
-
-
-def _kind(events: Sequence[EventKey]) -> str:
-    if events[0].delegate_id is not None:
-        return "delegated"
-    return next((_KINDS[key.name] for key in events if key.name in _KINDS), "kernel")
-
-
-__all__ = ["NO_DUMP", "NO_DUMP_HINT", "NO_TARGET_HINT", "RecordedRuns"]

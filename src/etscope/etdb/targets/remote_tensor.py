@@ -1,4 +1,4 @@
-"""A tensor that is in the runner's memory, and of which only what is asked for comes over."""
+"""A tensor in the runner's memory. Only the numbers that are needed are fetched."""
 
 from __future__ import annotations
 
@@ -10,71 +10,70 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.etdb.protocol.messages import Statistics, TensorInfo
-from etscope.etdb.targets.target import FarTensor
 
-__all__ = ["SENT_AT_ONCE", "Fetcher", "RemoteTensor", "fetched"]
+__all__ = [
+    "REDUCTIONS",
+    "SENT_AT_ONCE",
+    "RemoteTensor",
+    "excerpt",
+    "fetch_tensor",
+    "leading_part",
+    "reduce_remotely",
+]
+
+SENT_AT_ONCE = 64 << 10  # bytes; larger tensors are fetched piece by piece
+REDUCTIONS = frozenset({"min", "max", "mean", "std"})
+_EDGE = 3  # rows and columns shown at each end
+_EXACT = 2**53  # integers up to here are exact in float64
 
 
-SENT_AT_ONCE = 64 << 10  # bytes of a tensor that is not asked for piece by piece
-
-
-class Fetcher(Protocol):
-    """Reads a tensor of the runner's: what `Runner` can."""
+class TensorReader(Protocol):
+    """The part of `Runner` that reads tensors."""
 
     def statistics(self, value: int) -> Statistics: ...
 
     def read(
-        self, value: int, facts: TensorInfo, first: int = 0, count: int | None = None
+        self, value: int, info: TensorInfo, first: int = 0, count: int | None = None
     ) -> npt.NDArray[Any]: ...
 
 
 class RemoteTensor:
-    """A large tensor of the runner's, at the step that it was made at.
+    """A large tensor of the runner, at the step at which it was requested.
 
-    Its numbers are fetched when they are needed: a slice of leading dimensions alone, all of them
-    once by numpy's conversion. What was fetched whole stays when the run goes on; of what was not,
-    every method raises `UsageError` then.
+    A slice of leading dimensions fetches only that slice; numpy's conversion fetches the whole
+    tensor once. A tensor that was fetched whole stays valid when the run continues. For any other,
+    all methods then raise `UsageError`.
     """
 
-    def __init__(self, runner: Callable[[], Fetcher], value: int, facts: TensorInfo) -> None:
-        """runner: gives what reads it. Raises `UsageError` when the run has gone on."""
-        self._runner, self._value, self._facts = runner, value, facts
+    def __init__(self, runner: Callable[[], TensorReader], value: int, info: TensorInfo) -> None:
+        """runner: returns the reader. Raises `UsageError` when the run has continued."""
+        self._runner, self._value, self._info = runner, value, info
         self._whole: npt.NDArray[Any] | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """numpy's, or one of ml_dtypes."""
-        return self._facts.dtype
+        """A dtype of numpy or ml_dtypes."""
+        return self._info.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of the dimensions."""
-        return self._facts.shape
-
-    @property
-    def dim_order(self) -> tuple[int, ...]:
-        """The dimensions as they are in memory, outermost first."""
-        return self._facts.dim_order
+        """Sizes of the dimensions."""
+        return self._info.shape
 
     @property
     def ndim(self) -> int:
-        """How many dimensions there are."""
-        return len(self._facts.shape)
+        """Number of dimensions."""
+        return len(self._info.shape)
 
     @property
     def size(self) -> int:
-        """How many elements there are."""
-        return math.prod(self._facts.shape)
+        """Number of elements."""
+        return math.prod(self._info.shape)
 
     @property
     def nbytes(self) -> int:
         """Bytes in the runner's memory."""
-        return self._facts.nbytes
-
-    @property
-    def is_here(self) -> bool:
-        """Whether it was fetched whole."""
-        return self._whole is not None
+        return self._info.nbytes
 
     def __len__(self) -> int:
         if not self.shape:
@@ -85,70 +84,68 @@ class RemoteTensor:
         return f"<{self.dtype}{list(self.shape)} in the runner>"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """All of it, fetched once."""
+        """The whole tensor, fetched once."""
         if self._whole is None:
-            self._whole = fetched(self._runner(), self._value, self._facts)
+            self._whole = fetch_tensor(self._runner(), self._value, self._info)
         array = self._whole if dtype is None else self._whole.astype(dtype, copy=False)
         return array.copy() if copy and array is self._whole else array
 
     def __getitem__(self, key: Any) -> Any:
-        """As numpy's; of a key that starts with numbers, or with a slice of step 1 after them, only
-        what these pick comes over."""
-        part = None if self._whole is not None else self._part(key)
+        """Index as numpy does. A key that starts with integers, or with one slice of step 1 after
+        them, fetches only the part that these select."""
+        part = None if self._whole is not None else self._contiguous_part(key)
         if part is None:
             return np.asarray(self)[key]
         first, shape, rest = part
-        flat = self._runner().read(self._value, self._facts, first, math.prod(shape))
-        return _shaped(flat, shape, self.dim_order)[rest]
+        flat = self._runner().read(self._value, self._info, first, math.prod(shape))
+        return _in_logical_shape(flat, shape, self._info.dim_order)[rest]
 
     def statistics(self) -> Statistics:
-        """Its numbers, counted where it is."""
+        """Statistics of the elements, computed by the runner."""
         return self._runner().statistics(self._value)
 
-    def _part(self, key: Any) -> tuple[int, tuple[int, ...], tuple[Any, ...]] | None:
-        """The first element in memory that a key needs, the shape of what lies behind it in one
-        piece, and the key into that; None where that is all."""
+    def _contiguous_part(self, key: Any) -> tuple[int, tuple[int, ...], tuple[Any, ...]] | None:
+        """Find the contiguous memory that a key needs: its first element, its shape, and the key
+        into it. None when the key needs the whole tensor."""
         if self.nbytes != self.size * self.dtype.itemsize or not self.size:
-            return None  # packed, or nothing
+            return None  # packed or empty
         items = key if isinstance(key, tuple) else (key,)
         shape, rest = list(self.shape), list[Any]()
         first, stride = 0, self.size
         for dim, item in enumerate(items[: self.ndim]):
-            stride //= self.shape[dim]
-            picked = _picked(item, self.shape[dim]) if self.dim_order[dim] == dim else None
-            if picked is None:
+            size = self.shape[dim]
+            stride //= size
+            if self._info.dim_order[dim] != dim:
                 break
-            first += picked.start * stride
-            shape[dim] = len(picked)
+            if isinstance(item, slice):
+                selected = range(*item.indices(size))
+                if selected.step != 1 or not len(selected):
+                    break
+            elif isinstance(item, (int, np.integer)) and not isinstance(item, bool):
+                index = int(item) + (size if item < 0 else 0)
+                if not 0 <= index < size:
+                    raise IndexError(f"index {item} is out of bounds for a dimension of {size}")
+                selected = range(index, index + 1)
+            else:
+                break
+            first += selected.start * stride
+            shape[dim] = len(selected)
             rest.append(slice(None) if isinstance(item, slice) else 0)
-            if len(picked) > 1:
+            if len(selected) > 1:
                 break
         return (first, tuple(shape), (*rest, *items[len(rest) :])) if rest else None
 
 
-def _picked(item: Any, size: int) -> range | None:
-    """What an index picks of a dimension, if that lies in one piece."""
-    if isinstance(item, slice):
-        picked = range(*item.indices(size))
-        return picked if picked.step == 1 and len(picked) else None
-    if isinstance(item, bool) or not isinstance(item, (int, np.integer)):
-        return None
-    index = int(item) + (size if item < 0 else 0)
-    if not 0 <= index < size:
-        raise IndexError(f"index {item} is out of bounds for a dimension of {size}")
-    return range(index, index + 1)
-
-
-def fetched(runner: Fetcher, value: int, facts: TensorInfo) -> npt.NDArray[Any]:
-    """All of a tensor, in its logical shape; of types that pack several values in a byte the bytes,
-    flat."""
-    flat = runner.read(value, facts)
-    if flat.size != math.prod(facts.shape):
+def fetch_tensor(runner: TensorReader, value: int, info: TensorInfo) -> npt.NDArray[Any]:
+    """Fetch a whole tensor in its logical shape. Types that pack several values into a byte are
+    returned as flat bytes."""
+    flat = runner.read(value, info)
+    if flat.size != math.prod(info.shape):
         return flat
-    return _shaped(flat, facts.shape, facts.dim_order)
+    return _in_logical_shape(flat, info.shape, info.dim_order)
 
 
-def _shaped(
+def _in_logical_shape(
     flat: npt.NDArray[Any], shape: tuple[int, ...], dim_order: tuple[int, ...]
 ) -> npt.NDArray[Any]:
     stored = flat.reshape([shape[dim] for dim in dim_order])
@@ -156,34 +153,28 @@ def _shaped(
     return back
 
 
-# Tensors whose numbers are elsewhere: what can be told without fetching all of them.
-
-
-REDUCED = frozenset({"min", "max", "mean", "std"})
-_EDGE = 3
-_EXACT = 2**53
-
-
-def reduced(name: str, tensor: FarTensor) -> Any:
-    """One of `REDUCED` over all numbers of a tensor, as numpy has it; None where only the numbers
-    themselves tell."""
+def reduce_remotely(name: str, tensor: RemoteTensor) -> Any:
+    """One of `REDUCTIONS` over all elements, as numpy computes it, without fetching the tensor.
+    None when only the elements themselves give the result."""
     if not tensor.size or tensor.dtype.kind not in "iufV":
         return None
-    told = tensor.statistics()
-    infinite = told.plus_inf + told.minus_inf
-    if told.nan:
+    found = tensor.statistics()
+    infinite = found.plus_inf + found.minus_inf
+    if found.nan:
         value = math.nan
     elif name == "std":
-        value = math.nan if infinite else told.deviation
+        value = math.nan if infinite else found.deviation
     elif name == "mean" and infinite:
-        both = told.plus_inf and told.minus_inf
-        value = math.nan if both else math.inf if told.plus_inf else -math.inf
+        both = found.plus_inf and found.minus_inf
+        value = math.nan if both else math.inf if found.plus_inf else -math.inf
     elif name == "mean":
-        value = told.mean
+        value = found.mean
     elif name == "max":
-        value = _extreme(told.plus_inf, math.inf, told.greatest)
+        finite = -math.inf if math.isnan(found.greatest) else found.greatest
+        value = math.inf if found.plus_inf else finite
     else:
-        value = _extreme(told.minus_inf, -math.inf, told.least)
+        finite = math.inf if math.isnan(found.least) else found.least
+        value = -math.inf if found.minus_inf else finite
     if name in ("mean", "std"):
         return np.float64(value)
     if tensor.dtype.kind in "iu":
@@ -191,15 +182,8 @@ def reduced(name: str, tensor: FarTensor) -> Any:
     return (tensor.dtype if tensor.dtype.kind == "f" else np.dtype(np.float32)).type(value)
 
 
-def _extreme(infinite: int, value: float, of_finite: float) -> float:
-    if infinite:
-        return value
-    return -value if math.isnan(of_finite) else of_finite
-
-
-def part(tensor: FarTensor, count: int) -> npt.NDArray[Any]:
-    """The first `count` numbers at least, of whole leading dimensions: a piece that starts at the
-    tensor's own start."""
+def leading_part(tensor: RemoteTensor, count: int) -> npt.NDArray[Any]:
+    """Fetch at least the first `count` elements: whole leading slices from the tensor's start."""
     index: list[Any] = []
     size = tensor.size
     for length in tensor.shape:
@@ -211,28 +195,26 @@ def part(tensor: FarTensor, count: int) -> npt.NDArray[Any]:
     return np.asarray(tensor[tuple(index)] if index else tensor)
 
 
-def excerpt(tensor: FarTensor, most: int) -> npt.NDArray[Any]:
-    """What is shown of a tensor: the last two dimensions at the start of the others if those are
-    `most` numbers, else their corners, with one row and column for all between."""
+def excerpt(tensor: RemoteTensor, most: int) -> npt.NDArray[Any]:
+    """Fetch the numbers that are displayed: the last two dimensions at index 0 of the others. If
+    these have more than `most` elements, only their corners, with one row and column in place of
+    everything between."""
     head: tuple[Any, ...] = (0,) * max(tensor.ndim - 2, 0)
     shape = tensor.shape[len(head) :]
     if math.prod(shape) <= most:
         return np.asarray(tensor[head] if head else tensor)
     found = np.zeros([min(length, 2 * _EDGE + 1) for length in shape], tensor.dtype)
-    if len(shape) == 1:
-        for place in _edges(shape[0]):
-            found[place] = tensor[place]
-        return found
-    for rows in _edges(shape[0]):
+    # The same slices select the edges of the excerpt and of the tensor.
+    edges = [
+        (slice(0, _EDGE), slice(-_EDGE, None)) if length > 2 * _EDGE + 1 else (slice(0, length),)
+        for length in shape
+    ]
+    for rows in edges[0]:
         index = (*head, rows)
         piece = np.asarray(tensor[index])
-        for columns in _edges(shape[1]):
+        if len(shape) == 1:
+            found[rows] = piece
+            continue
+        for columns in edges[1]:
             found[rows, columns] = piece[:, columns]
     return found
-
-
-def _edges(length: int) -> tuple[slice, ...]:
-    """The parts of a dimension that are shown; they are the same from both of its ends."""
-    if length <= 2 * _EDGE + 1:
-        return (slice(0, length),)
-    return slice(0, _EDGE), slice(-_EDGE, None)

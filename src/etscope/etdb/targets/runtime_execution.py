@@ -1,4 +1,4 @@
-"""A run on a runner that may go away: where it stands, and how it gets there again."""
+"""A run on a runner that may go away: its progress, and how it is restored."""
 
 from __future__ import annotations
 
@@ -25,20 +25,16 @@ from etscope.etdb.protocol.runner import Runner
 from etscope.etdb.targets.target import Stop
 from etscope.formats.bytes.source import BytesLike
 
-__all__ = ["Execution", "GrowingArray", "Ints", "Setup", "StopSequence"]
-
-
-# The stops of a run on the runtime: those that have run, and those that are foreseen.
-
+__all__ = ["Execution", "Ints", "Setup", "StopSequence"]
 
 Ints = npt.NDArray[np.int64]
 
 
-class GrowingArray:
-    """Whole numbers that more come to, at the end."""
+class _GrowingArray:
+    """An int64 array that is appended to."""
 
     def __init__(self) -> None:
-        self._held = np.empty(64, dtype=np.int64)
+        self._buffer = np.empty(64, dtype=np.int64)
         self._count = 0
 
     def __len__(self) -> int:
@@ -46,46 +42,44 @@ class GrowingArray:
 
     @property
     def all(self) -> Ints:
-        """A view."""
-        return self._held[: self._count]
+        """A view of all numbers."""
+        return self._buffer[: self._count]
 
-    def add(self, more: Ints) -> None:
-        count = self._count + len(more)
-        if count > len(self._held):
-            held = np.empty(max(count, 2 * len(self._held)), dtype=np.int64)
-            held[: self._count] = self.all
-            self._held = held
-        self._held[self._count : count] = more
+    def append(self, numbers: Ints) -> None:
+        count = self._count + len(numbers)
+        if count > len(self._buffer):
+            buffer = np.empty(max(count, 2 * len(self._buffer)), dtype=np.int64)
+            buffer[: self._count] = self.all
+            self._buffer = buffer
+        self._buffer[self._count : count] = numbers
         self._count = count
 
-    def cut(self, count: int) -> None:
-        """Keep the first ones."""
+    def truncate(self, count: int) -> None:
+        """Keep the first `count` numbers."""
         self._count = min(self._count, count)
 
 
 class StopSequence(Sequence[Stop]):
-    """The instructions that have run, and the stops among them and after them.
+    """The instructions that have run, and the stops among and after them.
 
-    What lies ahead is foreseen in the program's order, as if no jump were taken; when something
-    else runs, that takes its place. Long loops cost arrays of numbers: a `Stop` is made when it is
-    asked for.
+    Stops still to come are predicted in the program's order, as if no jump were taken; when other
+    instructions run, these replace the prediction. Long loops are kept as arrays of numbers; a
+    `Stop` is created when it is accessed.
     """
 
     def __init__(self, stops: Sequence[Stop], instructions: int) -> None:
-        """stops: one for each instruction at which a run stops, in order. instructions: how many
-        the method has."""
+        """stops: one for each instruction with a stop, in order. instructions: number of
+        instructions of the method."""
         self.of_instruction = {stop.instruction: stop for stop in stops}
         self.is_stop = np.zeros(instructions, dtype=np.bool_)
-        self._ahead = np.array([stop.instruction for stop in stops], dtype=np.int64)
-        self.is_stop[self._ahead] = True
-        self._ran = GrowingArray()
-        self._steps = (
-            GrowingArray()
-        )  # of each stop that has run: how many instructions had run then
-        self._passes = GrowingArray()
+        self._program = np.array([stop.instruction for stop in stops], dtype=np.int64)
+        self.is_stop[self._program] = True
+        self._ran = _GrowingArray()
+        self._steps = _GrowingArray()  # for each stop that has run: instructions executed by then
+        self._passes = _GrowingArray()
         self._counted = np.zeros(instructions, dtype=np.int64)
         self._ticks: dict[int, int] = {}
-        self._ends = False
+        self._ended = False
 
     # -- what ran
 
@@ -96,58 +90,65 @@ class StopSequence(Sequence[Stop]):
 
     @property
     def known(self) -> int:
-        """How many stops have run."""
+        """Number of stops that have run."""
         return len(self._steps)
 
     def add(self, ran: Ints) -> None:
-        """Instructions that ran after all that are known."""
+        """Append instructions that ran."""
         which = np.flatnonzero(self.is_stop[ran])
         stops = ran[which]
-        self._steps.add(which + len(self._ran) + 1)
-        if (stops[1:] > stops[:-1]).all():  # straight on: none twice
-            self._passes.add(self._counted[stops])
+        self._steps.append(which + len(self._ran) + 1)
+        if (stops[1:] > stops[:-1]).all():  # no instruction twice
+            self._passes.append(self._counted[stops])
             self._counted[stops] += 1
         else:
-            self._passes.add(self._counted[stops] + _ranks(stops))
+            # For each stop, count the equal instructions before it among the new ones.
+            order = np.argsort(stops, kind="stable")
+            ordered = stops[order]
+            starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+            counts = np.diff(np.append(starts, len(ordered)))
+            repeats = np.empty(len(stops), dtype=np.int64)
+            repeats[order] = np.arange(len(stops)) - np.repeat(starts, counts)
+            self._passes.append(self._counted[stops] + repeats)
             np.add.at(self._counted, stops, 1)
-        self._ran.add(ran)
+        self._ran.append(ran)
 
     def end(self) -> None:
-        """Nothing comes after what ran."""
-        self._ends = True
+        """Mark the run as over: no stops follow."""
+        self._ended = True
 
     def forget_after(self, step: int) -> None:
-        """What ran after so many instructions is not known any more."""
-        self._ends = self._ends and step >= len(self._ran)
-        self._ran.cut(step)
-        self._steps.cut(int(np.searchsorted(self._steps.all, step, "right")))
-        self._passes.cut(len(self._steps))
+        """Drop everything that ran after the first `step` instructions."""
+        self._ended = self._ended and step >= len(self._ran)
+        self._ran.truncate(step)
+        self._steps.truncate(int(np.searchsorted(self._steps.all, step, "right")))
+        self._passes.truncate(len(self._steps))
         stops = self.ran[self._steps.all - 1]
         self._counted = np.bincount(stops, minlength=len(self.is_stop)).astype(np.int64)
         self._ticks = {at: ticks for at, ticks in self._ticks.items() if at < self.known}
 
     def timed(self, position: int, ns: int) -> None:
-        """How long a stop's operator took; 0 is not known: it was gone back to."""
+        """Set the duration of a stop's operator. 0 means unknown: the run went back to it."""
         if ns:
             self._ticks[position] = ns
 
     # -- stops
 
     def step_of(self, position: int) -> int:
-        """How many instructions have run at a stop that has run."""
+        """Number of instructions executed at a stop that has run."""
         return int(self._steps.all[position])
 
     def position_at(self, step: int) -> int | None:
-        """The last stop among the first `step` instructions; None before the first."""
+        """Position of the last stop among the first `step` instructions; None before the first."""
         count = int(np.searchsorted(self._steps.all, step, "right"))
         return count - 1 if count else None
 
     def passes_of(self, instruction: int, step: int) -> Ints:
-        """After how many instructions each pass of an instruction was over, up to `step`."""
+        """Steps, up to `step`, at which each pass of an instruction was over."""
         return np.flatnonzero(self.ran[:step] == instruction) + 1
 
     def __len__(self) -> int:
-        return self.known + len(self._ahead) - self._next
+        return self.known + len(self._program) - self._next
 
     @overload
     def __getitem__(self, index: int) -> Stop: ...
@@ -165,7 +166,7 @@ class StopSequence(Sequence[Stop]):
             instruction = int(self.ran[self._steps.all[position] - 1])
             loop_pass = int(self._passes.all[position])
         else:
-            instruction = int(self._ahead[self._next + position - self.known])
+            instruction = int(self._program[self._next + position - self.known])
             loop_pass = int(self._counted[instruction])
         return replace(
             self.of_instruction[instruction],
@@ -176,29 +177,19 @@ class StopSequence(Sequence[Stop]):
 
     @property
     def _next(self) -> int:
-        """The first of all stops of the program that is foreseen after what ran."""
-        if self._ends:
-            return len(self._ahead)
+        """Index, among all stops of the program, of the first that is predicted to follow."""
+        if self._ended:
+            return len(self._program)
         if not len(self._ran):
             return 0
-        return int(np.searchsorted(self._ahead, self.ran[-1], "right"))
-
-
-def _ranks(numbers: Ints) -> Ints:
-    """Of each number, how many equal ones stand before it."""
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-    counts = np.diff(np.append(starts, len(ordered)))
-    ranks = np.empty(len(numbers), dtype=np.int64)
-    ranks[order] = np.arange(len(numbers)) - np.repeat(starts, counts)
-    return ranks
+        return int(np.searchsorted(self._program, self.ran[-1], "right"))
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is run: the program's bytes, its method, of each instruction the tensors that it writes,
-    by index of value, and the flat inputs. traced: a dump is kept from the start."""
+    """A run to begin. program: its bytes. outputs: indices of the tensors that each instruction
+    writes. inputs: flat. threads: 0 for the runtime's default. traced: keep a dump from the
+    start."""
 
     program: BytesLike
     method: str
@@ -216,21 +207,26 @@ class _Patch:
 
 
 class Execution:
-    """One run, from its beginning to where it stands. When the runner went away, the next request
-    connects again and repeats the run up to there, with what was set."""
+    """One run, from its beginning to the current step. If the runner was lost, the next request
+    connects again and repeats the run up to the current step, including the values that were
+    set."""
 
     def __init__(
-        self, launcher: Launcher, setup: Setup, line: StopSequence, tell: Callable[[str], None]
-    ):
-        """line: is told what ran. tell: takes sentences for a person."""
-        self._launcher, self._setup, self.line, self._tell = launcher, setup, line, tell
+        self,
+        launcher: Launcher,
+        setup: Setup,
+        stops: StopSequence,
+        notify: Callable[[str], None],
+    ) -> None:
+        """stops: updated with the instructions that run. notify: takes messages for the user."""
+        self._launcher, self._setup, self.stops, self._notify = launcher, setup, stops, notify
         self._runner: Runner | None = None
         self._was_lost = False
         self._patches: list[_Patch] = []
         self.step = 0
         self.generation = 0  # changes with everything that may change a value
         self.total_ns = self.last_ns = 0
-        self.replays: list[tuple[Difference, ...]] = []  # of each that differed, where it did
+        self.replays: list[tuple[Difference, ...]] = []  # for each replay that differed
         self.death: RunnerDied | None = None
         self._end: int | None = None
 
@@ -239,61 +235,62 @@ class Execution:
         return self._launcher.place
 
     @property
-    def facts(self) -> RunnerInfo:
-        """What the runner is."""
-        return self.runner().facts
+    def runner_info(self) -> RunnerInfo:
+        """Version and architecture of the runner."""
+        return self.runner().info
 
     @property
     def ended(self) -> bool:
-        """Whether all has run."""
+        """True when all instructions have run."""
         return self._end == self.step
 
     # -- running
 
     def begin(self) -> None:
-        """Begin anew, without what was set."""
+        """Begin anew, without the values that were set."""
         self._patches.clear()
         self.replays.clear()
-        self.line.forget_after(0)
+        self.stops.forget_after(0)
         self.step, self.death, self._end = 0, None, None
         if self._runner is not None:
             try:
-                with self._losing():
-                    self._stand(self._runner.begin(self._setup.traced))
+                with self._noticing_loss():
+                    self._update_state(self._runner.begin(self._setup.traced))
             except DeviceLost:
-                pass  # nobody had asked for it since
+                pass  # it went away between two requests; connect again
         self.runner()
 
     def go(
         self, stops: npt.NDArray[np.bool_], tests: Sequence[NumberTest] = (), most: int = 0
     ) -> Stopped:
-        """Run on."""
+        """Run on. stops, tests, most: as `Runner.go` takes them."""
         runner = self.runner()
         self.death = None
-        with runner.noting(), self._losing():
+        with runner.deferring_interrupt(), self._noticing_loss():
             stopped = runner.go(stops, tests, most)
-            self._ran(stopped)
+            self._update(stopped)
         return stopped
 
     def go_to(self, step: int) -> Stopped | None:
-        """Forth or back; None when the run stands there."""
+        """Run forward or back to a step; None when the run is there already."""
         runner = self.runner()
         self.death = None
         if step == self.step:
             return None
-        with runner.noting(), self._losing():
+        with runner.deferring_interrupt(), self._noticing_loss():
             stopped = runner.go_to(step)
-            self._ran(stopped)
+            self._update(stopped)
         return stopped
 
     def write(self, value: int, new: Any) -> None:
-        """Set a value where the run stands; what came after is not known any more."""
+        """Set a value at the current step. Later steps become unknown."""
         runner = self.runner()
         try:
-            with self._losing():
+            with self._noticing_loss():
                 runner.write(value, new)
         except KeyboardInterrupt:
-            self.close()  # who knows whether it was written: the run is repeated without it
+            # The value may or may not have been written: repeat the run without it.
+            self.close()
             raise
         self._patches = [
             patch
@@ -301,40 +298,44 @@ class Execution:
             if patch.step < self.step or (patch.step == self.step and patch.value != value)
         ]
         self._patches.append(_Patch(self.step, value, new))
-        self.line.forget_after(self.step)
+        self.stops.forget_after(self.step)
         self._end = None
         self.generation += 1
 
     # -- the runner
 
     def runner(self) -> Runner:
-        """A runner that stands where the run does."""
+        """The runner at the current step. Connects and repeats the run if there is none."""
         if self._runner is None:
-            self._runner = self._connected(self._setup.traced)
+            self._runner = self._connect(self._setup.traced)
             try:
-                with self._losing():
-                    self._repeat(self._runner)
+                with self._noticing_loss():
+                    self._replay(self._runner)
             except BaseException:
                 self.close()
                 raise
             if self._was_lost:
-                self._tell(f"connected again ({self.place}){self._repeated()}")
+                repeated = ""
+                if self.step:
+                    last = int(self.stops.ran[self.step - 1])
+                    repeated = f"; the run was repeated up to instruction {last}"
+                self._notify(f"connected again ({self.place}){repeated}")
             self._was_lost = False
         return self._runner
 
     @contextmanager
     def asking(self) -> Iterator[Runner]:
-        """The runner, to look at values."""
+        """Use the runner to read values."""
         runner = self.runner()
-        with self._losing():
+        with self._noticing_loss():
             yield runner
 
     def core(self) -> Core:
-        """The dump of the run up to where it stands, or up to where it died."""
+        """Dump of the run up to the current step, or up to the instruction that killed it."""
         if self.death is None:
             with self.asking() as runner:
                 core = runner.core()
-            self._differ(core.differences)
+            self._add_differences(core.differences)
             return core
         if self.death.core is None:
             self.death.core = self._core_of_death(self.death)
@@ -347,37 +348,36 @@ class Execution:
             runner.interrupt()
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         if self._runner is not None:
             self._runner.close()
             self._runner = None
 
-    # -- how
-
-    def _connected(self, traced: bool) -> Runner:
-        """A new connection on which the run has begun."""
+    def _connect(self, traced: bool) -> Runner:
+        """Open a connection and begin the run on it."""
         runner = Runner(self._launcher.connect(), self._launcher.token)
         try:
             setup = self._setup
             runner.load(setup.program, setup.method, setup.outputs, setup.threads)
             runner.set_inputs(setup.inputs)
-            self._stand(runner.begin(traced), keep=True)
+            self.generation += 1
+            self._add_differences(runner.begin(traced).differences)
         except BaseException:
             runner.close()
             raise
         return runner
 
-    def _repeat(self, runner: Runner) -> None:
-        """From the beginning to where the run stands, with what was set."""
+    def _replay(self, runner: Runner) -> None:
+        """Repeat the run from its beginning to the current step, with the values that were set."""
         at = 0
         for patch in self._patches:
             if patch.step > at:
-                self._differ(runner.go_to(patch.step).differences)
+                self._add_differences(runner.go_to(patch.step).differences)
             at = patch.step
             runner.write(patch.value, patch.new)
         if self.step > at:
             stopped = runner.go_to(self.step)
-            self._differ(stopped.differences)
+            self._add_differences(stopped.differences)
             if stopped.step != self.step:
                 why = "was interrupted" if stopped.why == StopReason.INTERRUPTED else "ended"
                 raise RuntimeFailure(
@@ -386,15 +386,10 @@ class Execution:
                     hint="run begins it anew",
                 )
 
-    def _repeated(self) -> str:
-        if not self.step:
-            return ""
-        return f"; the run was repeated up to instruction {int(self.line.ran[self.step - 1])}"
-
     def _core_of_death(self, death: RunnerDied) -> Core:
-        runner = self._connected(traced=True)
+        runner = self._connect(traced=True)
         try:
-            self._repeat(runner)
+            self._replay(runner)
             stopped = runner.go_to(death.step + 1)
             core = runner.core()
         except RunnerDied as again:
@@ -406,15 +401,15 @@ class Execution:
             return again.core
         finally:
             runner.close()
-        self._tell(
+        self._notify(
             f"the run was repeated for its core, and did not die again: the core ends after "
             f"{stopped.step} instructions"
         )
         return core
 
     @contextmanager
-    def _losing(self) -> Iterator[None]:
-        """What ends the connection is remembered."""
+    def _noticing_loss(self) -> Iterator[None]:
+        """Record errors that end the connection."""
         try:
             yield
         except (RunnerDied, DeviceLost) as error:
@@ -425,31 +420,30 @@ class Execution:
             self._was_lost = True
             raise
 
-    def _ran(self, stopped: Stopped) -> None:
-        """Take note of where a run stands, and of what ran on the way."""
+    def _update(self, stopped: Stopped) -> None:
+        """Take over the instructions that ran, and the new state."""
         before = self.step
         done = min(max(stopped.step - before, 0), len(stopped.ran))
         ran = stopped.ran[:done]
-        known = self.line.ran[before:]
+        known = self.stops.ran[before:]
         common = min(len(known), len(ran))
         if common and not np.array_equal(known[:common], ran[:common]):
-            self.line.forget_after(before)
+            self.stops.forget_after(before)
             known, common, self._end = known[:0], 0, None
-        self.line.add(ran[common:])
-        self._stand(stopped)
+        self.stops.add(ran[common:])
+        self._update_state(stopped)
         if stopped.why == StopReason.END:
             self._end = self.step
-            self.line.forget_after(self.step)
-            self.line.end()
+            self.stops.forget_after(self.step)
+            self.stops.end()
 
-    def _stand(self, stopped: Stopped, keep: bool = False) -> None:
-        if not keep:
-            self.step = stopped.step
-            self.last_ns, self.total_ns = stopped.last_ns, stopped.total_ns
+    def _update_state(self, stopped: Stopped) -> None:
+        self.step = stopped.step
+        self.last_ns, self.total_ns = stopped.last_ns, stopped.total_ns
         self.generation += 1
-        self._differ(stopped.differences)
+        self._add_differences(stopped.differences)
 
-    def _differ(self, found: Sequence[Difference]) -> None:
-        """Take note of what a repeated run gave; what comes after the first may follow from it."""
+    def _add_differences(self, found: Sequence[Difference]) -> None:
+        # Differences after the first may follow from it, so they are kept together.
         if found:
             self.replays.append(tuple(found))

@@ -1,4 +1,4 @@
-"""What a run on the runtime needs to know before it begins: program, inputs, stops, nodes."""
+"""A method that is about to run on the runtime: its program, inputs, stops and nodes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,17 @@ from etscope.analysis.program.program import InstructionRecord, instructions, un
 from etscope.errors import MismatchError, MissingDataError
 from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files
 from etscope.etdb.targets.reference import inputs_of
-from etscope.etdb.targets.target import Stop, stop_of
+from etscope.etdb.targets.target import Stop, stop_of_event
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import Method, TensorValue
 from etscope.model.event_table import EventKey
 
-__all__ = ["NO_PROGRAM", "NodeValues", "RuntimeMethod", "prepare_method"]
-
-
-# Which value of the program is which node's, without a run: by record, instructions and shapes.
+__all__ = ["NodeValues", "RuntimeMethod", "prepare_method"]
 
 
 class NodeValues:
-    """The nodes of the edge graph and the values of a method."""
+    """Map between nodes of the edge graph and values of a method, known without running it: from
+    the record, the instructions and the shapes."""
 
     def __init__(
         self,
@@ -43,39 +41,39 @@ class NodeValues:
         self._method, self._records, self._linked = method, records, linked
 
     def outputs_of(self, instruction: int) -> tuple[int, ...]:
-        """The values that an instruction writes, those of lists one by one, in the order in which
-        the runtime logs them."""
+        """Indices of the values that an instruction writes, in the order in which the runtime logs
+        them; elements of lists one by one."""
         return one_by_one(self._method.values, self._records[instruction].outputs)
 
     @property
     def matching(self) -> Matching:
-        """Which outputs are values of which nodes. Of tensors with dynamic shapes the bounds are
-        compared. Raises `MissingDataError` without a record."""
+        """Match outputs of instructions to nodes. For tensors with dynamic shapes the upper bounds
+        are compared. Raises `MissingDataError` without a record."""
         found = None if self._linked is None else self._linked.matching
         if found is None:
             raise MissingDataError(
-                f"{NO_RECORD}: nothing tells which value is which", hint=NO_RECORD_HINT
+                f"{NO_RECORD}, so nodes cannot be matched to values", hint=NO_RECORD_HINT
             )
         return found
 
     def index_of(self, pair: Pair) -> int:
-        """The value that is the node's."""
+        """Index of a pair's value."""
         return self.outputs_of(pair.instruction)[pair.output]
 
     def why_unpaired(self, node: str) -> str:
-        """Why no value is the node's."""
+        """Explain why a node has no value."""
         for missing in self.matching.unpaired_nodes:
             if missing.node == node:
                 return missing.reason
         weight = None if self._linked is None else self._linked.graph.parameters.get(node)
         if weight is not None:
-            return f'a delegate keeps it to itself; the record\'s is weight("{weight}")'
+            return f'it is inside a delegate; the record has it: weight("{weight}")'
         return "info ops lists the names"
 
     @cached_property
     def placeholders(self) -> Mapping[str, int]:
-        """The values of the graph's inputs, weights and state, by the placeholder's name; only
-        those of which instructions tell: what a delegate has taken in is none."""
+        """Values of the graph's inputs, weights and state, by placeholder. Those that a delegate
+        absorbed are missing."""
         if self._linked is None:
             return {}
         graph = self._linked.graph
@@ -97,8 +95,8 @@ class NodeValues:
         return found
 
     def writers_of(self, index: int) -> tuple[int, ...]:
-        """The instructions that write a value; of a view that no instruction makes, those that
-        write what it is a view of. Empty where none is known."""
+        """Instructions that write a value, or, for a view without an instruction of its own, the
+        value that it is a view of. Empty if unknown."""
         return tuple(self._writers.get(self._views.get(index, index), ()))
 
     @cached_property
@@ -114,37 +112,32 @@ class NodeValues:
 
     @cached_property
     def _views(self) -> Mapping[int, int]:
-        """Views that no instruction makes, with what they are of where they are first read."""
+        """Views without an instruction of their own, with the value they are a view of where they
+        are first read."""
         table: dict[int, int] = {}
-        for record, flow in zip(self._records, self._flow, strict=True):
+        flows = with_flow(self._method.values, self._records)
+        for record, flow in zip(self._records, flows, strict=True):
             read = unfolded(self._method.values, record.inputs)
             for index, source in zip(read, flow.inputs, strict=True):
                 if index != source:
                     table.setdefault(index, source)
         return table
 
-    @cached_property
-    def _flow(self) -> list[InstructionRecord]:
-        return with_flow(self._method.values, self._records)
-
     def has_content(self, index: int) -> bool:
-        """Whether a value is something before any instruction has run."""
+        """True for a value that is set before any instruction has run."""
         value = self._method.values[index]
         return not isinstance(value, TensorValue) or value.has_data or value.is_constant
 
     def is_constant(self, index: int) -> bool:
-        """Whether a value is a weight, which nothing may write."""
+        """True for a weight, which nothing may write."""
         value = self._method.values[index]
         return isinstance(value, TensorValue) and value.is_constant
 
 
-NO_PROGRAM = "there is no program to run"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RuntimeMethod:
-    """A method to run. inputs: flat, as it takes them; generated of `seed` if that is not None.
-    stops: one for each kernel and delegate."""
+    """A method to run. inputs: flat. stops: one for each kernel and delegate. seed: of generated
+    inputs; None for inputs given by the user or a file."""
 
     program: Program
     method: Method
@@ -156,7 +149,7 @@ class RuntimeMethod:
 
     @property
     def outputs(self) -> list[tuple[int, ...]]:
-        """Of each instruction the tensors that it writes; only of those at which a run stops."""
+        """Indices of the tensors that each instruction writes; empty for those without a stop."""
         values = self.method.values
         return [
             unfolded(values, record.outputs) if record.kind in COMPUTING else ()
@@ -164,8 +157,8 @@ class RuntimeMethod:
         ]
 
     def weight(self, index: int) -> npt.NDArray[Any] | None:
-        """A weight, from the program's file: nothing writes it. None for all else, and for weights
-        that are in another file."""
+        """A weight from the program's file; None for all other values and for weights in another
+        file."""
         value = self.method.values[index]
         if not isinstance(value, TensorValue) or not value.is_constant or value.external:
             return None
@@ -175,8 +168,10 @@ class RuntimeMethod:
 def prepare_method(
     files: Files, wanted: str | None, given: Any, seed: int | None = None
 ) -> RuntimeMethod:
-    """The method `wanted` of the program, None for its main one, and its inputs: None for those of
-    the record or the bundled program, and without such generated ones. seed: generate them anyway.
+    """Prepare the method `wanted` of the program (None: its main one).
+
+    given: its inputs; None for those of the record or the bundled program, or else generated ones.
+    seed: generate the inputs in any case.
 
     Raises `MissingDataError` without a program or method, `MismatchError` for a record of
     another program and for inputs that do not fit.
@@ -187,66 +182,36 @@ def prepare_method(
 
     program = files.any_program
     if program is None:
-        raise MissingDataError(NO_PROGRAM, hint="give it: file MODEL.pte")
+        raise MissingDataError("there is no program to run", hint="give it: file MODEL.pte")
     opened = Opened(program, record=files.record, bundle=files.bundle)
     name = opened.method_name(wanted)
     method = program.method(name)
-    linked = _linked(files, name)
-    symbols = _symbols(files, name, linked)
+
+    linked, symbols = None, MethodSymbols(name, None)
+    if files.record is not None and name in files.record.edge_methods:
+        linked = files.edge(name)
+        symbols = linked.symbols or method_symbols(files.record, name)
     records = instructions(program, name, delegate_outputs=symbols.num_outputs).records
     if not files.forced:
         opened.check_record()
-        _check(files, name, records, symbols)
+        if files.record is not None and files.record.fingerprints is None:
+            # Without fingerprints, the record's maps and graphs are compared.
+            observed = Observed.foreseen(records)
+            difference = differs_from_record(observed, symbols, files.record, name)
+            if difference is not None:
+                raise MismatchError(
+                    f"this program and this ETRecord do not belong together: {difference}",
+                    hint="take the files of one export; verify=False (--force) goes on regardless",
+                )
+
     if seed is not None:
         given = None
     elif given is None:
         given = inputs_of(files, name)
         seed = 0
     names = None if files.record is None else record_input_names(files.record, name)
-    return RuntimeMethod(
-        program=program,
-        method=method,
-        records=records,
-        inputs=method_inputs(program, name, given, seed=seed or 0, input_names=names),
-        stops=_stops(method, records, symbols, linked),
-        nodes=NodeValues(method, records, linked),
-        seed=seed if given is None and method.inputs else None,
-    )
+    inputs = method_inputs(program, name, given, seed=seed or 0, input_names=names)
 
-
-def _linked(files: Files, method: str) -> LinkedGraph | None:
-    has_graph = files.record is not None and method in files.record.edge_methods
-    return files.edge(method) if has_graph else None
-
-
-def _symbols(files: Files, method: str, linked: LinkedGraph | None) -> MethodSymbols:
-    if linked is not None and linked.symbols is not None:
-        return linked.symbols
-    if files.record is None or method not in files.record.edge_methods:
-        return MethodSymbols(method, None)
-    return method_symbols(files.record, method)
-
-
-def _check(
-    files: Files, method: str, records: Sequence[InstructionRecord], symbols: MethodSymbols
-) -> None:
-    """Of a record without fingerprints its maps and graphs tell."""
-    if files.record is None or files.record.fingerprints is not None:
-        return
-    difference = differs_from_record(Observed.foreseen(records), symbols, files.record, method)
-    if difference is not None:
-        raise MismatchError(
-            f"this program and this ETRecord do not belong together: {difference}",
-            hint="take the files of one export; verify=False (--force) goes on regardless",
-        )
-
-
-def _stops(
-    method: Method,
-    records: Sequence[InstructionRecord],
-    symbols: MethodSymbols,
-    linked: LinkedGraph | None,
-) -> list[Stop]:
     attribution = attribution_of(symbols, records, instruction_labels(method))
     paths = {} if linked is None else linked.graph.path_of
     keys = [
@@ -254,4 +219,12 @@ def _stops(
         for record in records
         if record.kind in COMPUTING
     ]
-    return [stop_of(key, kind, attribution(key), linked, paths) for kind, key in keys]
+    return RuntimeMethod(
+        program=program,
+        method=method,
+        records=records,
+        inputs=inputs,
+        stops=[stop_of_event(key, kind, attribution(key), linked, paths) for kind, key in keys],
+        nodes=NodeValues(method, records, linked),
+        seed=seed if given is None and method.inputs else None,
+    )

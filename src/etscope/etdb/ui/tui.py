@@ -270,7 +270,7 @@ def _around_mark(text: str, height: int) -> str:
 def _values(session: Session, stop: Stop | None) -> str:
     if stop is None:
         return ""
-    from etscope.etdb.expressions.scope import displayed
+    from etscope.etdb.expressions.scope import display_lines
 
     debugger = session.debugger
     lines = stop_lines(debugger, stop)
@@ -279,7 +279,7 @@ def _values(session: Session, stop: Stop | None) -> str:
         head, *rest = value_lines(value)
         lines += [f"${number} = {head}", *rest]
     for number, expression in debugger.displays.items():
-        lines += displayed(debugger, number, expression)
+        lines += display_lines(debugger, number, expression)
     return "\n".join(map(visible, lines))
 
 
