@@ -28,6 +28,7 @@ from etscope.run.inputs import method_inputs
 from tests.support.artifacts import Artifact, artifacts
 from tests.support.etdb.runtimes import inputs_of
 from tests.support.etdb.server import server
+from tests.support.etdb.tensors import read_tensor
 from tests.support.formats import handmade
 from tests.support.run.echo import CONSTANTS, typed
 
@@ -58,7 +59,7 @@ class Case:
         return unfolded(self.method.values, self.records[instruction].outputs)
 
     def outputs(self) -> list[Any]:
-        return [self.runner.tensor(index) for index in self.method.outputs]
+        return [read_tensor(self.runner, index) for index in self.method.outputs]
 
 
 @contextmanager
@@ -109,7 +110,7 @@ def test_statistics_are_numpys() -> None:
         while (stopped := one.runner.go(one.kernels)).why == StopReason.STOP:
             assert stopped.instruction is not None
             for index in one.tensors_of(stopped.instruction):
-                found, tensor = one.runner.statistics(index), one.runner.tensor(index)
+                found, tensor = one.runner.statistics(index), read_tensor(one.runner, index)
                 exact = tensor.astype(np.float64)
                 assert (found.elements, found.nan) == (tensor.size, 0)
                 if not tensor.size:  # room that a kernel did not need
@@ -125,7 +126,7 @@ def test_statistics_are_numpys() -> None:
 def test_statistics_of_what_is_not_finite() -> None:
     with case("cnn_portable") as one:
         index = one.method.inputs[0]
-        tensor = one.runner.tensor(index)
+        tensor = read_tensor(one.runner, index)
         tensor.flat[:5] = np.nan, np.inf, -np.inf, np.nan, np.inf
         one.runner.write(index, tensor)
         found = one.runner.statistics(index)
@@ -140,7 +141,7 @@ def test_statistics_of_what_is_not_finite() -> None:
         )
         assert (stopped.why, stopped.test) == (StopReason.TEST, 1)
         assert stopped.value is not None
-        assert stopped.count == np.isnan(one.runner.tensor(stopped.value)).sum() > 0
+        assert stopped.count == np.isnan(read_tensor(one.runner, stopped.value)).sum() > 0
 
 
 def _nan(one: Case) -> NumberTest:
@@ -155,14 +156,14 @@ def test_going_back_gives_the_same_again() -> None:
             assert stopped.instruction is not None
             ran += stopped.ran.tolist()
             indices = one.tensors_of(stopped.instruction)
-            values[stopped.step] = [(index, one.runner.tensor(index)) for index in indices]
+            values[stopped.step] = [(index, read_tensor(one.runner, index)) for index in indices]
         ran += stopped.ran.tolist()
         assert len(ran) == stopped.step > one.count  # the loop ran more than once
         for step in sorted(values, reverse=True):
             back = one.runner.go_to(step)
             assert (back.why, back.step, back.differences) == (StopReason.REACHED, step, ())
             for index, value in values[step]:
-                np.testing.assert_array_equal(one.runner.tensor(index), value)
+                np.testing.assert_array_equal(read_tensor(one.runner, index), value)
         assert one.runner.go_to(len(ran)).ran.tolist() == ran[min(values) :]
 
 
@@ -172,7 +173,7 @@ def test_bf16_and_half_come_as_they_are() -> None:
         while (stopped := one.runner.go(one.kernels)).why == StopReason.STOP:
             assert stopped.instruction is not None
             for index in one.tensors_of(stopped.instruction):
-                tensor = one.runner.tensor(index)
+                tensor = read_tensor(one.runner, index)
                 kinds.add(tensor.dtype)
                 found = one.runner.statistics(index)
                 assert found.greatest == float(tensor.astype(np.float64).max())
@@ -189,7 +190,7 @@ def test_channels_last_comes_in_its_logical_order(monkeypatch: pytest.MonkeyPatc
             facts = one.runner.describe(index).tensor
             assert facts is not None
             orders.add(facts.dim_order)
-            np.testing.assert_allclose(one.runner.tensor(index), expected, rtol=1e-5)
+            np.testing.assert_allclose(read_tensor(one.runner, index), expected, rtol=1e-5)
             flat = expected.transpose(facts.dim_order).ravel()
             np.testing.assert_allclose(one.runner.read(index, facts, 7, 40), flat[7:47], rtol=1e-5)
         assert (0, 2, 3, 1) in orders
@@ -209,21 +210,21 @@ def test_what_is_written_is_what_the_rest_sees(monkeypatch: pytest.MonkeyPatch) 
         first = int(np.flatnonzero(one.kernels)[0])
         assert one.runner.go(one.flags(first)).why == StopReason.STOP
         (index,) = one.tensors_of(first)
-        tensor = one.runner.tensor(index)
+        tensor = read_tensor(one.runner, index)
         for wrong in (tensor[:, :1], tensor.astype(np.float64), 3.5, None, [tensor]):
             with pytest.raises(UsageError, match="nothing was written"):
                 one.runner.write(index, wrong)
-        np.testing.assert_array_equal(one.runner.tensor(index), tensor)
+        np.testing.assert_array_equal(read_tensor(one.runner, index), tensor)
         new = np.random.default_rng(0).normal(size=tensor.shape).astype(np.float32)
         one.runner.write(index, np.asfortranarray(new))
-        np.testing.assert_array_equal(one.runner.tensor(index), new)
+        np.testing.assert_array_equal(read_tensor(one.runner, index), new)
         one.runner.go(one.flags())
         (changed,) = one.outputs()
         assert not np.allclose(changed, _expected(one.artifact)[0])
         monkeypatch.setattr(runner_module, "_INLINE", 0)  # by way of the staging area
         one.runner.go_to(0)
         one.runner.go_to(first + 1)
-        np.testing.assert_array_equal(one.runner.tensor(index), new)
+        np.testing.assert_array_equal(read_tensor(one.runner, index), new)
         one.runner.write(index, tensor)
         one.runner.go(one.flags())
         np.testing.assert_allclose(one.outputs()[0], _expected(one.artifact)[0], rtol=1e-5)
@@ -247,9 +248,9 @@ def test_a_core_is_a_dump_with_values(tmp_path: Path) -> None:
         last = int(np.flatnonzero(one.kernels)[3])
         one.runner.go(one.flags(last))
         (index,) = one.tensors_of(last)
-        value = one.runner.tensor(index)
+        value = read_tensor(one.runner, index)
         core = one.runner.core()
-        np.testing.assert_array_equal(one.runner.tensor(index), value)  # the state stays
+        np.testing.assert_array_equal(read_tensor(one.runner, index), value)  # the state stays
         dump, buffer = tmp_path / "core.etdp", tmp_path / "core.bin"
         dump.write_bytes(core.etdump)
         buffer.write_bytes(core.debug_buffer)

@@ -18,6 +18,7 @@ from etscope.run import run as run_natively
 from tests.support.artifacts import artifacts
 from tests.support.etdb.native_runs import FALSE, artifact_run, counting, loaded, write_program
 from tests.support.etdb.runtimes import inputs_of, method_of
+from tests.support.etdb.tensors import read_tensor
 from tests.support.run.echo import echo_program, typed
 
 
@@ -99,9 +100,9 @@ def test_a_core_holds_what_ran_so_far_and_what_was_written(tmp_path: Path) -> No
                 written = [float(value.numpy()[0]) for e in block.events for value in e.debug_data]
                 assert sorted(set(written)) == [1, 2, 100, 101, 102]  # 3 was written over
                 assert [event.name for event in block.events].count("OPERATOR_CALL") == 5
-            assert run.runner.tensor(0)[0] == 102
+            assert read_tensor(run.runner, 0)[0] == 102
             run.go(most=2)  # and it goes on
-            assert run.runner.tensor(0)[0] == 103
+            assert read_tensor(run.runner, 0)[0] == 103
             run.runner.go_to(9)
 
 
@@ -117,7 +118,7 @@ def test_a_program_that_gives_back_what_it_gets_ends_at_once(tmp_path: Path) -> 
     with loaded(echo, "forward", [np.arange(3, dtype=np.float32)]) as run:
         stopped = run.go()
         assert (stopped.why, stopped.step) == (StopReason.END, 0)
-        np.testing.assert_array_equal(run.runner.tensor(0), [0, 1, 2])
+        np.testing.assert_array_equal(read_tensor(run.runner, 0), [0, 1, 2])
 
 
 # -- statistics

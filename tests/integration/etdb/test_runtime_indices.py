@@ -27,7 +27,7 @@ def test_a_value_is_shown_by_its_index(record: bool) -> None:
     assert f"value {given} is gone" in refused(one, f"print value({given})")
     (rows,) = (part["rows"] for part in one.info("tensors").data if "rows" in part)
     last = rows[-1]
-    assert last["stop"] == 3 and last["index"] in target_of(one).indices_of(3)
+    assert last["stop"] == 3 and last["index"] in target_of(one).indices_at(3)
     index = last["index"]
     numbers = said(one, f"print/f value({index})")
     assert said(one, "print/f $").startswith(numbers)

@@ -35,6 +35,7 @@ from etscope.etdb.protocol.runner import Runner
 from tests.support.etdb.ctrl_c import is_heard_by, press
 from tests.support.etdb.scripted_server import ScriptedServer, serving
 from tests.support.etdb.server import eventually
+from tests.support.etdb.tensors import read_tensor
 
 NOWHERE = np.zeros(4, bool)
 OUTPUTS = [[0], [1], [2], [3]]
@@ -290,15 +291,15 @@ def test_a_tensor_comes_in_pieces_and_in_its_logical_order(
     server = ScriptedServer(order=(1, 0))
     with running(server) as runner:
         server.tensors[2][...] = expected = np.arange(6, dtype=np.float32).reshape(2, 3)
-        np.testing.assert_array_equal(runner.tensor(2), expected)
+        np.testing.assert_array_equal(read_tensor(runner, 2), expected)
         assert server.asked.count(10) == 3
         facts = runner.describe(2).tensor
         assert facts is not None
         assert runner.read(2, facts, 1, 3).tolist() == [3, 1, 4]  # as they are in memory
         assert runner.read(2, facts, 4, 99).tolist() == [2, 5]
         assert runner.read(2, facts, 9).tolist() == []
-        with pytest.raises(UsageError, match="is no tensor"):
-            runner.tensor(100)
+        with pytest.raises(UsageError, match="is not a tensor"):
+            read_tensor(runner, 100)
 
 
 def test_writing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +316,7 @@ def test_writing(monkeypatch: pytest.MonkeyPatch) -> None:
             runner.write(0, new.T)
         with pytest.raises(UsageError, match="nothing was written"):
             runner.write(0, new.astype(np.int32))
-        np.testing.assert_array_equal(runner.tensor(0), new)
+        np.testing.assert_array_equal(read_tensor(runner, 0), new)
 
 
 def test_large_inputs_are_staged_one_behind_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from tests.support.etdb.native_runs import (
     loaded,
     write_program,
 )
+from tests.support.etdb.tensors import read_tensor
 from tests.support.processes import cpu_seconds
 from tests.support.run.echo import typed
 
@@ -41,7 +42,7 @@ def count(tmp_path: Path) -> Iterator[Run]:
 
 
 def _is_full_of(run: Run, number: float) -> bool:
-    return bool(np.all(run.runner.tensor(0) == number))
+    return bool(np.all(read_tensor(run.runner, 0) == number))
 
 
 # -- forth and back
@@ -166,17 +167,17 @@ def test_a_constant_is_what_it_was_before_it_was_written() -> None:
         (answer,) = run.written_by(len(run.outputs) - 1)
         run.runner.go_to(2)
         weight = _constant_of_the_last_linear(run)
-        original = run.runner.tensor(weight)
+        original = read_tensor(run.runner, weight)
         run.runner.write(weight, np.zeros_like(original))
         run.go()
         (other,) = run.written_by(len(run.outputs) - 1)
         assert not np.allclose(answer, other)
         run.runner.go_to(1)
-        np.testing.assert_array_equal(run.runner.tensor(weight), original)
+        np.testing.assert_array_equal(read_tensor(run.runner, weight), original)
         run.runner.go_to(3)
-        assert not run.runner.tensor(weight).any()
+        assert not read_tensor(run.runner, weight).any()
         run.runner.begin()
-        np.testing.assert_array_equal(run.runner.tensor(weight), original)
+        np.testing.assert_array_equal(read_tensor(run.runner, weight), original)
         run.go()
         np.testing.assert_array_equal(run.written_by(len(run.outputs) - 1)[0], answer)
 
@@ -229,17 +230,17 @@ def test_what_gives_something_else_is_told(tmp_path: Path) -> None:
     path = _random_program(tmp_path / "random.pte")
     with loaded(path, "forward", [nothing, nothing]) as run:
         assert run.go().differences == ()
-        first = run.runner.tensor(3)
+        first = read_tensor(run.runner, 3)
         assert first.any()
         assert run.runner.go_to(0).differences == ()
         stopped = run.go()
         told = [(one.step, one.instruction, one.value) for one in stopped.differences]
         assert told == [(1, 0, 2), (2, 1, 3)]
-        second = run.runner.tensor(3)
+        second = read_tensor(run.runner, 3)
         assert not np.array_equal(first, second)
         core = run.runner.core()
         assert [one.step for one in core.differences] == [1, 2]
-        np.testing.assert_array_equal(run.runner.tensor(3), second)  # it stays
+        np.testing.assert_array_equal(read_tensor(run.runner, 3), second)  # it stays
 
 
 def _deciding(path: Path) -> Path:
@@ -305,16 +306,16 @@ def test_an_instruction_that_fails_tells_why(failing: Run) -> None:
         failing.go()
     with pytest.raises(EtscopeError, match="only go back"):
         failing.runner.go_to(2)
-    np.testing.assert_array_equal(failing.runner.tensor(0), np.full(4, 2, np.float32))
+    np.testing.assert_array_equal(read_tensor(failing.runner, 0), np.full(4, 2, np.float32))
     core = failing.runner.core()
     assert b"OPERATOR_CALL" in core.etdump
     assert failing.runner.go_to(0).why == StopReason.REACHED
-    np.testing.assert_array_equal(failing.runner.tensor(0), np.ones(4, np.float32))
+    np.testing.assert_array_equal(read_tensor(failing.runner, 0), np.ones(4, np.float32))
     assert failing.go().why == StopReason.FAILED
     failing.runner.write(0, np.full(4, 9, np.float32))  # is before the instruction again
     again = failing.go()
     assert (again.why, again.step) == (StopReason.FAILED, 1)
-    np.testing.assert_array_equal(failing.runner.tensor(0), np.full(4, 9, np.float32))
+    np.testing.assert_array_equal(read_tensor(failing.runner, 0), np.full(4, 9, np.float32))
 
 
 # -- tests of numbers
@@ -329,7 +330,7 @@ def test_a_test_stops_where_it_holds(count: Run) -> None:
     stopped = count.runner.go(count.nowhere, tests)
     assert (stopped.why, stopped.step, stopped.instruction) == (StopReason.TEST, 83, 0)
     assert (stopped.test, stopped.value, stopped.count) == (2, 0, SIZE)
-    poisoned = count.runner.tensor(0)
+    poisoned = read_tensor(count.runner, 0)
     poisoned[[3, 77]] = np.nan, -np.inf
     count.runner.write(0, poisoned)
     stopped = count.runner.go(count.nowhere, tests)

@@ -20,6 +20,7 @@ from etscope.formats.program.pte import read_pte
 from etscope.formats.program.scalar_type import ScalarType
 from tests.support.artifacts import artifacts
 from tests.support.etdb.runtimes import inputs_of, method_of
+from tests.support.etdb.tensors import read_tensor
 from tests.support.formats.handmade import method, pte_file
 from tests.support.run.echo import CONSTANTS, typed
 
@@ -46,7 +47,7 @@ class Run:
     def written_by(self, instruction: int | None) -> list[npt.NDArray[Any]]:
         """The tensors that an instruction writes, as they are now."""
         found = () if instruction is None else self.outputs[instruction]
-        return [self.runner.tensor(value).copy() for value in found]
+        return [read_tensor(self.runner, value).copy() for value in found]
 
 
 @contextmanager

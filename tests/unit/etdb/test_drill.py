@@ -98,7 +98,7 @@ def test_a_dump_is_compared_with_another() -> None:
     assert {row["verdict"] for row in rows} == {"cannot tell", None}
     other = one.execute(f"diff {artifacts('transformer_portable').etdump}").data[0]
     assert any("different instructions" in note for note in other["notes"])
-    assert "is no ETDump" in refused(one, f"diff {artifact.pte}")
+    assert "is not an ETDump" in refused(one, f"diff {artifact.pte}")
     assert "not found" in refused(one, "diff nothing.etdp")
 
 
@@ -132,13 +132,13 @@ def test_lines_have_times_and_errors_beside_them() -> None:
 
 
 def test_lines_of_a_file_that_changed_come_from_the_record(tmp_path: Path) -> None:
-    from etscope.etdb.commands.source import _texts
+    from etscope.etdb.commands.source import _read_lines
 
     path = tmp_path / "model.py"
     path.write_text("a = 1\nb = 2\n")
-    assert _texts(str(path), {2: "b = 2"}) == {1: "a = 1", 2: "b = 2"}
-    assert _texts(str(path), {2: "b = 3"}) == {2: "b = 3"}
-    assert _texts("/etc/hostname", {1: "x"}) == {1: "x"}
+    assert _read_lines(str(path), {2: "b = 2"}) == {1: "a = 1", 2: "b = 2"}
+    assert _read_lines(str(path), {2: "b = 3"}) == {2: "b = 3"}
+    assert _read_lines("/etc/hostname", {1: "x"}) == {1: "x"}
 
 
 def test_every_topic_of_info() -> None:
@@ -185,4 +185,4 @@ def test_files_that_do_not_belong_together_change_nothing() -> None:
     other = artifacts("transformer_portable").etrecord
     assert "do not belong together" in refused(one, f"file {other}")
     assert "aten_convolution_default" in said(one, "info stop")
-    assert "is no ETRecord" in refused(one, f"file {__file__}")
+    assert "is not an ETRecord" in refused(one, f"file {__file__}")

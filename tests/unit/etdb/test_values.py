@@ -148,12 +148,12 @@ def test_each_output_of_a_delegate_is_named_and_compared() -> None:
 
 def test_one_value_and_several_have_no_gap() -> None:
     from etscope.analysis.metrics import find_metric
-    from etscope.etdb.expressions.scope import gap_between, only
+    from etscope.etdb.expressions.scope import gap_between, single
 
     metric = find_metric("sqnr")
     several = [np.ones(3), np.ones((2, 2))]
     assert gap_between(metric, several, np.ones(3)) is None
-    assert only([several, np.ones(2)]) == [several, pytest.approx(np.ones(2))]
+    assert single([several, np.ones(2)]) == [several, pytest.approx(np.ones(2))]
 
 
 @pytest.mark.parametrize(

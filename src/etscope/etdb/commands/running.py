@@ -170,10 +170,14 @@ def _leave(debugger: Debugger, direction: int) -> Output:
         module = ".".join(parts[: max(len(parts) - debugger.level, 0)])
     if not stop.depth and not module:
         return _go(debugger, stop.position, direction)
-    depth = 0 if debugger.level else stop.depth
+    return _move(debugger, 1, direction, outside_of(module, 0 if debugger.level else stop.depth))
+
+
+def outside_of(module: str | None, depth: int) -> Reason:
+    """Stop for `finish`: at the first operator outside of a module, or of a delegate's call."""
     level = _levels(module)
 
-    def outside(stop: Stop) -> str | None:
+    def reason(stop: Stop) -> str | None:
         if depth and stop.depth >= depth:
             return None
         # An operator of unknown module may be inside.
@@ -181,7 +185,7 @@ def _leave(debugger: Debugger, direction: int) -> Output:
             return None
         return ""
 
-    return _move(debugger, 1, direction, outside)
+    return reason
 
 
 def _same_level(here: Stop | None) -> Reason:

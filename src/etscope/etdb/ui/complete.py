@@ -1,4 +1,4 @@
-"""What can stand at the end of a line: commands, nodes, modules, operators, files, …"""
+"""Completion of lines: commands, nodes, modules, operators, files and more."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from etscope.analysis.metrics import METRICS
 from etscope.analysis.profile.source_location import module_path
 from etscope.errors import EtscopeError
 from etscope.etdb.commands.registry import COMMANDS, find_command
+from etscope.etdb.commands.source import known_lines
 from etscope.etdb.debugger import Debugger
 from etscope.model.selector import KEYS
 
@@ -19,15 +20,15 @@ _MOST = 200
 
 
 class Completer:
-    """Completions of a session's lines. Names are sorted once for a graph, so that a prefix is
-    found among thousands without a pause."""
+    """Completes lines of a session. The names of a graph are sorted once, so that a prefix is found
+    quickly among thousands."""
 
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger
         self._sorted: dict[tuple[str, object], list[str]] = {}
 
     def complete(self, line: str) -> tuple[str, list[str]]:
-        """The word at the end of `line`, and what it can become, in order."""
+        """The word at the end of `line`, and its completions in order."""
         head, _, _ = line.partition(" ")
         if " " not in line:
             return line, sorted(name for name in COMMANDS if name.startswith(line))
@@ -35,7 +36,7 @@ class Completer:
             one = find_command(head.partition("/")[0])
         except EtscopeError:
             return _last_word(line), []
-        # Names of files have the marks of expressions in them.
+        # File names contain operators of expressions.
         is_file = "file" in one.words
         word = line.rpartition(" ")[2] if is_file else _last_word(line)
         found: dict[str, None] = {}
@@ -48,7 +49,15 @@ class Completer:
     def _of(self, what: str, word: str) -> Iterable[str]:
         try:
             if what == "file":
-                return _paths(word)
+                folder, _, name = word.rpartition("/")
+                # `Path.expanduser` fails without a home folder.
+                path = os.path.expanduser(folder or ("/" if word.startswith("/") else "."))  # noqa: PTH111
+                head = f"{folder}/" if "/" in word else ""
+                return sorted(
+                    f"{head}{entry.name}{'/' if entry.is_dir() else ''}"
+                    for entry in Path(path).iterdir()
+                    if entry.name.startswith(name) and (name or not entry.name.startswith("."))
+                )[:_MOST]
             if what == "command":
                 return _starting(sorted(COMMANDS), word)
             if what == "metric":
@@ -59,7 +68,7 @@ class Completer:
                 return self._selectors(word)
             if what in ("node", "module", "op", "graph", "file_line"):
                 return _starting(self._names(what), word)
-        except EtscopeError:
+        except (EtscopeError, OSError, ValueError):
             return []
         return [what] if what.startswith(word) else []
 
@@ -86,8 +95,6 @@ class Completer:
             yield from map(short_name, () if record is None else record.graph_names)
             return
         if what in ("file", "file_line"):
-            from etscope.etdb.commands.source import known_lines
-
             for file in known_lines(debugger):
                 yield Path(file).name
             return
@@ -111,7 +118,7 @@ class Completer:
 
 
 def _starting(names: list[str], word: str) -> Iterator[str]:
-    """The names with a prefix, of sorted ones."""
+    """Names with a prefix, of sorted ones."""
     at = bisect_left(names, word)
     while at < len(names) and names[at].startswith(word):
         if names[at]:
@@ -122,18 +129,3 @@ def _starting(names: list[str], word: str) -> Iterator[str]:
 def _last_word(line: str) -> str:
     start = max(line.rfind(separator) for separator in " ()[],+-*<>=")
     return line[start + 1 :]
-
-
-def _paths(word: str) -> list[str]:
-    folder, _, name = word.rpartition("/")
-    # Of somebody who has no home, `Path.expanduser` makes an error.
-    place = Path(os.path.expanduser(folder or ("/" if word.startswith("/") else ".")))  # noqa: PTH111
-    head = f"{folder}/" if "/" in word else ""
-    try:
-        return sorted(
-            f"{head}{entry.name}{'/' if entry.is_dir() else ''}"
-            for entry in place.iterdir()
-            if entry.name.startswith(name) and (name or not entry.name.startswith("."))
-        )[:_MOST]
-    except (OSError, ValueError):
-        return []

@@ -1,39 +1,47 @@
-"""The command `etdb`: options, scripts and the prompt around a session."""
+"""The command `etdb`: options, scripts, and the prompt with history and completion."""
 
 from __future__ import annotations
 
 import io
+import os
+import shutil
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from etscope._version import __version__
 from etscope.errors import EtscopeError, EtscopeWarning
+from etscope.optional import available
 
+if TYPE_CHECKING:
+    from etscope.etdb.session import Result, Session
+
+PROMPT = "(etdb) "
 _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
 
 
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 fine, 1 a run stopped at what was looked for, 2 usage, 3 bad or "
-    "mismatched input, 4 nothing there, 5 environment.",
+    epilog="Exit codes: 0 fine, 1 a run stopped at a condition, 2 usage, 3 bad or mismatched "
+    "input, 4 not there, 5 environment.",
 )
 @click.version_option(__version__, message="etdb of etscope %(version)s")
 @click.argument("files", nargs=-1, type=click.Path(), metavar="[FILE]...")
 @click.option("--debug-buffer", "-b", type=click.Path(), metavar="BIN", help="The logged tensors.")
-@click.option("--inputs", type=click.Path(), metavar="FILE", help="What a run is given.")
+@click.option("--inputs", type=click.Path(), metavar="FILE", help="Inputs of a run.")
 @click.option(
-    "--command", "-ex", "commands", multiple=True, metavar="CMD", help="Do this first. Repeatable."
+    "--command", "-ex", "commands", multiple=True, metavar="CMD", help="Run this first. Repeatable."
 )
-@click.option("--script", "-x", type=click.Path(), metavar="FILE", help="Do this file's commands.")
-@click.option("--batch", is_flag=True, help="Do the given commands, and end.")
-@click.option("--json", "as_json", is_flag=True, help="Output with a JSON object a command.")
-@click.option("--tui", is_flag=True, help="The full-screen face.")
-@click.option("--force", is_flag=True, help="Go on though files do not belong together.")
+@click.option("--script", "-x", type=click.Path(), metavar="FILE", help="Run this file's commands.")
+@click.option("--batch", is_flag=True, help="Exit after the given commands.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per command.")
+@click.option("--tui", is_flag=True, help="Use the full-screen interface.")
+@click.option("--force", is_flag=True, help="Continue if files do not belong together.")
 @click.option(
     "--source-unit",
     type=click.Choice(["ns", "us", "ms", "s", "cycles"]),
@@ -57,7 +65,7 @@ def command(
     recorded run, and etdb MODEL.etrecord MODEL.pte -ex 'target runtime' the program itself.
 
     FILES are an ETRecord, an ETDump, its debug buffer, a .pte or .bpte, each by itself or together.
-    Commands come from -ex and -x, then from the prompt, or from standard input when it is no
+    Commands come from -ex and -x, then from the prompt, or from standard input if it is not a
     terminal. `help` lists them.
     """
     from etscope.etdb.files import Files
@@ -73,72 +81,138 @@ def command(
     session = Session.of(opened, inputs=given, source_unit=source_unit)
     first = [*commands, *([f"source {script}"] if script is not None else [])]
     try:
+        if tui and sys.stdin.isatty() and sys.stdout.isatty():
+            from etscope.etdb.ui.tui import run_tui
+
+            return run_tui(session, first)
         if tui:
-            return _full_screen(session, first)
-        return _done(session, first, batch=batch, as_json=as_json)
+            print("no terminal: plain lines instead of --tui", file=sys.stderr)
+
+        def report(result: Result) -> None:
+            if as_json and not tui:
+                _write_json(result, session)
+            else:
+                show(result, echo=not (batch or tui))
+
+        code = 0
+        for line in first:
+            result = session.execute(line)
+            report(result)
+            code = code or result.exit_code
+            if result.answer.ends:
+                return code
+        if batch and not tui:
+            return code
+        is_json = as_json and not tui
+        rest = session.run_script(sys.stdin, report) if is_json else interact(session)
+        return code or rest
     finally:
         session.debugger.close()
 
 
-def _done(session: Any, first: Sequence[str], *, batch: bool, as_json: bool) -> int:
-    """The commands of options, and then those that come in; the exit code."""
-    from etscope.etdb.session import Result
-    from etscope.etdb.ui.prompt import interact, show
+def show(result: Result, *, echo: bool = False, color: bool | None = None) -> None:
+    """Write a result: the output to standard output, an error to standard error."""
+    from etscope.etdb.output import error_text, folded, write_output
+    from etscope.views.tables.text_cells import visible
 
-    def say(result: Result) -> None:
-        if as_json:
-            _write_json(result, session.debugger)
-        else:
-            show(result, echo=not batch)
+    if echo:
+        print(f"{PROMPT}{visible(result.line)}")
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else None
+    if os.environ.get("COLUMNS", "").isdecimal():
+        width = int(os.environ["COLUMNS"]) or None
+    fold = width if is_terminal else None
+    write_output(result.answer, sys.stdout, width=width, color=color, fold=fold)
+    if result.error is not None:
+        sys.stdout.flush()
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        for line in error_text(result.error).split("\n"):
+            print(*folded(line, width), sep="\n", file=sys.stderr)
 
-    code = 0
-    ended = False
-    for line in first:
-        result = session.execute(line)
-        say(result)
-        code = code or result.exit_code
+
+def interact(session: Session, color: bool | None = None) -> int:
+    """Read lines until `quit` or the end of the input. Returns the exit code of the session."""
+    if sys.stdin.isatty() and sys.stdout.isatty() and available("prompt_toolkit"):
+        lines = _edited_lines(session)
+    elif sys.stdin.isatty():
+        lines = _plain_lines()
+    else:
+        return session.run_script(sys.stdin, lambda result: show(result, color=color))
+    for line in lines:
+        try:
+            result = session.execute(line)
+            show(result, color=color)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            continue
         if result.answer.ends:
-            ended = True
             break
-    if batch or ended:
-        return code
-    rest = session.run_script(sys.stdin, say) if as_json else interact(session)
-    return code or rest
+    return 0
 
 
-def _full_screen(session: Any, commands: Sequence[str]) -> int:
-    from etscope.etdb.ui.prompt import interact, show
-
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        from etscope.etdb.ui.tui import run_tui
-
-        return run_tui(session, commands)
-    print("no terminal: plain lines instead of --tui", file=sys.stderr)
-    code = 0
-    for line in commands:
-        result = session.execute(line)
-        show(result)
-        code = code or result.exit_code
-        if result.answer.ends:
-            return code
-    rest = interact(session)
-    return code or rest
+def _plain_lines() -> Iterator[str]:
+    while True:
+        try:
+            yield input(PROMPT)
+        except EOFError:  # noqa: PERF203
+            print()
+            return
+        except KeyboardInterrupt:
+            print()
 
 
-def _write_json(result: Any, debugger: Any) -> None:
+def _edited_lines(session: Session) -> Iterator[str]:
+    """Read lines with completion and a history that is kept for later sessions."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import Completer as BaseCompleter
+    from prompt_toolkit.completion import Completion
+    from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+
+    from etscope.etdb.ui.complete import Completer
+
+    own = Completer(session.debugger)
+
+    class PromptCompleter(BaseCompleter):
+        def get_completions(self, document: Any, event: Any) -> Iterator[Completion]:
+            word, found = own.complete(document.text_before_cursor)
+            for text in found:
+                yield Completion(text, start_position=-len(word))
+
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    history: History = InMemoryHistory()
+    try:
+        folder = Path(home).expanduser() / "etscope"
+        folder.mkdir(parents=True, exist_ok=True)
+        history = FileHistory(str(folder / "etdb_history"))
+    except OSError:
+        pass
+    prompt: PromptSession[str] = PromptSession(
+        history=history, completer=PromptCompleter(), complete_while_typing=False
+    )
+    while True:
+        try:
+            yield prompt.prompt(PROMPT)
+        except EOFError:  # noqa: PERF203
+            return
+        except KeyboardInterrupt:
+            continue
+
+
+def _write_json(result: Result, session: Session) -> None:
     from etscope.views.strict_json import dumps
 
-    error = result.error
-    stop = debugger.stop
-    document = {
+    error, stop = result.error, session.debugger.stop
+    document: dict[str, Any] = {
         "command": result.line,
         "ok": result.ok,
         "exit_code": result.exit_code,
         "finding": result.answer.finding,
         "answer": result.data,
-        "stop": None
-        if stop is None
-        else {
+        "stop": None,
+        "error": None,
+    }
+    if stop is not None:
+        document["stop"] = {
             "position": stop.position,
             "instruction": stop.instruction,
             "node": stop.node,
@@ -146,23 +220,28 @@ def _write_json(result: Any, debugger: Any) -> None:
             "pass": stop.loop_pass,
             "module": stop.module,
             "source": [str(line) for line in stop.lines],
-        },
-        "error": None
-        if error is None
-        else {"message": error.message, "hint": error.hint, "slug": error.slug},
-    }
+        }
+    if error is not None:
+        document["error"] = {"message": error.message, "hint": error.hint, "slug": error.slug}
     print(dumps(document))
 
 
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any) -> None:
+    if issubclass(category, EtscopeWarning):
+        print(f"warning: {message}", file=sys.stderr)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `etdb`; the exit code."""
+    """Run `etdb`. Returns the exit code."""
     args = list(sys.argv[1:] if arguments is None else arguments)
-    warnings.showwarning = _say  # type: ignore[assignment]
+    # gdb writes `-ex CMD`, which click would read as `-e x`.
+    args = ["--command" if argument == "-ex" else argument for argument in args]
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # no character is worth the end of a session
+        if isinstance(stream, io.TextIOWrapper):  # never fail on a character
             stream.reconfigure(errors="backslashreplace")
     try:
-        with command.make_context("etdb", _without_single_dash(args)) as context:
+        with command.make_context("etdb", args) as context:
             result: Any = command.invoke(context)
         sys.stdout.flush()
         return 0 if result is None else int(result)
@@ -184,13 +263,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         print("error: this is a bug in etscope; please report it", file=sys.stderr)
         return _BUG
-
-
-def _without_single_dash(arguments: list[str]) -> list[str]:
-    """gdb writes `-ex CMD`, which click would read as `-e x`."""
-    return ["--command" if argument == "-ex" else argument for argument in arguments]
-
-
-def _say(message: Warning | str, category: type[Warning], *where: Any) -> None:
-    if issubclass(category, EtscopeWarning):
-        print(f"warning: {message}", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""The full-screen face: modules, source, values and a console that follow the current operator.
+"""The full-screen interface: modules, source, values and a console follow the current operator.
 
-The application is made inside of a function: textual is an extra, and slow to import.
+The application is defined inside a function because textual is an extra, and slow to import.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from rich.text import Text
 from etscope.analysis.profile.correlate import is_operator
 from etscope.analysis.profile.source_location import module_path
 from etscope.errors import EtscopeError
+from etscope.etdb.commands.source import list_
+from etscope.etdb.expressions.scope import display_lines
 from etscope.etdb.files import Files
 from etscope.etdb.output import Output, error_text, stop_lines, text_of, value_lines
 from etscope.etdb.session import Result, Session
@@ -22,18 +24,18 @@ from etscope.etdb.ui.complete import Completer
 from etscope.optional import require
 from etscope.views.tables.text_cells import visible
 
-_TRIES, _PAUSE = 40, 0.05  # to end a run, and the seconds between them
+_TRIES, _PAUSE = 40, 0.05  # attempts to end a run, and seconds between them
 
 
 def run_tui(session: Session, commands: Sequence[str] = ()) -> int:
-    """Show the face until the person leaves it, and do `commands` in it first. Raises
+    """Show the interface until the user quits; it executes `commands` first. Raises
     `MissingDependencyError` without textual."""
-    face(session, commands).run()
+    tui_app(session, commands).run()
     return 0
 
 
-def face(session: Session, commands: Sequence[str] = ()) -> Any:
-    """The application; tests drive it without a terminal."""
+def tui_app(session: Session, commands: Sequence[str] = ()) -> Any:
+    """The application, before it runs."""
     require("textual", wanted_by="etdb --tui")
     from textual.app import App, ComposeResult
     from textual.binding import Binding
@@ -42,18 +44,17 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
     from textual.widgets import Footer, Input, RichLog, Static, Tree
 
     completer = Completer(session.debugger)
-    # The lines that are being done, in a thread of their own: meanwhile nothing else asks for what
-    # the session knows.
+    # The line that is executed in another thread. Meanwhile nothing else accesses the session.
     running: list[str] = []
 
-    class Words(Suggester):
+    class LineSuggester(Suggester):
         async def get_suggestion(self, value: str) -> str | None:
             if running:
                 return None
             word, found = completer.complete(value)
             return value[: len(value) - len(word)] + found[0] if word and found else None
 
-    class Face(App[int]):
+    class DebuggerApp(App[int]):
         TITLE = "etdb"
         ENABLE_COMMAND_PALETTE = False
         CSS = """
@@ -81,7 +82,9 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
                     yield Static(id="source", markup=False)
                     yield Static(id="values", markup=False)
             yield RichLog(id="console", wrap=True, markup=False)
-            yield Input(id="line", placeholder="(etdb) help", suggester=Words(case_sensitive=True))
+            yield Input(
+                id="line", placeholder="(etdb) help", suggester=LineSuggester(case_sensitive=True)
+            )
             yield Footer()
 
         def on_mount(self) -> None:
@@ -97,7 +100,7 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
             self.call_after_refresh(self._begin)
 
         def _begin(self) -> None:
-            self._follow()  # panes have their sizes now
+            self._follow()  # the panes have sizes now
             for line in commands:
                 self.do(line)
 
@@ -127,7 +130,7 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
             (self.query_one("#modules") if line.has_focus else line).focus()
 
         def action_interrupt(self) -> None:
-            """End a run on the runtime, and forget the lines that wait for it."""
+            """End a run on the runtime, and drop the lines that wait for it."""
             self._waiting.clear()
             target = session.debugger.target
             if running and target is not None:
@@ -135,7 +138,7 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
 
         async def action_quit(self) -> None:
             self.action_interrupt()
-            for _ in range(_TRIES):  # a run that has just been begun does not hear it yet
+            for _ in range(_TRIES):  # a run that has just begun may miss an interrupt
                 if not running:
                     break
                 await asyncio.sleep(_PAUSE)
@@ -172,8 +175,12 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
             running.clear()
             console = self.query_one("#console", RichLog)
             console.border_subtitle = ""
-            for text in _lines_of(result, max(console.size.width - 2, 40)):
-                console.write(Text(text))
+            text = text_of(result.answer, max(console.size.width - 2, 40)).rstrip("\n")
+            parts = [text] if result.answer.items else []
+            if result.error is not None:
+                parts.append(error_text(result.error))
+            for line in "\n".join(parts).split("\n") if parts else ():
+                console.write(Text(line))
             if result.answer.ends:
                 self.exit(0)
                 return
@@ -200,14 +207,23 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
 
         def _follow(self) -> None:
             if running:
-                return  # it is done when they are
+                return  # called again when the line is done
             stop = session.debugger.stop
             source = self.query_one("#source", Static)
-            shown = _around_mark(_source(session, stop), source.size.height)
-            source.update(_cut(shown, source.content_size.width))
+            if stop is None:
+                over = session.debugger.ended
+                text = "the run is over" if over else "start: stop at the first operator"
+            else:
+                text = _or_error(lambda: text_of(list_(session.debugger, "")))
+            # The marked line stands in the middle of the pane.
+            lines, height = text.rstrip("\n").split("\n"), source.size.height
+            marked = next((at for at, line in enumerate(lines) if line.startswith(">")), 0)
+            first = max(min(marked - height // 2, len(lines) - height), 1)
+            shown = [lines[0], *lines[first : first + max(height - 1, 1)]]
+            source.update(_cut("\n".join(shown), source.content_size.width))
             values = self.query_one("#values", Static)
-            told = _told(lambda: _values(session, stop))
-            values.update(_cut(told, values.content_size.width))
+            text = _or_error(lambda: _value_text(session, stop))
+            values.update(_cut(text, values.content_size.width))
             leaf = None if stop is None else self._leaves.get(stop.node or stop.name)
             if leaf is not None:
                 above = leaf.parent
@@ -218,11 +234,11 @@ def face(session: Session, commands: Sequence[str] = ()) -> Any:
                 self.call_after_refresh(tree.move_cursor, leaf)
                 self.call_after_refresh(tree.scroll_to_node, leaf)
 
-    return Face()
+    return DebuggerApp()
 
 
 def _group(groups: dict[str, Any], path: str) -> Any:
-    """The tree's branch of a module, with those around it."""
+    """The tree's branch of a module; creates it and those around it."""
     if path not in groups:
         above, _, name = path.rpartition(".")
         groups[path] = _group(groups, above).add(Text(visible(name)))
@@ -230,7 +246,7 @@ def _group(groups: dict[str, Any], path: str) -> Any:
 
 
 def _operators(session: Session) -> Iterator[tuple[str, str]]:
-    """(module, name) of what can be stopped at, in order of execution."""
+    """Module and name of all operators, in order of execution."""
     debugger = session.debugger
     try:
         nodes = list(debugger.files.edge(debugger.method).graph.walk())
@@ -245,33 +261,10 @@ def _operators(session: Session) -> Iterator[tuple[str, str]]:
             yield module_path(node) or "", node.name
 
 
-def _lines_of(result: Result, width: int) -> list[str]:
-    lines = text_of(result.answer, width).rstrip("\n").split("\n") if result.answer.items else []
-    return lines if result.error is None else [*lines, *error_text(result.error).split("\n")]
-
-
-def _source(session: Session, stop: Stop | None) -> str:
-    if stop is None:
-        over = session.debugger.ended
-        return "the run is over" if over else "start: stop at the first operator"
-    from etscope.etdb.commands.source import list_
-
-    return _told(lambda: text_of(list_(session.debugger, "")))
-
-
-def _around_mark(text: str, height: int) -> str:
-    """As many lines as a pane has room for, the marked one in the middle."""
-    lines = text.rstrip("\n").split("\n")
-    marked = next((at for at, line in enumerate(lines) if line.startswith(">")), 0)
-    first = max(min(marked - height // 2, len(lines) - height), 1)
-    return "\n".join([lines[0], *lines[first : first + max(height - 1, 1)]])
-
-
-def _values(session: Session, stop: Stop | None) -> str:
+def _value_text(session: Session, stop: Stop | None) -> str:
+    """Outputs of a stop, and the displays."""
     if stop is None:
         return ""
-    from etscope.etdb.expressions.scope import display_lines
-
     debugger = session.debugger
     lines = stop_lines(debugger, stop)
     target = debugger.some_target()
@@ -284,15 +277,15 @@ def _values(session: Session, stop: Stop | None) -> str:
 
 
 def _cut(text: str, width: int) -> Text:
-    """Lines of a pane, cut to its width: wrapped ones would push the last out of it."""
+    """Cut the lines of a pane to its width: wrapped lines would push the last out of it."""
     lines = [Text(line) for line in text.split("\n")]
     for line in lines:
         line.truncate(max(width, 1), overflow="ellipsis")
     return Text("\n").join(lines)
 
 
-def _told(make: Callable[[], str]) -> str:
-    """What is made, or why it cannot be."""
+def _or_error(make: Callable[[], str]) -> str:
+    """Return the text that `make` returns, or the message of its error."""
     try:
         return make()
     except EtscopeError as error:
