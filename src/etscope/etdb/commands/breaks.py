@@ -29,7 +29,7 @@ def break_(debugger: Debugger, rest: str) -> Output:
 
     `break op:softmax`, `break module:blocks.0 and op:conv*`, `break file:model.py:34`,
     `break id:7`, `break %12` (a debug handle), `break if gap(sqnr) < 20`: the first divergence from
-    the reference. EXPR holds for an array when it does anywhere in it. Without anything: at the
+    the reference. EXPR holds for an array if it does anywhere in it. Without arguments: at the
     current operator.
     """
     return _add(debugger, rest, once=False)
@@ -37,7 +37,7 @@ def break_(debugger: Debugger, rest: str) -> Output:
 
 @command("tbreak SELECTOR [if EXPR]", group=GROUP, aliases=("tb",), words=("selector",))
 def tbreak(debugger: Debugger, rest: str) -> Output:
-    """Stop once: as break, and gone when it is hit."""
+    """Stop once: like break, but removed when it is hit."""
     return _add(debugger, rest, once=True)
 
 
@@ -45,7 +45,7 @@ def tbreak(debugger: Debugger, rest: str) -> Output:
 def watch(debugger: Debugger, rest: str) -> Output:
     """Stop where an operator gives NaN or infinities, or wherever EXPR holds.
 
-    EXPR is looked at after every operator; `$` is what the operator gave: `watch $.max() > 100`.
+    EXPR is evaluated after every operator; `$` is the operator's output: `watch $.max() > 100`.
     """
     if not rest:
         raise UsageError("watch what?", hint="watch nan, watch inf, or watch EXPR")
@@ -60,7 +60,7 @@ def watch(debugger: Debugger, rest: str) -> Output:
 
 @command("delete [N …]", group=GROUP, aliases=("d", "del"), words=("breakpoint",))
 def delete(debugger: Debugger, rest: str) -> Output:
-    """Remove breakpoints and watchpoints by number; all of them without one."""
+    """Remove breakpoints and watchpoints by number; without a number, all of them."""
     if not rest:
         count = debugger.breakpoints.clear()
         return Output().say(f"{count} removed")

@@ -44,8 +44,8 @@ _AROUND = 6  # instructions
 def disassemble(debugger: Debugger, rest: str) -> Output:
     """Show the program's instructions around the current one, in a range, or all of them.
 
-    `values` are indices of the method's values: of the inputs, and what is written. On the runtime
-    `print value(12)` shows one. `*` marks where the run stands.
+    `values` are indices of the values that an instruction reads and writes. On the runtime,
+    `print value(12)` shows one. `*` marks the current instruction.
     """
     program = debugger.files.any_program
     method = debugger.method
@@ -148,7 +148,7 @@ def crosswalk(debugger: Debugger, rest: str) -> Output:
 
 @command("graph [NAME]", group="graph", aliases=("g",), words=("graph",))
 def graph(debugger: Debugger, rest: str) -> Output:
-    """Choose the graph that select and overview look at, or say which it is."""
+    """Choose the graph for select and overview, or name the current one."""
     record = debugger.files.record
     if record is None:
         raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
@@ -194,7 +194,7 @@ def overview(debugger: Debugger, rest: str) -> Output:
 def select(debugger: Debugger, rest: str) -> Output:
     """Look into a node, a module, a type of operator or module, a weight, an input or an output.
 
-    A name that is none of these is taken for a selector (help selectors).
+    Any other name is used as a selector (help selectors).
     """
     if not rest:
         raise UsageError("select what?", hint="a node, module, operator, type of module, or weight")
@@ -206,7 +206,7 @@ def select(debugger: Debugger, rest: str) -> Output:
 
 @command("back [N]", group="graph", repeats=True)
 def back(debugger: Debugger, rest: str) -> Output:
-    """Go back to what was selected before."""
+    """Go back to the previous selection."""
     return _navigate(debugger, -whole(rest, 1))
 
 

@@ -31,21 +31,21 @@ from etscope.model.table import Column, Kind, Table
 
 _WIDTH, _INDENT = 79, 26  # of a help that fits the narrowest terminal
 
-_EXPRESSIONS = """Expressions compute with tensors as numpy does; nothing of them is run as Python.
+_EXPRESSIONS = """Expressions compute with tensors as numpy does; they are never run as Python.
 
-  NAME              the value of a node of the edge graph, as it is at this stop
-  %12               the node with debug handle 12        #5   what instruction 5 gave
-  $                 what the current operator gave       $1   its second output
-  $x                what `set $x = EXPR` kept
+  NAME              the value of a node of the edge graph at this stop
+  %12               the node with debug handle 12        #5   the value of instruction 5
+  $                 the current operator's output        $1   its second output
+  $x                the value stored by `set $x = EXPR`
   value("a/b")      a node of a branch                   weight("fc.weight")   a parameter
   value(12)         on the runtime: value 12 of the method (disassemble, info tensors)
   ref(NAME)         the reference's value                device(NAME)   the recorded one
-  gap(METRIC)       from the reference to the run, of the current operator; NaN that only one
-                    of the two has is the worst gap there is
-  gap(METRIC, NAME) the same of another; metrics: help metrics
+  gap(METRIC)       from the reference to the run, for the current operator; NaN in only one
+                    of the two is the worst gap
+  gap(METRIC, NAME) the same for another node; metrics: help metrics
   x[0, :4]  x.shape  x.mean()  x.abs().max()  + - * / // ** @  == != < <= > >=  and or not
 
-A condition holds for a tensor when it does anywhere in it."""
+A condition holds for a tensor if it does anywhere in it."""
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: str = "") -> Table:
@@ -300,8 +300,8 @@ TOPICS: Mapping[str, Callable[[Debugger, str], Output]] = {
 
 @command("info TOPIC", group="graph", aliases=("i",), words=tuple(TOPICS))
 def info(debugger: Debugger, rest: str) -> Output:
-    """Tell what there is: breakpoints, delegates, graphs, memory, methods, modules, ops, runs,
-    source, stop, target, tensors.
+    """Show breakpoints, delegates, graphs, memory, methods, modules, ops, runs, source, stop, target
+    or tensors.
 
     `info ops` and `info modules` take a selector: `info ops op:conv*`.
     """
@@ -320,7 +320,7 @@ def info(debugger: Debugger, rest: str) -> Output:
 @command("help [COMMAND|expressions|selectors|metrics]", group="session", aliases=("h",),
          words=("command", "expressions", "selectors", "metrics"))  # fmt: skip
 def help_(debugger: Debugger, rest: str) -> Output:
-    """List the commands, or tell of one."""
+    """List the commands, or describe one."""
     if not rest:
         return _command_list()
     if rest == "expressions":
@@ -364,12 +364,12 @@ def _command_list() -> Output:
                 output.say(usage, *lines)
             else:
                 output.say(usage + lines[0][len(usage) :], *lines[1:])
-    return output.say("", "Unique beginnings of a command will do. help COMMAND tells more.")
+    return output.say("", "Unique prefixes of a command are enough. help COMMAND shows more.")
 
 
 @command("source FILE", group="session", words=("file",))
 def source(debugger: Debugger, rest: str) -> Output:
-    """Do the commands of a file, a line each; lines that begin with # are left out."""
+    """Execute the commands of a file, one per line; lines that begin with # are skipped."""
     raise UsageError("source works in a session only")
 
 

@@ -36,8 +36,8 @@ Reason = Callable[[Stop], str | None]
 def run(debugger: Debugger, rest: str) -> Output:
     """Begin a run, and go on to the first breakpoint or to its end.
 
-    RUN is a run of the dump by its number (info runs); by default the one that was chosen last. A
-    live run, and one on the runtime, begins anew, without what was set.
+    RUN is the number of a run of the dump (info runs); by default the one that was chosen last. A
+    live run, and one on the runtime, begins anew, without the values that were set.
     """
     _begin(debugger, rest)
     return _go(debugger, -1, FORWARD)
@@ -62,7 +62,7 @@ def continue_(debugger: Debugger, rest: str) -> Output:
 
 @command("reverse-continue [N]", group=GROUP, aliases=("rc",), repeats=True)
 def reverse_continue(debugger: Debugger, rest: str) -> Output:
-    """Go back to the breakpoint before, or to the start of the run."""
+    """Go back to the previous breakpoint, or to the start of the run."""
     return _continue(debugger, rest, BACKWARD)
 
 
@@ -70,21 +70,21 @@ def reverse_continue(debugger: Debugger, rest: str) -> Output:
 def step(debugger: Debugger, rest: str) -> Output:
     """Go to the next operator, into modules and delegates; N times.
 
-    Into a delegate it goes where its operators are known, in a recorded run that logged them. On
-    the runtime a delegate's call is one instruction, and the stop stands behind it.
+    It steps into a delegate if a recorded run logged its operators. On the runtime, a delegate's
+    call is one instruction, and the stop is after it.
     """
     return _move(debugger, whole(rest, 1), FORWARD, lambda stop: "")
 
 
 @command("reverse-step [N]", group=GROUP, aliases=("rs",), repeats=True)
 def reverse_step(debugger: Debugger, rest: str) -> Output:
-    """Go to the operator before; N times."""
+    """Go to the previous operator; N times."""
     return _move(debugger, whole(rest, 1), BACKWARD, lambda stop: "")
 
 
 @command("next [N]", group=GROUP, aliases=("n",), repeats=True)
 def next_(debugger: Debugger, rest: str) -> Output:
-    """Go to the next operator of this module or of one around it, over those further inside.
+    """Go to the next operator of this module or of one around it, without entering inner ones.
 
     Breakpoints inside stop it.
     """
@@ -93,7 +93,7 @@ def next_(debugger: Debugger, rest: str) -> Output:
 
 @command("reverse-next [N]", group=GROUP, aliases=("rn",), repeats=True)
 def reverse_next(debugger: Debugger, rest: str) -> Output:
-    """Go back to the operator before of this module or of one around it."""
+    """Go back to the previous operator of this module or of one around it."""
     return _move(debugger, whole(rest, 1), BACKWARD, None)
 
 
@@ -101,7 +101,7 @@ def reverse_next(debugger: Debugger, rest: str) -> Output:
 def finish(debugger: Debugger, rest: str) -> Output:
     """Go on until the module is left: the one that `up` went to, or else the operator's own.
 
-    Inside of a delegate, it goes to the delegate's call.
+    Inside a delegate, it goes to the delegate's call.
     """
     return _leave(debugger, FORWARD)
 
@@ -279,8 +279,8 @@ def _end_of_run(debugger: Debugger) -> Output:
     unseen = debugger.breakpoints.unseen()
     if unseen is not None:
         raise MissingDataError(
-            f"the run is over, and {unseen.what!r} (number {unseen.number}) was looked at nowhere",
-            hint="it picks nothing of what ran since run or start: info ops, info breakpoints",
+            f"the run is over, and {unseen.what!r} (number {unseen.number}) was never evaluated",
+            hint="it picks none of the operators that ran: info ops, info breakpoints",
         )
     text = f"run {target.run} is over, after {operators(len(target.stops))}"
     info = next((run for run in target.runs if run.number == target.run), None)

@@ -20,9 +20,9 @@ _MOST_BYTES = 4 << 20  # of a source file
 
 @command("bt", group="stack", aliases=("backtrace", "where"))
 def bt(debugger: Debugger, rest: str) -> Output:
-    """Show the Python stack that made the operator, innermost first, and the modules it is in.
+    """Show the Python stack of the operator, innermost first, and the modules it is in.
 
-    `bt full` has the frames of PyTorch, too.
+    `bt full` includes the frames of PyTorch.
     """
     stop = debugger.here()
     if rest not in ("", "full"):
@@ -45,7 +45,7 @@ def bt(debugger: Debugger, rest: str) -> Output:
 
 @command("frame [N]", group="stack", aliases=("f",))
 def frame(debugger: Debugger, rest: str) -> Output:
-    """Look at a frame of the Python stack, or say where the run stands."""
+    """Select a frame of the Python stack, or show the current stop."""
     stop = debugger.here()
     if not rest:
         return Output().say(*stop_lines(debugger, stop), *_frame_lines(debugger, stop))
@@ -59,7 +59,7 @@ def frame(debugger: Debugger, rest: str) -> Output:
 
 @command("up [N]", group="stack", repeats=True)
 def up(debugger: Debugger, rest: str) -> Output:
-    """Go to the module around, and to the frame that calls into this one."""
+    """Go to the enclosing module, and to the frame that calls into this one."""
     return _select_level(debugger, debugger.level + whole(rest, 1))
 
 
@@ -112,9 +112,9 @@ def _frame_lines(debugger: Debugger, stop: Stop) -> list[str]:
 def list_(debugger: Debugger, rest: str) -> Output:
     """Show the Python around the current frame, or around another line.
 
-    In the margin stand the average time of the line's operators and, with `list/e`, the worst
-    error (SQNR in dB) of the values that the device gave. Lines come from the file itself, where it
-    is here and is the one that was exported; else those are shown that the record has.
+    The margin shows the average time of the line's operators and, with `list/e`, the worst error
+    (SQNR in dB) of the device's values. Lines come from the file if it is the one that was
+    exported; otherwise the lines in the record are shown.
     """
     with_errors = rest.startswith("/")
     if with_errors:

@@ -40,7 +40,7 @@ _FLAGS, _REPEATED = ("traced",), ("data", "library")
 def file(debugger: Debugger, rest: str) -> Output:
     """Load an ETRecord, a .pte or a .bpte in place of the one that is loaded; or list the files.
 
-    A dump that does not belong to the new record is refused, and all stays as it was.
+    If the dump does not belong to the new record, nothing is changed.
     """
     return _load(debugger, rest)
 
@@ -75,24 +75,25 @@ def _split(rest: str) -> list[str]:
            "--data", "--library", "--server", "--threads", "--traced", "--push", "file"),
 )  # fmt: skip
 def target(debugger: Debugger, rest: str) -> Output:
-    """Choose what is walked.
+    """Choose the run to debug.
 
     recorded: the runs of the dump.
-    live [INPUTS]: the reference in PyTorch. It stops anywhere, `set` exchanges a value, and what
-    follows is computed from it.
-    runtime: the program itself on the ExecuTorch runtime, in a process of its own here.
-    remote HOST:PORT: the same where `etdb-server --listen` runs; the token is that of $ETDB_TOKEN.
-    ssh:HOST: the same where ssh starts etdb-server. --server PATH is its path there, --push PATH
-    its binary or install folder here, which is brought there; --user, --port, --identity, --config,
-    --known-hosts and --folder are of the connection.
+    live [INPUTS]: the reference in PyTorch. `set` replaces a value, and everything after it is
+    computed from the new one.
+    runtime: the program on the ExecuTorch runtime, in a separate process on this machine.
+    remote HOST:PORT: the same, on a machine where `etdb-server --listen` runs. The token is
+    $ETDB_TOKEN.
+    ssh:HOST: the same, on a machine where ssh starts etdb-server. --server PATH is its path there;
+    --push PATH copies its binary or install folder from here. --user, --port, --identity, --config,
+    --known-hosts and --folder configure the connection.
 
-    A run on the runtime stops where a kernel or a delegate has run; a delegate's call is one
-    instruction, and cannot be stepped into. `run` and `start` begin it, and begin it anew.
-    Options: --inputs FILE (.npz, .npy, .safetensors, .pt; else the record's, those of the bundled
-    program, or generated ones), --seed N (generated inputs, of seed 0 by default), --method NAME,
-    --threads N, --data FILE.ptd and --library FILE.so (both repeatable), --server PATH, and
-    --traced, which keeps a dump from the start, so that a crash leaves its core without that the
-    run is repeated.
+    A run on the runtime stops after each kernel and each delegate's call. The call is one
+    instruction and cannot be stepped into. `run` and `start` begin the run anew.
+    Options: --inputs FILE (.npz, .npy, .safetensors, .pt; by default those of the record or the
+    bundled program, or generated ones), --seed N (of generated inputs; 0 by default),
+    --method NAME, --threads N, --data FILE.ptd and --library FILE.so (both repeatable),
+    --server PATH, and --traced, which keeps a dump from the start, so that the run need not be
+    repeated to write the core of a crash.
     """
     request = _parse(rest)
     if request.kind == "":
@@ -251,11 +252,11 @@ def _read_inputs(path: str) -> TensorFile:
 
 @command("generate-core-file PATH", group="files", aliases=("gcore",), words=("file",))
 def generate_core_file(debugger: Debugger, rest: str) -> Output:
-    """Write the run up to here as an ETDump, and the tensors of it as a debug buffer beside.
+    """Write the run up to here as an ETDump, and its tensors as a debug buffer beside it.
 
     `gcore run.etdp` writes run.etdp and run.bin, which `core run.etdp run.bin` and the Inspector
-    open. The program is run again for it with what was set, unless the target is --traced; the run
-    that is walked stays where it is. Files that are there already are not replaced.
+    open. Unless the target is --traced, the run is repeated for it, with the values that were set.
+    The current stop stays the same. Existing files are not replaced.
     """
     target = debugger.some_target()
     if target.is_past or target.is_reference:

@@ -46,8 +46,8 @@ def top(debugger: Debugger, rest: str) -> Output:
     """Show the N operators that take longest (10), over all runs of the method.
 
     by: avg, p10, p50, p90, min, max, std, first or calls. `ops` sums by operator, `modules` by
-    module, `types` by type of module. Of a run on the runtime it is what ran so far: the run is
-    repeated for it with the event tracer on, as generate-core-file does.
+    module, `types` by type of module. For a run on the runtime, the run up to here is repeated with
+    the event tracer on, as by generate-core-file.
     """
     count, by, group = 10, "time", None
     words = rest.split()
@@ -139,10 +139,10 @@ def _grouped(profile: MethodProfile, debugger: Debugger, group: str, count: int,
 
 @command("diff OTHER.etdp", group=GROUP, words=("file",))
 def diff(debugger: Debugger, rest: str) -> Output:
-    """Compare the times with those of another dump, operator by operator: what got slower.
+    """Compare the times with those of another dump, operator by operator.
 
-    Runs of the same instructions are compared by instruction; of others, by module or by name. The
-    verdict is regressed, improved, no difference or cannot tell: the other dump is the later one.
+    The other dump is the later one. Runs of the same instructions are compared by instruction,
+    others by module or by name. The verdict is regressed, improved, no difference or cannot tell.
     """
     try:
         paths = shlex.split(rest)

@@ -40,8 +40,8 @@ _COLUMNS = ("instruction", "op", "node", "total", "local", "verdict", "source")
 def print_(debugger: Debugger, rest: str) -> Output:
     """Show the value of an expression over tensors (help expressions).
 
-    A name of a node alone, `%HANDLE` or `$` is shown with the reference's value and their gap,
-    where there are both. `print/f` shows all numbers.
+    For the name of a node alone, `%HANDLE` or `$`, the reference's value and the gap between them
+    are shown, too, if there are both. `print/f` shows all numbers.
     """
     full = rest.startswith("/")
     if full:
@@ -157,7 +157,7 @@ def display(debugger: Debugger, rest: str) -> Output:
 
 @command("undisplay [N …]", group=GROUP)
 def undisplay(debugger: Debugger, rest: str) -> Output:
-    """Do not show an expression at every stop any more; none of them without a number."""
+    """Stop showing an expression at every stop; without a number, all of them."""
     numbers = [whole(word) for word in rest.split()] or list(debugger.displays)
     for number in numbers:
         if number not in debugger.displays:
@@ -168,13 +168,13 @@ def undisplay(debugger: Debugger, rest: str) -> Output:
 
 @command("set %HANDLE|NODE|$NAME = EXPR", group=GROUP, words=("node", "logging", "times"))
 def set_(debugger: Debugger, rest: str) -> Output:
-    """Put another value in the place of a node's, in a run that goes on: live, or on the runtime.
-    What follows is computed from it.
+    """Replace the value of a node, in a live run or on the runtime. Everything after it is computed
+    from the new value.
 
     `set %12 = ref(%12) * 0`, `set $ = device($)`; on the runtime also `set value(12) = 0`, a value
-    by its index. `set $x = EXPR` keeps a value under a name.
-    `set logging FILE` writes the session to a file, `set logging off` ends that. `set times off`
-    leaves times out, so that a transcript is the same each time.
+    by its index. `set $x = EXPR` stores a value under a name.
+    `set logging FILE` writes the session to a file until `set logging off`. `set times off` omits
+    times, so that transcripts can be compared.
     """
     word, _, setting = rest.partition(" ")
     setting = setting.strip()
@@ -237,11 +237,11 @@ def _set_logging(debugger: Debugger, path: str) -> Output:
 
 @command("call NODE", group=GROUP, words=("node",))
 def call(debugger: Debugger, rest: str) -> Output:
-    """Run a node's operator in PyTorch on the values that the run has of its inputs.
+    """Run a node's operator in PyTorch on the run's values of its inputs.
 
-    What differs from the run's own value is then the operator's own, local error. Of inputs that
-    the run has no value of, the reference's are taken, and named. With anything else than a name it
-    is as print.
+    The difference from the run's own value is the operator's local error. For inputs without a
+    value in the run, the reference's are used, and named. An argument that is not a name is printed
+    as by `print`.
     """
     name = rest.strip()
     if name in ("", "$"):
@@ -275,12 +275,12 @@ def call(debugger: Debugger, rest: str) -> Output:
 
 @command("gap [METRIC] [N|run]", group=GROUP, aliases=("numerics",), words=("metric", "run"))
 def gap(debugger: Debugger, rest: str) -> Output:
-    """Show how far the device's values are from the reference, the worst local error first.
+    """Compare the device's values with the reference, the worst local error first.
 
-    METRIC is sqnr by default (help metrics). `total` is against the reference, `local` against what
-    PyTorch makes of the device's own inputs: it is the operator's own. N rows at most (15); `run`
-    in order of execution. On the runtime it is of all that ran so far: the run is repeated for it,
-    in lock step with the reference. In a live run: what was set against the plain reference.
+    METRIC is sqnr by default (help metrics). `total` compares with the reference; `local`, the
+    operator's own error, with PyTorch's result for the device's inputs. At most N rows (15); `run`:
+    in order of execution. On the runtime, all operators that have run are compared; the run is
+    repeated for it. A live run with replaced values is compared with the plain reference.
     """
     name, count, sort = "sqnr", 15, "error"
     for word in rest.split():
