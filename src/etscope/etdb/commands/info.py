@@ -300,8 +300,8 @@ TOPICS: Mapping[str, Callable[[Debugger, str], Output]] = {
 
 @command("info TOPIC", group="graph", aliases=("i",), words=tuple(TOPICS))
 def info(debugger: Debugger, rest: str) -> Output:
-    """Show breakpoints, delegates, graphs, memory, methods, modules, ops, runs, source, stop, target
-    or tensors.
+    """Show breakpoints, delegates, graphs, memory, methods, modules, ops, runs, source, stop,
+    target or tensors.
 
     `info ops` and `info modules` take a selector: `info ops op:conv*`.
     """
