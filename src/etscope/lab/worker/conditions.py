@@ -159,10 +159,76 @@ def judged(readings: Sequence[Conditions], limits: Limits, cv: float | None) -> 
     steady runs, None when nothing was timed.
     """
     broken: list[str] = []
-    marks: list[str] = []
-    for verdict, what in _checked(readings, limits, cv):
-        (marks if verdict is None and not limits.strict else broken).append(what)
-    return Judgement(tuple(broken), (*marks, *_marks(readings, limits)))
+    unchecked: list[str] = []
+
+    def cannot_check(what: str) -> None:
+        (broken if limits.strict else unchecked).append(
+            f"{what} cannot be read, so its limit could not be checked"
+        )
+
+    heats = [one.temperature_c for one in readings if one.temperature_c is not None]
+    hottest = limits.max_temperature_c
+    if hottest is not None:
+        if not heats:
+            cannot_check("the temperature")
+        elif not max(heats) <= hottest:
+            broken.append(f"the temperature was {max(heats):.1f} °C, the limit is {hottest} °C")
+    levels = [one.battery_percent for one in readings if one.battery_percent is not None]
+    lowest = limits.min_battery_percent
+    if lowest is not None:
+        if not levels:
+            cannot_check("the battery")
+        elif not min(levels) >= lowest:
+            broken.append(f"the battery was at {min(levels):g} %, the limit is {lowest} %")
+    governors = sorted({name for one in readings for name in one.governors})
+    if limits.governor:
+        if not governors:
+            cannot_check("the CPU governor")
+        elif governors != [limits.governor]:
+            broken.append(f"the CPU governor was {', '.join(governors)}, not {limits.governor}")
+    load = readings[0].load_per_core if readings else None
+    if limits.max_load is not None:
+        if load is None:
+            cannot_check("the load")
+        elif not load <= limits.max_load:
+            broken.append(
+                f"the load was {load:.2f} a core before the run, the limit is {limits.max_load}"
+            )
+    if limits.max_cv is not None:
+        if cv is None:
+            cannot_check("how much the steady runs vary")
+        elif not cv <= limits.max_cv:
+            broken.append(
+                f"the steady runs vary by {cv:.2%} (stdev / mean), the limit is {limits.max_cv:.2%}"
+            )
+    return Judgement(tuple(broken), (*unchecked, *_marks(readings, limits)))
+
+
+def _marks(readings: Sequence[Conditions], limits: Limits) -> list[str]:
+    """Conditions that were not held, whether there are limits or not."""
+    if not readings:
+        return ["the conditions were not read"]
+    first, last = readings[0], readings[-1]
+    marks = []
+    if first.virtual:
+        marks.append("a virtual machine: its clock and its neighbours cannot be held")
+    governors = sorted({name for one in readings for name in one.governors})
+    if not governors and limits.governor is None:
+        marks.append("the CPU governor cannot be read")
+    elif governors and governors != [PERFORMANCE] and limits.governor is None:
+        marks.append(f"the CPU governor is {', '.join(governors)}, not {PERFORMANCE}")
+    if first.temperature_c is None and limits.max_temperature_c is None:
+        marks.append("the temperature cannot be read")
+    heats = [one.temperature_c for one in readings if one.temperature_c is not None]
+    if heats and max(heats) - heats[0] >= _WARMED_C:
+        marks.append(f"the device warmed from {heats[0]:.0f} to {max(heats):.0f} °C")
+    before, after = (max(one.frequencies_mhz, default=0.0) for one in (first, last))
+    if before and after and abs(after / before - 1) > _MOVED:
+        marks.append(f"the clock moved from {before:.0f} to {after:.0f} MHz")
+    load = first.load_per_core
+    if load is not None and load > _BUSY:
+        marks.append(f"the device was busy before the run: a load of {load:.2f} a core")
+    return marks
 
 
 def cool_down(
@@ -206,94 +272,6 @@ def main(name: str) -> None:
     folder = Path(name)
     config = DeviceConfig(**json.loads((folder / "device.json").read_text()))
     (folder / "answer.json").write_text(json.dumps(probe(config)))
-
-
-# -- judging
-
-
-def _checked(
-    readings: Sequence[Conditions], limits: Limits, cv: float | None
-) -> list[tuple[bool | None, str]]:
-    """The limits that did not hold (False) or could not be checked (None), in words."""
-    heats = [one.temperature_c for one in readings if one.temperature_c is not None]
-    levels = [one.battery_percent for one in readings if one.battery_percent is not None]
-    governors = sorted({name for one in readings for name in one.governors})
-    load = readings[0].load_per_core if readings else None
-    found: list[tuple[bool | None, str]] = []
-
-    def check(wanted: Any, known: bool, holds: Callable[[], bool], broken: str, what: str) -> None:
-        if wanted is None:
-            return
-        if not known:
-            found.append((None, f"{what} cannot be read, so its limit could not be checked"))
-        elif not holds():
-            found.append((False, broken))
-
-    most, least = limits.max_temperature_c, limits.min_battery_percent
-    check(
-        most,
-        bool(heats),
-        lambda: max(heats) <= (most or 0),
-        f"the temperature was {max(heats, default=0):.1f} °C, the limit is {most} °C",
-        "the temperature",
-    )
-    check(
-        least,
-        bool(levels),
-        lambda: min(levels) >= (least or 0),
-        f"the battery was at {min(levels, default=0):g} %, the limit is {least} %",
-        "the battery",
-    )
-    check(
-        limits.governor,
-        bool(governors),
-        lambda: governors == [limits.governor],
-        f"the CPU governor was {', '.join(governors)}, not {limits.governor}",
-        "the CPU governor",
-    )
-    check(
-        limits.max_load,
-        load is not None,
-        lambda: (load or 0) <= (limits.max_load or 0),
-        f"the load was {load or 0:.2f} a core before the run, the limit is {limits.max_load}",
-        "the load",
-    )
-    check(
-        limits.max_cv,
-        cv is not None,
-        lambda: (cv or 0) <= (limits.max_cv or 0),
-        f"the steady runs vary by {cv or 0:.2%} (stdev / mean), the limit is "
-        f"{limits.max_cv or 0:.2%}",
-        "how much the steady runs vary",
-    )
-    return found
-
-
-def _marks(readings: Sequence[Conditions], limits: Limits) -> list[str]:
-    """Conditions that were not held, whether there are limits or not."""
-    if not readings:
-        return ["the conditions were not read"]
-    first, last = readings[0], readings[-1]
-    marks = []
-    if first.virtual:
-        marks.append("a virtual machine: its clock and its neighbours cannot be held")
-    governors = sorted({name for one in readings for name in one.governors})
-    if not governors and limits.governor is None:
-        marks.append("the CPU governor cannot be read")
-    elif governors and governors != [PERFORMANCE] and limits.governor is None:
-        marks.append(f"the CPU governor is {', '.join(governors)}, not {PERFORMANCE}")
-    if first.temperature_c is None and limits.max_temperature_c is None:
-        marks.append("the temperature cannot be read")
-    heats = [one.temperature_c for one in readings if one.temperature_c is not None]
-    if heats and max(heats) - heats[0] >= _WARMED_C:
-        marks.append(f"the device warmed from {heats[0]:.0f} to {max(heats):.0f} °C")
-    before, after = (max(one.frequencies_mhz, default=0.0) for one in (first, last))
-    if before and after and abs(after / before - 1) > _MOVED:
-        marks.append(f"the clock moved from {before:.0f} to {after:.0f} MHz")
-    load = first.load_per_core
-    if load is not None and load > _BUSY:
-        marks.append(f"the device was busy before the run: a load of {load:.2f} a core")
-    return marks
 
 
 # -- reading
