@@ -33,7 +33,7 @@ VERSION = 1
 
 
 class Result(Protocol):
-    """What trying a variant gave."""
+    """The result of trying a variant."""
 
     def to_json(self) -> dict[str, Any]: ...
 
@@ -167,7 +167,7 @@ def read_samples(source: Source, samples: Sequence[Any]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """How a variant is run: in a process of its own, and for how many seconds at most."""
+    """Options of a run: a process of its own, and the largest number of seconds."""
 
     isolate: bool = True
     timeout: float | None = None

@@ -14,14 +14,14 @@ from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope.bisect._bisect import Bisected, bisect
-    from etscope.bisect._check import Answer
+    from etscope.bisect._probe import Answer
 
 __all__ = ["Answer", "Bisected", "bisect"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "Answer": "etscope.bisect._check",
+        "Answer": "etscope.bisect._probe",
         "Bisected": "etscope.bisect._bisect",
         "bisect": "etscope.bisect._bisect",
     },

@@ -21,9 +21,17 @@ from time import monotonic
 from typing import Any
 
 from etscope.errors import EtscopeError, LabError, MissingDataError, UsageError
-from etscope.fleet._dataset import Dataset, Part, event_place
+from etscope.fleet._dataset import (
+    EVENTS,
+    ROW_GROUP,
+    WANTED_BY,
+    Dataset,
+    Part,
+    arrow_schema,
+    event_place,
+    writer_options,
+)
 from etscope.fleet._events import UNITS, Options, Taken, content_of, take
-from etscope.fleet._schema import EVENTS, ROW_GROUP, WANTED_BY, arrow_schema, writer_options
 from etscope.fleet._sources import Source, find_sources, record_at, records_in
 from etscope.optional import require
 

@@ -1,4 +1,4 @@
-"""From a dump to the rows of both tables: columns all the way, no work in Python per event."""
+"""Convert a dump to rows of both tables, column by column, without Python code per event."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import FormatError
-from etscope.fleet._schema import EVENT_FIELDS, EVENTS, WANTED_BY, arrow_schema, arrow_type
+from etscope.fleet._dataset import EVENT_FIELDS, EVENTS, WANTED_BY, arrow_schema, arrow_type
 from etscope.fleet._sources import Record, Source, is_url, matching_record, open_record, open_url
-from etscope.fleet.run_metadata import UNKNOWN, RunMetadata, run_metadata
+from etscope.fleet.run_metadata import UNKNOWN, run_metadata
 from etscope.formats.bytes.source import open_source
 from etscope.formats.etdump.reader import ETDump, EventKind, read_etdump
 from etscope.model.event_table import (
@@ -36,11 +36,11 @@ from etscope.model.event_table import (
 from etscope.model.statistics import statistic
 from etscope.optional import require
 
-# What the events of a dump are, apart from their times: the same for every dump of a program.
+# -- Events apart from their times.
 #
-# A `Pattern` has a row for each event of each block. It is made once for all dumps that logged the
-# same sequences with the same record; a dump then only adds its times.
-
+# They are the same for every dump of a program. A `Pattern` has a row for each event of each block.
+# It is made once for all dumps that logged the same sequences with the same record; a dump only
+# adds its times.
 
 _KEPT = 64  # patterns in memory
 TEXTS = ("method", "block", "kind", "name", "op", "delegate", "module", "source")
@@ -50,11 +50,10 @@ TEXTS = ("method", "block", "kind", "name", "op", "delegate", "module", "source"
 class Pattern:
     """K events: those of the first block, then of the next.
 
-    fingerprint: of the sequences. methods: of each block, None where it is not known. texts: [K]
-    dictionary arrays by column. instruction: [K] int32 with nulls. handles: [K] lists of int32.
+    methods: of each block, None where it is not known. texts: [K] dictionary arrays by column.
+    instruction: [K] int32 with nulls. handles: [K] lists of int32.
     """
 
-    fingerprint: str
     methods: tuple[str | None, ...]
     texts: dict[str, Any]
     instruction: Any
@@ -76,7 +75,20 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
             return found
     trace = Trace(dump, record=None if record is None else open_record(record))
     trace.verify()
-    made = _pattern(trace, fingerprint)
+    pa = require("pyarrow", wanted_by=WANTED_BY)
+    events, attributions = trace.events, trace.attributions
+    methods = [events.methods[block] for block in events.block.tolist()]
+    rows = [
+        {"method": method, "block": event.block.name, **_texts(event.key, found)}
+        for event, method, found in zip(events.events, methods, attributions, strict=True)
+    ]
+    handles = [handle_list(found.debug_handles) or None for found in attributions]
+    made = Pattern(
+        methods=events.methods,
+        texts={name: dictionary([_storable(row[name]) for row in rows]) for name in TEXTS},
+        instruction=pa.array([event.key.instruction for event in events.events], pa.int32()),
+        handles=pa.array(handles, arrow_type("ints")),
+    )
     with _lock:
         _patterns[fingerprint, record] = made
         while len(_patterns) > _KEPT:
@@ -85,29 +97,11 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
 
 
 def fingerprint_of(blocks: Sequence[Block]) -> str:
-    """SHA-256 of the sequences of events of the blocks that a dump has, in their order."""
+    """SHA-256 of the sequences of events of a dump's blocks."""
     hashed = hashlib.sha256()
     for block in blocks:
         hashed.update(repr((block.name, block.bundled_input_index, block.keys)).encode())
     return hashed.hexdigest()
-
-
-def _pattern(trace: Trace, fingerprint: str) -> Pattern:
-    pa = require("pyarrow", wanted_by=WANTED_BY)
-    events = trace.events
-    methods = [events.methods[block] for block in events.block.tolist()]
-    rows = [
-        {"method": method, "block": event.block.name, **_texts(event.key, found)}
-        for event, method, found in zip(events.events, methods, trace.attributions, strict=True)
-    ]
-    handles = [handle_list(found.debug_handles) or None for found in trace.attributions]
-    return Pattern(
-        fingerprint=fingerprint,
-        methods=events.methods,
-        texts={name: dictionary([_storable(row[name]) for row in rows]) for name in TEXTS},
-        instruction=pa.array([event.key.instruction for event in events.events], pa.int32()),
-        handles=pa.array(handles, arrow_type("ints")),
-    )
 
 
 def dictionary(values: Sequence[str | None]) -> Any:
@@ -126,37 +120,35 @@ def constant(value: str | None, length: int) -> Any:
 
 
 def _texts(key: EventKey, found: Attribution) -> dict[str, str | None]:
+    """The values of text columns; op is the name to add times up by, "conv+relu" if fused."""
     kind = key.role
+    op: str | None = None
+    if kind == "delegate":
+        op = found.backend_id
+    elif kind == "control":
+        op = key.name
+    elif kind in ("call", "kernel", "delegated"):
+        op = "+".join(dict.fromkeys(found.op_types)) or None
+        if op is None and kind != "call":
+            op = key.name.removeprefix(KERNEL_PREFIX) if kind == "kernel" else key.name
     lines = [str(line) for line in found.lines]
     more = f" +{len(lines) - 1}" if len(lines) > 1 else ""
     return {
         "kind": kind,
         "name": key.name,
-        "op": _op(kind, key, found),
+        "op": op,
         "delegate": found.backend_id if kind in ("delegate", "delegated") else None,
         "module": common_module(found.nodes),
         "source": lines[0] + more if lines else None,
     }
 
 
-def _op(kind: str, key: EventKey, found: Attribution) -> str | None:
-    """The name to add times up by. A fused operator is all of its own, "conv+relu"."""
-    if kind == "delegate":
-        return found.backend_id
-    if kind == "control":
-        return key.name
-    if kind not in ("call", "kernel", "delegated"):
-        return None
-    known = "+".join(dict.fromkeys(found.op_types))
-    if known or kind == "call":
-        return known or None
-    return key.name.removeprefix(KERNEL_PREFIX) if kind == "kernel" else key.name
-
-
 def _storable(text: str | None) -> str | None:
     """`text` without lone surrogates, which Arrow's strings cannot hold."""
     return None if text is None else text.encode("utf-8", "backslashreplace").decode()
 
+
+# -- Rows.
 
 Ints = npt.NDArray[np.int64]
 _NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
@@ -165,8 +157,11 @@ UNITS = tuple(_NS)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is the same for all dumps of a collect. labels: for each dump. unit: of their clocks,
-    one of `UNITS`. records: candidates; named: one was named for all dumps, which has to fit."""
+    """Options for all dumps of a collect.
+
+    unit: of their clocks, one of `UNITS`. records: candidates; named: the only one is for all dumps
+    and must match them.
+    """
 
     labels: Mapping[str, str]
     unit: str
@@ -177,8 +172,8 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A dump's part of the dataset. events: a `pyarrow.Table`. row: of the table of dumps.
-    partition: "model=…" and so on are made of it."""
+    """A dump's rows. events: a `pyarrow.Table`. row: of the table of dumps. partition: model and
+    month."""
 
     events: Any
     row: dict[str, Any]
@@ -186,14 +181,14 @@ class Taken:
 
 
 def content_of(source: Source) -> tuple[Any, str]:
-    """The bytes of a dump and their SHA-256; the errors of a file that cannot be read."""
+    """The bytes of a dump and their SHA-256. Raises the errors of reading it."""
     given = open_url(source.url) if is_url(source.url) else source.url
     buffer = open_source(given, "ETDump").buffer
     return buffer, hashlib.sha256(buffer).hexdigest()
 
 
 def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
-    """The rows of a dump. Raises the errors of reading it, what is beside it and its record."""
+    """The rows of a dump. Raises the errors of reading it, its run.json and its record."""
     dump = read_etdump(buffer)
     try:
         return _take(source, dump, dump_id, options)
@@ -206,7 +201,13 @@ def _take(source: Source, dump: ETDump, dump_id: str, options: Options) -> Taken
     known = run_metadata(source, options.labels)
     blocks = find_blocks(dump)
     fingerprint = fingerprint_of(blocks)
-    record = _record(source, dump, fingerprint, known, options)
+    record: Record | None
+    if source.etrecord is not None:
+        record = Record(source.etrecord, known.program_sha256)
+    elif options.named:
+        record = options.records[0]
+    else:
+        record = matching_record(dump, fingerprint, options.records, known.program_sha256)
     if record is not None and known.model == UNKNOWN:
         known = run_metadata(source, options.labels, record.path)
     pattern = pattern_of(dump, fingerprint, None if record is None else record.path)
@@ -222,8 +223,17 @@ def _take(source: Source, dump: ETDump, dump_id: str, options: Options) -> Taken
     events = _arrow_events(table, pattern, _NS[options.unit], constants)
     row = {
         **constants,
-        **_known(known),
-        **_totals(table, pattern.fingerprint, _NS[options.unit]),
+        "model": known.model,
+        "runner": known.runner,
+        "executorch": known.executorch,
+        "threads": known.threads,
+        "warmup": known.warmup,
+        "job": known.job,
+        "labels": list(known.labels.items()),
+        "environment": list(known.environment.items()),
+        "marks": list(known.marks),
+        "fingerprint": fingerprint,
+        **_totals(table, _NS[options.unit]),
         "path": source.url,
         "bytes": dump.size,
         "etrecord": None if record is None else record.path,
@@ -232,24 +242,11 @@ def _take(source: Source, dump: ETDump, dump_id: str, options: Options) -> Taken
     return Taken(events, row, (known.model, f"{known.recorded_at:%Y-%m}"))
 
 
-def _record(
-    source: Source, dump: ETDump, fingerprint: str, known: RunMetadata, options: Options
-) -> Record | None:
-    if source.etrecord is not None:
-        return Record(source.etrecord, known.program_sha256)
-    if options.named:
-        return options.records[0]
-    return matching_record(dump, fingerprint, options.records, known.program_sha256)
-
-
-# -- events
-
-
 def _ns(ticks: npt.NDArray[Any], factor: int) -> Ints:
     if len(ticks) and int(ticks.max()) > (2**63 - 1) // factor:
         raise FormatError(
             f"a time of {int(ticks.max())} ticks is beyond 64 bits of nanoseconds",
-            hint="--source-unit tells the unit of the clock",
+            hint="--source-unit sets the unit of the clock",
         )
     return ticks.astype(np.int64) * factor
 
@@ -284,24 +281,8 @@ def _arrow_events(
     return pa.Table.from_arrays(ordered, schema=arrow_schema(EVENTS))
 
 
-# -- dumps
-
-
-def _known(known: RunMetadata) -> dict[str, Any]:
-    return {
-        "model": known.model,
-        "runner": known.runner,
-        "executorch": known.executorch,
-        "threads": known.threads,
-        "warmup": known.warmup,
-        "job": known.job,
-        "labels": list(known.labels.items()),
-        "environment": list(known.environment.items()),
-        "marks": list(known.marks),
-    }
-
-
-def _totals(table: EventTable, fingerprint: str, factor: int) -> dict[str, Any]:
+def _totals(table: EventTable, factor: int) -> dict[str, Any]:
+    """Counts and times of a dump. factor: ns of a tick of the dump."""
     dump = table.dump
     kinds = np.bincount(dump.kind, minlength=len(EventKind))
     execute = framework_ticks(table.blocks, EXECUTE) * factor
@@ -309,7 +290,6 @@ def _totals(table: EventTable, fingerprint: str, factor: int) -> dict[str, Any]:
     load = framework_ticks(table.blocks, LOAD_METHOD)
     load = (load if len(load) else framework_ticks(table.blocks, "Method::init")) * factor
     return {
-        "fingerprint": fingerprint,
         "methods": sorted({method for method in table.methods if method is not None}) or None,
         "runs": dump.num_runs,
         "executions": sum(len(block.runs) for block in table.blocks if block.executions),

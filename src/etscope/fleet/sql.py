@@ -21,8 +21,15 @@ from threading import Timer
 from typing import Any
 
 from etscope.errors import EtscopeError, FormatError, RuntimeFailure, UsageError
-from etscope.fleet._dataset import Dataset
-from etscope.fleet._schema import DUMP_FIELDS, DUMPS, EVENT_FIELDS, EVENTS, PARTITIONS, Field
+from etscope.fleet._dataset import (
+    DUMP_FIELDS,
+    DUMPS,
+    EVENT_FIELDS,
+    EVENTS,
+    PARTITIONS,
+    Dataset,
+    Field,
+)
 from etscope.model.table import Column, Kind, Table
 from etscope.optional import require
 from etscope.views.tables.cell_values import types_of

@@ -1,4 +1,4 @@
-"""What each variant costs in time, against its error."""
+"""Plot the error of each variant against its time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LONGEST = 60
 
 
 def sensitivity_figure(found: Sensitivity) -> Any:
-    """A figure of matplotlib: a point for each program that has a time and a finite error. Those
-    that gain most are named."""
+    """A matplotlib figure with a point for each program that has a time and a finite error. Those
+    with the largest gains are named."""
     figure = new_figure(8, 7, wanted_by="a plot of errors and times")
     axes = figure.add_subplot()
     table = found.table()
@@ -33,6 +33,9 @@ def sensitivity_figure(found: Sensitivity) -> Any:
             continue
         gains = role == "variant" and row["verdict"] in ("helps", "good enough")
         marker = next(markers, None) if gains else None
+        label = visible(row["what"])
+        label = label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "…"
+        label += " (chosen)" if role == "chosen" else ""
         axes.errorbar(
             [row["time_cost"] or 0.0],
             [error],
@@ -41,7 +44,7 @@ def sensitivity_figure(found: Sensitivity) -> Any:
             color=_COLORS.get(role, "0.25" if marker else _GREY),
             markersize=9 if role in _COLORS else 6 if marker else 4,
             elinewidth=0.8,
-            label=_label(row) if role in _COLORS or marker else None,
+            label=label if role in _COLORS or marker else None,
         )
     if found.tolerance is not None and math.isfinite(found.tolerance):
         axes.axhline(found.tolerance, color="tab:blue", linestyle="--", linewidth=0.8)
@@ -56,12 +59,6 @@ def sensitivity_figure(found: Sensitivity) -> Any:
     for text in legend.get_texts():
         text.set_parse_math(False)
     return figure
-
-
-def _label(row: dict[str, Any]) -> str:
-    what = visible(row["what"])
-    what = what if len(what) <= _LONGEST else what[: _LONGEST - 1] + "…"
-    return f"{what} (chosen)" if row["role"] == "chosen" else what
 
 
 def save_plot(found: Sensitivity, path: str | os.PathLike[str]) -> None:

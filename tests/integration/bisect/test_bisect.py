@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from etscope.bisect import bisect
-from etscope.bisect._check import VALUE
+from etscope.bisect._probe import VALUE
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
 from etscope.export import Source, export
 from etscope.search import LOWER, RUN

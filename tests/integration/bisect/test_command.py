@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from etscope.bisect._search import STRATEGIES
+from etscope.bisect._bisect import STRATEGIES
 from etscope.cli import main
 from etscope.cli.verbs import bisect as command
 from etscope.export import export

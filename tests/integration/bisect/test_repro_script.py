@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from etscope.analysis.metrics import METRICS, measure
-from etscope.bisect._check import metric_check
+from etscope.bisect._probe import metric_check
 from etscope.bisect._repro_script import METRICS as KNOWN
 from etscope.bisect._repro_script import measured
 

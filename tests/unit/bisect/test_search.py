@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from etscope.bisect._search import STRATEGIES, PieceSearch, Verdict
+from etscope.bisect._bisect import STRATEGIES, PieceSearch, Verdict
 from etscope.model.pieces import Piece, PieceNode, Pieces, written
 
 

@@ -26,7 +26,7 @@ from etscope.errors import (  # noqa: E402
 )
 from etscope.fleet import Dataset, Source, collect, query  # noqa: E402
 from etscope.fleet._collect import Batch, collect_options, plan, write_batch  # noqa: E402
-from etscope.fleet._schema import DUMP_FIELDS, EVENT_FIELDS  # noqa: E402
+from etscope.fleet._dataset import DUMP_FIELDS, EVENT_FIELDS  # noqa: E402
 from etscope.fleet._sources import Record, matching_record  # noqa: E402
 from etscope.formats.etdump.reader import EventKind, read_etdump  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402

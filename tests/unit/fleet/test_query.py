@@ -13,7 +13,7 @@ duckdb = pytest.importorskip("duckdb")
 
 from etscope.errors import FormatError, MissingFileError, RuntimeFailure, UsageError  # noqa: E402
 from etscope.fleet import Dataset, collect, query  # noqa: E402
-from etscope.fleet._schema import DUMP_FIELDS, EVENT_FIELDS, PARTITIONS  # noqa: E402
+from etscope.fleet._dataset import DUMP_FIELDS, EVENT_FIELDS, PARTITIONS  # noqa: E402
 from etscope.model.table import Kind  # noqa: E402
 from tests.support.fleet.dumps import saved_run  # noqa: E402
 
