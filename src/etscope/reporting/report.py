@@ -1,4 +1,4 @@
-"""What goes into a report: files opened, each once, and what is found out about each run."""
+"""Reports: files that belong together, opened once, and the inputs of the page for each run."""
 
 from __future__ import annotations
 
@@ -55,9 +55,6 @@ __all__ = [
 ]
 
 
-# Sections of a report on what run.json says: where the run took place, and how long it took.
-
-
 _MS = 1e6  # ns
 _TRACED = {None: "untraced", "times": "traced: times", "values": "traced: values"}
 
@@ -65,65 +62,58 @@ _TRACED = {None: "untraced", "times": "traced: times", "values": "traced: values
 def saved_sections(saved: SavedRun) -> list[Section]:
     """Return the sections "environment" and "latency"; `FormatError` for a damaged file."""
     with reading(RUN_JSON, saved.path):
-        return [_environment(saved), _latency(saved)]
-
-
-def _environment(saved: SavedRun) -> Section:
-    calls = saved.calls
-    return facts(
-        "environment",
-        "The run",
-        (
-            (Column("runner"), saved.text("runner")),
-            (Column("executorch", title="ExecuTorch"), saved.text("executorch")),
-            (Column("threads", Kind.COUNT), saved.count("threads")),
-            (Column("program", Kind.PATH), saved.text("program")),
-            (Column("calls", Kind.COUNT), len(calls)),
+        calls = saved.calls
+        environment = facts(
+            "environment",
+            "The run",
             (
-                Column("iterations", Kind.COUNT),
-                sum(integer(call["iterations"], "iterations") for call in calls),
+                (Column("runner"), saved.text("runner")),
+                (Column("executorch", title="ExecuTorch"), saved.text("executorch")),
+                (Column("threads", Kind.COUNT), saved.count("threads")),
+                (Column("program", Kind.PATH), saved.text("program")),
+                (Column("calls", Kind.COUNT), len(calls)),
+                (
+                    Column("iterations", Kind.COUNT),
+                    sum(integer(call["iterations"], "iterations") for call in calls),
+                ),
+                (Column("debug_level"), saved.text("debug_level")),
             ),
-            (Column("debug_level"), saved.text("debug_level")),
-        ),
-    )
-
-
-def _latency(saved: SavedRun) -> Section:
-    names = ("avg", "p50", "p90", "min", "max")
-    latencies = saved.latencies
-    content = []
-    for latency in latencies:
-        count = len(latency.samples_ns)
-        statistics = summarize(latency.samples_ns / _MS, names).values()
-        content.append(
-            (
-                _TRACED.get(latency.traced, latency.traced),
-                latency.method,
-                count,
-                None if latency.load_ns is None else latency.load_ns / _MS,
-                None if latency.first_ns is None else latency.first_ns / _MS,
-                *(float(value) if count else None for value in statistics),
-            )
         )
-    return rows(
-        "latency",
-        "Latency: around the runtime's execute",
-        (
-            Column("run"),
-            Column("method"),
-            Column("iterations", Kind.COUNT),
-            Column("load", Kind.DURATION, "ms"),
-            Column("first", Kind.DURATION, "ms", title="cold"),
-            *(Column(name, Kind.DURATION, "ms") for name in names),
-        ),
-        content,
-        notes=("Traced runs do more than the model: only an untraced one says how long it takes.",)
-        if len(latencies) > 1
-        else (),
-    )
-
-
-# Which files of a report belong together: a run each.
+        names = ("avg", "p50", "p90", "min", "max")
+        latencies = saved.latencies
+        content = []
+        for latency in latencies:
+            count = len(latency.samples_ns)
+            statistics = summarize(latency.samples_ns / _MS, names).values()
+            content.append(
+                (
+                    _TRACED.get(latency.traced, latency.traced),
+                    latency.method,
+                    count,
+                    None if latency.load_ns is None else latency.load_ns / _MS,
+                    None if latency.first_ns is None else latency.first_ns / _MS,
+                    *(float(value) if count else None for value in statistics),
+                )
+            )
+        latency_section = rows(
+            "latency",
+            "Latency: around the runtime's execute",
+            (
+                Column("run"),
+                Column("method"),
+                Column("iterations", Kind.COUNT),
+                Column("load", Kind.DURATION, "ms"),
+                Column("first", Kind.DURATION, "ms", title="cold"),
+                *(Column(name, Kind.DURATION, "ms") for name in names),
+            ),
+            content,
+            notes=(
+                "Traced runs do more than the model: only an untraced one says how long it takes.",
+            )
+            if len(latencies) > 1
+            else (),
+        )
+    return [environment, latency_section]
 
 
 DEBUG_BUFFER = "debug buffer"
@@ -152,7 +142,7 @@ class RunFiles:
 
     @property
     def name(self) -> str:
-        """For people: the file that the run is known by, with its folder if the name is any's."""
+        """The file that names the run, with its folder when the file name is a common one."""
         path = self.dump or self.record or self.program
         if path is None:
             return "nothing"
@@ -162,7 +152,7 @@ class RunFiles:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All files, those that a change of the report could come from."""
+        """All files of the run."""
         found = (
             self.dump, self.record, self.program, self.debug_buffer, self.values,
             self.values_buffer, self.facts,
@@ -176,11 +166,11 @@ def runs_of_files(
     debug_buffer: PathLike | None = None,
     program: PathLike | None = None,
 ) -> list[RunFiles]:
-    """The runs that the files make: one for each dump; without a dump one for each record, and one
-    for each program that goes with none.
+    """Group files into runs: one for each dump; without a dump one for each record and each
+    program without a record.
 
-    paths: ETDumps, ETRecords, .pte and .bpte files in any order, debug buffers (what is none of
-    these), or folders that hold them. A file goes with the dump of the same name but for its
+    paths: ETDumps, ETRecords, .pte and .bpte files in any order, debug buffers (any other
+    file), or folders that hold them. A file goes with the dump of the same name but for its
     suffix, or in the same folder, or with all dumps if it is the only one of its kind. etrecord,
     debug_buffer, program: for all dumps.
 
@@ -190,9 +180,16 @@ def runs_of_files(
     found: dict[str, list[Path]] = {
         kind: [] for kind in (ETDUMP, ETRECORD, PTE, BPTE, DEBUG_BUFFER)
     }
-    for path in paths:
-        for file in _expanded(Path(path)):
-            found[_kind(file)].append(file)
+    for file in (file for path in paths for file in _files_of(Path(path))):
+        try:
+            kind = identify(file)
+        except FormatError:
+            # A debug buffer has no form of its own; files of the known forms are never taken for
+            # one.
+            if file.suffix in _SUFFIXES or file.is_dir() or file.stat().st_size == 0:
+                raise
+            kind = DEBUG_BUFFER
+        found[kind].append(file)
     programs = [*found[PTE], *found[BPTE]]
     dumps = found[ETDUMP]
     if not dumps:
@@ -216,8 +213,8 @@ def runs_of_files(
     ]
 
 
-def _expanded(path: Path) -> list[Path]:
-    """The path, or the files of the folder that it is."""
+def _files_of(path: Path) -> list[Path]:
+    """Return the path, or the files for a report in a folder."""
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
@@ -233,20 +230,10 @@ def _expanded(path: Path) -> list[Path]:
     return files
 
 
-def _kind(path: Path) -> str:
-    try:
-        return identify(path)
-    except FormatError:
-        # A debug buffer has no form of its own. What has one is never taken for one.
-        if path.suffix in _SUFFIXES or path.is_dir() or path.stat().st_size == 0:
-            raise
-        return DEBUG_BUFFER
-
-
 def _chosen(
     dump: Path, dumps: Sequence[Path], found: Sequence[Path], given: PathLike | None, what: str
 ) -> Path | None:
-    """The file of `found` that goes with a dump."""
+    """Return the file of `found` that goes with a dump."""
     if given is not None:
         return Path(given)
     if len(found) <= 1:
@@ -284,7 +271,7 @@ def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[Ru
 
 
 def _with_saved(files: RunFiles) -> RunFiles:
-    """With what `etscope run --save` wrote beside the dump."""
+    """Add the files that `etscope run --save` wrote beside the dump."""
     dump = files.dump
     if dump is None or dump.name not in (SAVED_DUMP, SAVED_VALUES):
         return files
@@ -308,13 +295,14 @@ def _with_saved(files: RunFiles) -> RunFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """How the files of a report are read.
+    """Options for reading the files of a report.
 
-    force: go on though they do not belong together. source_unit: of the dumps' clock. unit: of the
-    times shown; None for ms, or cycles of cycles. numerics: whether to compare logged values with a
-    reference; None for where that is possible. inputs: what gives the inputs of a method's run,
-    from the trace that has the values; raises `MismatchError` or `UsageError` for a method that
-    takes others. method: whose values are compared; None for "forward", the only one that ran, or
+    force: accept files that do not belong together. source_unit: of the dumps' clock. unit: of the
+    times shown; None for ms, or cycles when the clock counts cycles. numerics: compare logged
+    values with a reference; None does so where it is possible. inputs: returns the inputs of a
+    method's run, given the trace with the values; raises `MismatchError` or `UsageError` for a
+    method that takes others.
+    method: whose values are compared; None for "forward", the only one that ran, or
     the one that the inputs fit.
     """
 
@@ -334,10 +322,10 @@ class ReportOptions:
 def report_inputs(
     runs: Sequence[RunFiles], options: ReportOptions | None = None
 ) -> Iterator[ReportInput]:
-    """The inputs of `views.page.document_of`, a run each, one after the other.
+    """Yield an input of `views.page.document_of` for each run.
 
-    Raises what the readers raise, `MismatchError` for files that do not belong together, and with
-    `numerics=True` what stands in the way of a diagnosis.
+    Raises the errors of the readers, `MismatchError` for files that do not belong together, and
+    with `numerics=True` the reason why a diagnosis is not possible.
     """
     opened = _Opened()
     for files in runs:
@@ -346,7 +334,7 @@ def report_inputs(
 
 @dataclass
 class _Opened:
-    """Files that several runs have in common, opened and hashed once."""
+    """Opened and hashed files, which several runs may share."""
 
     records: dict[Path, RecordFile] = field(default_factory=dict)
     programs: dict[Path, tuple[Program, BundledFile | None]] = field(default_factory=dict)
@@ -373,7 +361,7 @@ class _Opened:
 
 
 def file_fact(role: str, path: Path) -> FileFact:
-    """The size and the SHA-256 of a file."""
+    """Return the size and the SHA-256 of a file."""
     buffer = open_source(path, role).buffer
     return FileFact(role, path.name, len(buffer), hashlib.sha256(buffer).hexdigest())
 
@@ -435,7 +423,7 @@ def _verify(trace: Trace, options: ReportOptions) -> list[str]:
 def _saved(
     files: RunFiles, facts: Sequence[FileFact], record: RecordFile | None
 ) -> tuple[list[Section], list[str]]:
-    """What run.json says, unless it is of another program."""
+    """Return the sections of run.json and notes; no sections when it is of another program."""
     if files.facts is None:
         return [], []
     saved = read_run_json(files.facts)
@@ -456,7 +444,7 @@ def _saved(
 def _numerics(
     trace: Trace, files: RunFiles, options: ReportOptions, bundle: BundledFile | None
 ) -> tuple[Numerics | None, str | None]:
-    """The diagnosis of the run's values, or why there is none."""
+    """Return the diagnosis of the run's values, or the reason why there is none."""
     if options.numerics is False:
         return None, "They were not asked for (--no-numerics)."
     logged = trace
@@ -469,8 +457,10 @@ def _numerics(
 def diagnosis(
     trace: Trace, options: ReportOptions, bundle: BundledFile | None
 ) -> tuple[Numerics | None, str | None]:
-    """The diagnosis of a trace's values, or why there is none. Raises that with
-    `numerics=True`."""
+    """Return the diagnosis of a trace's values, or the reason why there is none, which is raised
+    with `numerics=True`."""
+    from etscope.diagnosis.numeric_gap import methods_that_ran
+
     missing = _missing(trace)
     if missing is not None:
         if options.numerics:
@@ -482,17 +472,24 @@ def diagnosis(
         unclear = isinstance(error, _SeveralMethodsError)
         if options.numerics or (options.inputs is not None and not unclear):
             raise
-        return None, _sentences(error)
-    return found, _left_out(trace, found.method)
+        parts = [error.message] if error.hint is None else [error.message, error.hint]
+        return None, " ".join(f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in parts)
+    others = [name for name in methods_that_ran(trace) if name != found.method]
+    if not others:
+        return found, None
+    return found, (
+        f"Only the values of {found.method} are compared here, not those of {', '.join(others)}: "
+        "choose with method=, --method."
+    )
 
 
 class _SeveralMethodsError(UsageError):
-    """Nothing says which of several methods is meant."""
+    """Several methods ran, and none was chosen."""
 
 
 def _of_one_method(trace: Trace, options: ReportOptions, bundle: BundledFile | None) -> Numerics:
-    """The diagnosis of the method that is meant: the one that is named, "forward", the only one
-    that ran, or the only one that takes the inputs."""
+    """Diagnose one method: the one that is named, "forward", the only one that ran, or the only one
+    that takes the inputs."""
     from etscope.diagnosis.numeric_gap import method_that_ran, methods_that_ran
     from etscope.diagnosis.numerics import numerics_of
 
@@ -527,27 +524,8 @@ def _several(what: str, methods: Sequence[str]) -> _SeveralMethodsError:
     return _SeveralMethodsError(f"{what}: {', '.join(methods)}", hint=hint)
 
 
-def _left_out(trace: Trace, method: str) -> str | None:
-    """Which methods' values were not compared."""
-    from etscope.diagnosis.numeric_gap import methods_that_ran
-
-    others = [name for name in methods_that_ran(trace) if name != method]
-    if not others:
-        return None
-    return (
-        f"Only the values of {method} are compared here, not those of {', '.join(others)}: choose "
-        "with method=, --method."
-    )
-
-
-def _sentences(error: EtscopeError) -> str:
-    """What an error says, and what to do, for a page."""
-    parts = [error.message] if error.hint is None else [error.message, error.hint]
-    return " ".join(f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in parts)
-
-
 def _missing(trace: Trace) -> str | None:
-    """What a diagnosis lacks."""
+    """Return the reason why a diagnosis is not possible, if any."""
     if not trace.refers_to_tensors:
         return (
             "The dump has no logged values: etscope run --debug-level intermediate_outputs logs "
@@ -606,8 +584,8 @@ def save_report(
     numerics: Numerics | None = None,
     scale: Scale = NANOSECONDS,
 ) -> None:
-    """Keep the report of one run in a log directory of TensorBoard, for the tab of it. `views` are
-    its graphs, where they are at hand."""
+    """Write the report of one run into a log directory of TensorBoard, for its tab. `views` are the
+    graphs, if they have been made."""
     known: dict[str, Any] = {"numerics": numerics, "scale": scale, "views": views}
     if numerics is None:
         known["numerics_note"] = "No numeric errors were written here."
@@ -619,7 +597,7 @@ def save_report(
 
 
 def _facts(trace: Trace) -> Iterator[FileFact]:
-    """The files that a trace was read from; what never was a file has no fingerprint."""
+    """Yield the files that a trace was read from, with their fingerprints."""
     dump = trace.dump
     digest = hashlib.sha256(dump.source.buffer).hexdigest()
     yield FileFact("dump", Path(dump.source.name).name, dump.size, digest)

@@ -13,55 +13,56 @@ from pathlib import Path
 from threading import Condition, Lock
 from types import FrameType
 from typing import Any
-from urllib.parse import parse_qs
 
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.optional import require
-from etscope.reporting.answers import (
-    Answer,
+from etscope.reporting.report import ReportOptions, RunFiles, report_inputs, runs_of_files
+from etscope.reporting.responses import (
     Application,
     Entry,
+    Response,
     StartResponse,
     application,
     data,
     failure,
     page,
     reports,
+    requested_report,
 )
-from etscope.reporting.report import ReportOptions, RunFiles, report_inputs, runs_of_files
 from etscope.views.page import document_of
 from etscope.views.strict_json import dumps
 
-# The reports of files and folders, made when they are asked for, and again when files change.
-
+WANTED_BY = "etscope serve"
+_LOOK_SECONDS = 0.5  # between looks at the files
+_ALIVE_SECONDS = 10.0  # between comments, whose sending fails when the browser is gone
 
 Stamp = tuple[tuple[str, int, int], ...]
 Find = Callable[[], list[RunFiles]]
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A report that is, or may be, there: its title and what finds its files."""
+class _Source:
+    """A possible report: its title and the function that finds its files."""
 
     title: str
     find: Find
 
     def files(self) -> list[RunFiles]:
-        """The files now; none when they do not make a report (yet)."""
+        """Return the files now; none when they do not make a report (yet)."""
         try:
             return self.find()
         except EtscopeError:
             return []
 
 
-class Shelf:
-    """The reports of files and folders.
+class ReportStore:
+    """The reports of files and folders, made on request, and again when files change.
 
-    paths: files, which make one report together; folders, of which each makes a report, and each
-    folder in it that holds files of its own. What is added to a folder later is found. etrecord,
-    debug_buffer, program: of the files, as for `runs_of_files`.
+    paths: files, which make one report together; folders, each of which makes a report, as does
+    each folder in it that holds files of its own. Files that are added to a folder later are found.
+    etrecord, debug_buffer, program: of the files, as for `runs_of_files`.
 
-    Raises what `runs_of_files` raises, and `UsageError` when there is nothing to show at all.
+    Raises the errors of `runs_of_files`, and `UsageError` when there is nothing to show.
     """
 
     def __init__(
@@ -75,25 +76,25 @@ class Shelf:
         self._options = options
         self._folders = [Path(path) for path in paths if Path(path).is_dir()]
         files = [path for path in paths if not Path(path).is_dir()]
-        self._files: list[_Place] = []
+        self._files: list[_Source] = []
         if files or etrecord or program:
             found = runs_of_files(files, etrecord, debug_buffer, program)
-            self._files = [_Place(found[0].name, lambda: found)]
+            self._files = [_Source(found[0].name, lambda: found)]
         self._made: dict[str, tuple[Stamp, bytes]] = {}
         self._making = Lock()
         if not self.entries():
-            # Say what is wrong with the first, rather than show an empty list.
+            # Raise the error of the first folder instead of showing an empty list.
             runs_of_files([str(folder) for folder in self._folders[:1]])
             raise UsageError("nothing to show", hint="name ETDumps, ETRecords, .pte, or folders")
 
     def entries(self) -> list[Entry]:
-        return [Entry(key, place.title) for key, place in self._places() if place.files()]
+        return [Entry(key, source.title) for key, source in self._sources() if source.files()]
 
     def data(self, identifier: str) -> bytes:
-        place = dict(self._places()).get(identifier)
-        if place is None:
+        source = dict(self._sources()).get(identifier)
+        if source is None:
             raise MissingDataError(f"there is no report {identifier!r}")
-        runs = place.find()
+        runs = source.find()
         stamp = _stamp(runs)
         with self._making:  # two at once would only be slower
             if identifier not in self._made or self._made[identifier][0] != stamp:
@@ -102,102 +103,105 @@ class Shelf:
             return self._made[identifier][1]
 
     def stamps(self) -> Mapping[str, Stamp]:
-        """What tells whether the files of a report have changed, by its id."""
-        return {key: _stamp(place.files()) for key, place in self._places()}
+        """Return the names, times and sizes of the files of each report, by its id."""
+        return {key: _stamp(source.files()) for key, source in self._sources()}
 
-    def _places(self) -> Iterator[tuple[str, _Place]]:
+    def _sources(self) -> Iterator[tuple[str, _Source]]:
         taken: set[str] = set()
-        for place in (*self._files, *self._in_folders()):
-            name = re.sub(r"[^\w.-]+", "-", place.title).strip("-") or "report"
+        for source in (*self._files, *self._in_folders()):
+            name = re.sub(r"[^\w.-]+", "-", source.title).strip("-") or "report"
             key, number = name, 1
             while key in taken:
                 number += 1
                 key = f"{name}-{number}"
             taken.add(key)
-            yield key, place
+            yield key, source
 
-    def _in_folders(self) -> Iterator[_Place]:
+    def _in_folders(self) -> Iterator[_Source]:
         for folder in self._folders:
-            yield _place(folder, folder.absolute().name or str(folder))
+            yield _folder_source(folder, folder.absolute().name or str(folder))
             try:
                 below = sorted(path for path in folder.iterdir() if path.is_dir())
             except OSError:  # gone meanwhile
                 continue
             for path in below:
-                yield _place(path, f"{folder.absolute().name}/{path.name}")
+                yield _folder_source(path, f"{folder.absolute().name}/{path.name}")
 
 
-def _place(folder: Path, title: str) -> _Place:
-    return _Place(title, lambda: runs_of_files([folder]))
+def _folder_source(folder: Path, title: str) -> _Source:
+    return _Source(title, lambda: runs_of_files([folder]))
 
 
 def _stamp(runs: Sequence[RunFiles]) -> Stamp:
-    return tuple(_stat(path) for files in runs for path in files.paths)
+    stamps = []
+    for path in (path for files in runs for path in files.paths):
+        try:
+            found = path.stat()
+            stamps.append((str(path), found.st_mtime_ns, found.st_size))
+        except OSError:  # noqa: PERF203 - deleted, which is a change too
+            stamps.append((str(path), 0, -1))
+    return tuple(stamps)
 
 
-def _stat(path: Path) -> tuple[str, int, int]:
-    try:
-        found = path.stat()
-    except OSError:  # gone: that is a change, too
-        return str(path), 0, -1
-    return str(path), found.st_mtime_ns, found.st_size
+class FileWatcher:
+    """Notifies all waiting threads of the reports that have changed.
 
-
-class Watch:
-    """Tells which reports have changed, to all who wait.
-
-    A change is told when the files have stayed the same for one look: they are complete then.
+    A change is reported when the files stayed the same between two looks: they are complete then.
     """
 
     def __init__(self, stamps: Callable[[], Mapping[str, Stamp]]) -> None:
         self._stamps = stamps
-        self._told = dict(stamps())
-        self._seen = dict(self._told)
+        self._reported = dict(stamps())
+        self._seen = dict(self._reported)
         self._changes: list[str] = []
         self._news = Condition()
 
     def look(self) -> None:
-        """Look at the files once."""
+        """Check the files once."""
         now = dict(self._stamps())
         settled = {key for key, stamp in now.items() if self._seen.get(key) == stamp}
-        changed = [key for key in settled if self._told.get(key) != now[key] and now[key]]
+        changed = [key for key in settled if self._reported.get(key) != now[key] and now[key]]
         self._seen = now
         if changed:
-            self._told.update((key, now[key]) for key in changed)
+            self._reported.update((key, now[key]) for key in changed)
             with self._news:
                 self._changes += changed
                 self._news.notify_all()
 
     @property
     def count(self) -> int:
-        """How many changes there were: from where to wait."""
+        """The number of changes so far, to pass to `after`."""
         with self._news:
             return len(self._changes)
 
     def after(self, count: int, timeout: float) -> list[str]:
-        """The changes after the first `count`; waits for one, `timeout` seconds at most."""
+        """Return the changes after the first `count`; wait for one, `timeout` seconds at most."""
         with self._news:
             self._news.wait_for(lambda: len(self._changes) > count, timeout)
             return self._changes[count:]
 
 
-WANTED_BY = "etscope serve"
-_LOOK_SECONDS = 0.5  # between looks at the files
-_ALIVE_SECONDS = 10.0  # a word now and then, which fails when the browser went away
+def wsgi_application(
+    store: ReportStore, watch: FileWatcher, host: str = "127.0.0.1"
+) -> Application:
+    """Return the application: the page, its data, the list of reports, and the events of changes.
 
-
-def wsgi_application(shelf: Shelf, watch: Watch, host: str = "127.0.0.1") -> Application:
-    """All routes: the page, its data, the list of reports, and the events of changes.
-
-    A path is looked up in a table and never in the file system. Requests by another name of this
-    machine than its own are refused: a page of somewhere else whose name was made to lead here
-    must not read what only this machine may.
+    A path is looked up in a table and never in the file system. Requests whose `Host` is another
+    name are refused: a foreign page whose name was made to lead here must not read the reports.
     """
+
+    def events(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        response = Response(b"", "text/event-stream")
+        start_response(
+            response.phrase, [("Content-Type", response.content_type), *response.headers]
+        )
+        return [] if environ.get("REQUEST_METHOD") == "HEAD" else event_stream(watch)
+
     routes: dict[str, Application] = {
         "/": application(lambda _: page()),
-        "/reports.json": application(lambda _: reports(shelf)),
-        "/data.json": application(lambda environ: data(shelf, _wanted(environ))),
-        "/events": lambda environ, start: _events(watch, environ, start),
+        "/reports.json": application(lambda _: reports(store)),
+        "/data.json": application(lambda environ: data(store, requested_report(environ))),
+        "/events": events,
     }
     unknown = application(lambda _: failure(404, "there is nothing of this name"))
     foreign = application(lambda _: failure(403, "this server is not known by that name"))
@@ -211,22 +215,9 @@ def wsgi_application(shelf: Shelf, watch: Watch, host: str = "127.0.0.1") -> App
     return serve
 
 
-def _wanted(environ: dict[str, Any]) -> str | None:
-    found = parse_qs(str(environ.get("QUERY_STRING", ""))).get("report")
-    return found[0] if found else None
-
-
-def _events(
-    watch: Watch, environ: dict[str, Any], start_response: StartResponse
-) -> Iterable[bytes]:
-    """Server-sent events: the id of each report that changed."""
-    answer = Answer(b"", "text/event-stream")
-    start_response(answer.phrase, [("Content-Type", answer.content_type), *answer.headers])
-    return [] if environ.get("REQUEST_METHOD") == "HEAD" else event_stream(watch)
-
-
-def event_stream(watch: Watch, seconds: float = _ALIVE_SECONDS) -> Iterator[bytes]:
-    """The stream's text, without end; a comment when `seconds` pass without a change."""
+def event_stream(watch: FileWatcher, seconds: float = _ALIVE_SECONDS) -> Iterator[bytes]:
+    """Yield server-sent events without end: the id of each report that changed, and a comment when
+    `seconds` pass without a change."""
     count = watch.count
     yield b"retry: 1000\n\n"
     while True:
@@ -239,26 +230,19 @@ def event_stream(watch: Watch, seconds: float = _ALIVE_SECONDS) -> Iterator[byte
 
 
 def is_own_name(header: str, host: str) -> bool:
-    """Whether a `Host` header names this machine, which listens at `host`.
+    """Return whether a `Host` header names this machine, which listens at `host`.
 
-    On the loopback these are its address and "localhost". Elsewhere any address does (a name can be
-    made to lead anywhere, an address cannot), and the machine's own name.
+    On the loopback interface these are its address and "localhost". Elsewhere any address is
+    accepted (a name can be made to lead anywhere, an address cannot), and the machine's own name.
     """
-    name = header.rpartition(":")[0] if _has_port(header) else header
+    has_port = ":" in header.rpartition("]")[2]
+    name = header.rpartition(":")[0] if has_port else header
     name = name.strip("[]").lower().rstrip(".")
     address = _address(name)
-    if _is_loopback(host):
+    host_address = _address(host)
+    if host == "localhost" or (host_address is not None and host_address.is_loopback):
         return name == "localhost" or (address is not None and address.is_loopback)
     return address is not None or name in ("localhost", host.lower(), socket.gethostname().lower())
-
-
-def _has_port(header: str) -> bool:
-    return ":" in header.rpartition("]")[2]
-
-
-def _is_loopback(host: str) -> bool:
-    address = _address(host)
-    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -272,14 +256,14 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def serve(
-    shelf: Shelf,
+    store: ReportStore,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
     ready: Callable[[str], object] = lambda _: None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then return. `ready` gets the address when it is listened at;
-    port 0 is any that is free.
+    """Serve until SIGINT or SIGTERM, then return. `ready` gets the address once the server listens;
+    port 0 takes any free one.
 
     Raises `MissingDependencyError` without werkzeug, `UsageError` for an address that cannot be
     listened at.
@@ -288,15 +272,15 @@ def serve(
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):  # type: ignore[misc]
-        """No line for each request."""
+        """Does not log requests."""
 
         def log_request(self, *_: object) -> None:
             pass
 
-    watch = Watch(shelf.stamps)
-    app = wsgi_application(shelf, watch, host)
+    watch = FileWatcher(store.stamps)
+    app = wsgi_application(store, watch, host)
     if not 0 <= port <= 65535:
-        raise UsageError(f"{port} is no port: they go to 65535")
+        raise UsageError(f"{port} is not a port: ports go to 65535")
     try:
         server = make_server(host, port, app, threaded=True, request_handler=Quiet)
     except (OSError, SystemExit) as error:  # werkzeug exits when a port is taken
@@ -305,7 +289,12 @@ def serve(
         ) from error
     server.daemon_threads = True  # streams of events do not keep the process
     ended = threading.Event()
-    watching = threading.Thread(target=_look_until, args=(ended, watch), daemon=True)
+
+    def watch_files() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            watch.look()
+
+    watching = threading.Thread(target=watch_files, daemon=True)
     serving = threading.Thread(target=server.serve_forever, daemon=True)
     with _signals_end(ended):
         watching.start()
@@ -318,14 +307,9 @@ def serve(
     server.server_close()
 
 
-def _look_until(ended: threading.Event, watch: Watch) -> None:
-    while not ended.wait(_LOOK_SECONDS):
-        watch.look()
-
-
 class _signals_end:  # noqa: N801 - used like a function
-    """While it lasts, SIGINT and SIGTERM set an event. A shell that starts a job in the background
-    lets it ignore SIGINT: here it counts all the same."""
+    """Set an event on SIGINT and SIGTERM while the context lasts. A shell lets a background job
+    ignore SIGINT, which is handled here all the same."""
 
     def __init__(self, ended: threading.Event) -> None:
         self._ended = ended

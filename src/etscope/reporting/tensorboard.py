@@ -1,4 +1,4 @@
-"""`Inspector.write_tensorboard_artifact` and what `etscope tensorboard` does besides."""
+"""Write graphs, tables and the report for TensorBoard."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.pte import Program
 from etscope.model.event_table import LOAD_EVENTS
+from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind, Table
 from etscope.reporting.report import save_report
 from etscope.units import TimeScale
 from etscope.views.tensorboard import write_runs
 
-# Of a table in the Text tab, which renders all of it at once.
+# Rows of a table in the Text tab, which renders all of it at once.
 _MOST_ROWS = 500
-# The tab breaks the words of a wide table.
+# Columns; the tab breaks the words of a wide table.
 _TIMES = ("instruction", "event", "avg", "p50", "p90", "share", "module", "source")
 _MORE = ("instruction", "event", "calls", "min", "max", "first", "outputs", "op_types")
 _STATISTICS = ("p10", "p50", "p90")
@@ -73,41 +74,32 @@ def numerics_if_known(
     inputs: Callable[[str], Any] | None = None,
     bundle: BundledFile | None = None,
 ) -> list[Numerics]:
-    """The numeric errors of each method that ran, where its values were logged and a reference is
-    known; what is missing is said in a warning. `inputs` gives those that a method ran on; None:
-    those of the record or of `bundle`."""
+    """Return the numeric errors of each method that ran, if values were logged and a reference is
+    known; warn about what is missing. `inputs` returns the inputs of a method; None takes those of
+    the record or of `bundle`."""
     if trace.debug_buffer is None or trace.record is None:
         return []
-    methods = dict.fromkeys(p.method for p in trace.profiles() if p.method is not None)
-    found = (_numerics(trace, method, inputs, bundle) for method in methods)
-    return [numerics for numerics in found if numerics is not None]
-
-
-def _numerics(
-    trace: Trace,
-    method: str,
-    inputs: Callable[[str], Any] | None,
-    bundle: BundledFile | None,
-) -> Numerics | None:
     from etscope.diagnosis.numerics import numerics_of
 
-    given = None if inputs is None else inputs(method)
-    try:
-        return numerics_of(trace, method=method, inputs=given, bundle=bundle)
-    except (MissingDataError, MissingDependencyError) as error:
-        warnings.warn(
-            f"no numeric errors on the graphs of {method}: {error.message}",
-            EtscopeWarning,
-            stacklevel=5,
-        )
-        return None
+    found = []
+    for method in dict.fromkeys(p.method for p in trace.profiles() if p.method is not None):
+        given = None if inputs is None else inputs(method)
+        try:
+            found.append(numerics_of(trace, method=method, inputs=given, bundle=bundle))
+        except (MissingDataError, MissingDependencyError) as error:
+            warnings.warn(
+                f"no numeric errors on the graphs of {method}: {error.message}",
+                EtscopeWarning,
+                stacklevel=3,
+            )
+    return found
 
 
 # -- the Text tab
 
 
 def tables(trace: Trace, scale: Scale) -> dict[str, str]:
-    """The tables of each method that ran, as markdown, by tag."""
+    """Return the tables of each method that ran, as markdown, by tag."""
     texts: dict[str, str] = {}
     for number, profile in enumerate(trace.profiles()):
         method = profile.method or (f"method {number}" if number else "method")
@@ -123,21 +115,14 @@ def tables(trace: Trace, scale: Scale) -> dict[str, str]:
 
 
 def run_summary(profile: MethodProfile, scale: Scale) -> Table:
-    """One row each for ``Method::execute``, for loading, and for what no instruction accounts
-    for, with statistics over the runs."""
-    import numpy as np
-
+    """Return statistics over the runs: a row each for ``Method::execute``, loading, and the time
+    that no instruction accounts for."""
     samples = {name: scale(ticks) for name, ticks in profile.load.items() if name in LOAD_EVENTS}
     samples["Method::execute"] = scale(profile.total)
     samples["unaccounted"] = scale(profile.unaccounted)
-    rows = {
-        name: (len(s), s.mean(), *np.percentile(s, (10, 50, 90)), s.min(), s.max(), s[0])
-        for name, s in samples.items()
-        if len(s)
-    }
+    samples = {name: series for name, series in samples.items() if len(series)}
     names = ("avg", *_STATISTICS, "min", "max", "first")
-    columns = zip(*rows.values(), strict=True)
-    counts, *statistics = (list(column) for column in columns)
+    statistics = [summarize(series, names) for series in samples.values()]
     return Table(
         columns=(
             Column("event"),
@@ -145,12 +130,9 @@ def run_summary(profile: MethodProfile, scale: Scale) -> Table:
             *(Column(name, Kind.DURATION, scale.unit) for name in names),
         ),
         values={
-            "event": list(rows),
-            "runs": [int(count) for count in counts],
-            **{
-                name: [float(value) for value in values]
-                for name, values in zip(names, statistics, strict=True)
-            },
+            "event": list(samples),
+            "runs": [len(series) for series in samples.values()],
+            **{name: [float(values[name]) for values in statistics] for name in names},
         },
         title=f"Runs of {profile.method or 'the method'}",
     )

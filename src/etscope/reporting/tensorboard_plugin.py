@@ -1,7 +1,7 @@
-"""A tab of TensorBoard that shows the report's page: of what `write_tensorboard_artifact` and
-`etscope tensorboard` left beside the event files.
+"""A TensorBoard tab with the reports that `write_tensorboard_artifact` and `etscope tensorboard`
+wrote beside the event files.
 
-TensorBoard finds `Loader` by the entry point of this package. It is made when it is asked for, so
+TensorBoard finds `Loader` by the entry point of this package. The class is made on first access, so
 that this module can be imported without TensorBoard.
 """
 
@@ -12,26 +12,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any
-from urllib.parse import parse_qs
 
 from etscope.errors import EtscopeError, MissingDataError
-from etscope.reporting.answers import (
-    Answer,
+from etscope.reporting.responses import (
     Application,
     Entry,
+    Response,
     application,
     data,
     page,
     reports,
+    requested_report,
 )
 from etscope.views.page.store import find_documents, has_documents, load_document
 from etscope.views.strict_json import dumps
 
 PLUGIN_NAME = "executorch"
 TAB_NAME = "ExecuTorch"
-_FRESH_SECONDS = 5.0  # TensorBoard asks often whether a tab has something to show
+_FRESH_SECONDS = 5.0  # TensorBoard often asks whether a tab is active
 ALL = "all"
-# Runs of so many folders are put together, so that any two of them can be compared.
+# Runs of at most this many folders are joined, so that any two of them can be compared.
 _MOST_TOGETHER = 12
 
 # TensorBoard calls `render` in a frame of its own; the page gets another inside.
@@ -46,7 +46,7 @@ _ENTRY = b"""export function render() {
 
 
 class LogdirReports:
-    """The documents of a log directory: all runs together as one, or a folder each."""
+    """The documents of a log directory: all runs joined, or one for each folder."""
 
     def __init__(self, logdir: str | None) -> None:
         self._logdir = logdir
@@ -55,7 +55,7 @@ class LogdirReports:
         self._made: tuple[object, bytes] | None = None
 
     def is_there(self) -> bool:
-        """Whether there is something to show. Looked up every few seconds at most."""
+        """Return whether there is a report to show. Checked every few seconds at most."""
         now = time.monotonic()
         with self._lock:
             if self._asked is None or now - self._asked[0] > _FRESH_SECONDS:
@@ -63,14 +63,14 @@ class LogdirReports:
             return self._asked[1]
 
     def entries(self) -> list[Entry]:
-        """One for all, unless that are too many."""
+        """Return one report of all runs, or one for each run when there are too many."""
         found = self._found()
         if len(found) <= _MOST_TOGETHER:
             return [Entry(ALL, TAB_NAME)] if found else []
         return [Entry(name, name) for name in found]
 
     def data(self, identifier: str) -> bytes:
-        """The document of a folder, or of all."""
+        """Return the document of a folder, or of all."""
         found = self._found()
         if identifier == ALL and 0 < len(found) <= _MOST_TOGETHER:
             return self._all(found)
@@ -82,23 +82,21 @@ class LogdirReports:
         return {} if self._logdir is None else find_documents(self._logdir)
 
     def _all(self, found: Mapping[str, Path]) -> bytes:
-        state = [(name, _changed(path)) for name, path in found.items()]
+        state: list[tuple[str, int]] = []
+        for name, path in found.items():
+            try:
+                state.append((name, path.stat().st_mtime_ns))
+            except OSError:  # noqa: PERF203
+                state.append((name, 0))
         with self._lock:
             if self._made is None or self._made[0] != state:
                 self._made = (state, dumps(joined(found)).encode())
             return self._made[1]
 
 
-def _changed(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
 def joined(found: Mapping[str, Path]) -> dict[str, Any]:
-    """One document with the runs of all, named by their folders. What cannot be read is left out,
-    and said in the notes of the first run; `FormatError` when nothing can."""
+    """Join the documents of all folders, named by these. Reports that cannot be read are listed in
+    the notes of the first run; `FormatError` when none can be read."""
     document: dict[str, Any] = {}
     runs: list[dict[str, Any]] = []
     wrong: list[EtscopeError] = []
@@ -120,18 +118,13 @@ def joined(found: Mapping[str, Path]) -> dict[str, Any]:
 
 
 def routes(library: LogdirReports) -> dict[str, Application]:
-    """The plugin's routes, below its own path in TensorBoard."""
+    """Return the plugin's routes, below its own path in TensorBoard."""
     return {
-        "/index.js": application(lambda _: Answer(_ENTRY, "text/javascript")),
+        "/index.js": application(lambda _: Response(_ENTRY, "text/javascript")),
         "/page.html": application(lambda _: page()),
         "/reports.json": application(lambda _: reports(library)),
-        "/data.json": application(lambda environ: data(library, _wanted(environ))),
+        "/data.json": application(lambda environ: data(library, requested_report(environ))),
     }
-
-
-def _wanted(environ: Mapping[str, Any]) -> str | None:
-    found = parse_qs(str(environ.get("QUERY_STRING", ""))).get("report")
-    return found[0] if found else None
 
 
 def _loader() -> Any:

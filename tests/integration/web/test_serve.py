@@ -19,7 +19,13 @@ import pytest
 from etscope.errors import MissingFileError, UsageError
 from etscope.reporting import serve as serving
 from etscope.reporting.report import ReportOptions
-from etscope.reporting.serve import Shelf, Watch, event_stream, is_own_name, wsgi_application
+from etscope.reporting.serve import (
+    FileWatcher,
+    ReportStore,
+    event_stream,
+    is_own_name,
+    wsgi_application,
+)
 from tests.support.artifacts import artifacts
 
 Response = tuple[int, dict[str, str], bytes]
@@ -58,13 +64,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shelf(folder: Path) -> Shelf:
-    return Shelf([str(folder)], ReportOptions())
+def store(folder: Path) -> ReportStore:
+    return ReportStore([str(folder)], ReportOptions())
 
 
 @pytest.fixture
-def client(shelf: Shelf) -> Client:
-    return Client(wsgi_application(shelf, Watch(shelf.stamps)))
+def client(store: ReportStore) -> Client:
+    return Client(wsgi_application(store, FileWatcher(store.stamps)))
 
 
 def test_the_routes(client: Client, folder: Path) -> None:
@@ -143,10 +149,10 @@ def test_a_broken_file_is_an_answer(client: Client, folder: Path) -> None:
     assert b"Traceback" not in body
 
 
-def test_a_report_is_made_again_when_a_file_changes(shelf: Shelf, folder: Path) -> None:
-    watch = Watch(shelf.stamps)
-    before = shelf.data(folder.name)
-    assert shelf.data(folder.name) is before
+def test_a_report_is_made_again_when_a_file_changes(store: ReportStore, folder: Path) -> None:
+    watch = FileWatcher(store.stamps)
+    before = store.data(folder.name)
+    assert store.data(folder.name) is before
     watch.look()
     assert watch.count == 0
 
@@ -156,23 +162,23 @@ def test_a_report_is_made_again_when_a_file_changes(shelf: Shelf, folder: Path) 
     watch.look()
 
     assert watch.after(0, 0) == [folder.name]
-    after = json.loads(shelf.data(folder.name))
+    after = json.loads(store.data(folder.name))
     assert after["runs"][0]["files"] != json.loads(before)["runs"][0]["files"]
 
 
-def test_a_new_folder_is_a_new_report(shelf: Shelf, folder: Path) -> None:
-    watch = Watch(shelf.stamps)
+def test_a_new_folder_is_a_new_report(store: ReportStore, folder: Path) -> None:
+    watch = FileWatcher(store.stamps)
     new = folder / "new"
     new.mkdir()
     shutil.copy(artifacts("cnn_portable").pte, new / "m.pte")
     watch.look()
     watch.look()
     (identifier,) = watch.after(0, 0)
-    assert {entry.id: entry.title for entry in shelf.entries()}[identifier] == f"{folder.name}/new"
+    assert {entry.id: entry.title for entry in store.entries()}[identifier] == f"{folder.name}/new"
 
 
-def test_the_stream_tells_changes(shelf: Shelf, folder: Path) -> None:
-    watch = Watch(shelf.stamps)
+def test_the_stream_tells_changes(store: ReportStore, folder: Path) -> None:
+    watch = FileWatcher(store.stamps)
     stream = event_stream(watch, seconds=0.01)
     assert next(stream).startswith(b"retry:")
     assert next(stream) == b": still here\n\n"
@@ -184,22 +190,22 @@ def test_the_stream_tells_changes(shelf: Shelf, folder: Path) -> None:
 
 def test_nothing_to_show_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        Shelf([], ReportOptions())
+        ReportStore([], ReportOptions())
     with pytest.raises(UsageError, match="holds no file"):
-        Shelf([str(tmp_path)], ReportOptions())
+        ReportStore([str(tmp_path)], ReportOptions())
     with pytest.raises(MissingFileError):
-        Shelf([str(tmp_path / "none.etdp")], ReportOptions())
+        ReportStore([str(tmp_path / "none.etdp")], ReportOptions())
 
 
 def test_titles_that_are_alike_get_ids_of_their_own(tmp_path: Path) -> None:
     for name in ("x/m", "y/m"):
         (tmp_path / name).mkdir(parents=True)
         shutil.copy(artifacts("cnn_portable").pte, tmp_path / name / "m.pte")
-    shelf = Shelf([str(tmp_path / "x" / "m"), str(tmp_path / "y" / "m")], ReportOptions())
-    assert [entry.id for entry in shelf.entries()] == ["m", "m-2"]
+    store = ReportStore([str(tmp_path / "x" / "m"), str(tmp_path / "y" / "m")], ReportOptions())
+    assert [entry.id for entry in store.entries()] == ["m", "m-2"]
 
 
-def test_a_port_that_is_taken_is_told(shelf: Shelf) -> None:
+def test_a_port_that_is_taken_is_told(store: ReportStore) -> None:
     pytest.importorskip("werkzeug")
     import socket
 
@@ -207,7 +213,7 @@ def test_a_port_that_is_taken_is_told(shelf: Shelf) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(UsageError, match="cannot listen"):
-            serving.serve(shelf, port=taken.getsockname()[1])
+            serving.serve(store, port=taken.getsockname()[1])
 
 
 # -- the command

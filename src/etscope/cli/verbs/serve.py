@@ -53,13 +53,13 @@ def command(
     """
     from etscope.optional import require
     from etscope.reporting.report import ReportOptions
-    from etscope.reporting.serve import WANTED_BY, Shelf, serve
+    from etscope.reporting.serve import WANTED_BY, ReportStore, serve
     from etscope.views.page import built_page
 
     require("werkzeug", wanted_by=WANTED_BY)
     built_page()  # fails before the work if the page is not built
     options = ReportOptions(force, source_unit, unit, numerics)
-    shelf = Shelf(paths, options, etrecord, debug_buffer, program)
+    store = ReportStore(paths, options, etrecord, debug_buffer, program)
 
     def ready(address: str) -> None:
         click.echo(address)
@@ -69,4 +69,4 @@ def command(
 
             webbrowser.open(address)
 
-    serve(shelf, host=host, port=port, ready=ready)
+    serve(store, host=host, port=port, ready=ready)

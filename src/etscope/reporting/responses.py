@@ -1,11 +1,12 @@
-"""What the page asks for, as pure functions: the routes of every server of it."""
+"""Responses to the requests of the report's page, shared by its servers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import parse_qs
 
 from etscope.errors import EtscopeError, MissingDataError
 from etscope.views.page import built_page
@@ -22,7 +23,7 @@ _PHRASES = {200: "OK", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allo
 
 
 class Entry(NamedTuple):
-    """A report that is offered."""
+    """A report in the list."""
 
     id: str
     title: str
@@ -32,18 +33,18 @@ class Library(Protocol):
     """Reports by id."""
 
     def entries(self) -> Sequence[Entry]:
-        """All of them, the first one first."""
+        """Return all reports, in order."""
         ...
 
     def data(self, identifier: str) -> bytes:
-        """The JSON of one. Raises `MissingDataError` for one that is not there, and what making it
-        raises."""
+        """Return the JSON of a report. Raises `MissingDataError` for an unknown id, and the errors
+        of making the report."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What to send."""
+class Response:
+    """An HTTP response."""
 
     body: bytes
     content_type: str
@@ -60,23 +61,23 @@ class Answer:
         return [("Content-Type", self.content_type), length, *self.headers]
 
 
-def page() -> Answer:
-    """The page without data, which it then asks for."""
-    return Answer(
+def page() -> Response:
+    """Return the page without data, which it then requests."""
+    return Response(
         built_page().encode(),
         "text/html; charset=utf-8",
         headers=(*_HEADERS, ("Content-Security-Policy", _POLICY)),
     )
 
 
-def reports(library: Library) -> Answer:
-    """Which reports there are: [{id, title}]."""
+def reports(library: Library) -> Response:
+    """Return the list of reports: [{id, title}]."""
     entries = [{"id": entry.id, "title": entry.title} for entry in library.entries()]
     return _json(json.dumps(entries).encode())
 
 
-def data(library: Library, identifier: str | None) -> Answer:
-    """The document of a report; None: of the first."""
+def data(library: Library, identifier: str | None) -> Response:
+    """Return the document of a report, the first for None."""
     try:
         if identifier is None:
             entries = library.entries()
@@ -90,13 +91,19 @@ def data(library: Library, identifier: str | None) -> Answer:
         return failure(422, str(error))
 
 
-def failure(status: int, text: str) -> Answer:
-    """An error for people."""
-    return Answer(text.encode("utf-8", "backslashreplace"), "text/plain; charset=utf-8", status)
+def failure(status: int, text: str) -> Response:
+    """Return an error message."""
+    return Response(text.encode("utf-8", "backslashreplace"), "text/plain; charset=utf-8", status)
 
 
-def _json(body: bytes) -> Answer:
-    return Answer(body, "application/json")
+def _json(body: bytes) -> Response:
+    return Response(body, "application/json")
+
+
+def requested_report(environ: Mapping[str, Any]) -> str | None:
+    """Return the id of a report in the query of a request, None without one."""
+    found = parse_qs(str(environ.get("QUERY_STRING", ""))).get("report")
+    return found[0] if found else None
 
 
 # -- WSGI
@@ -105,16 +112,16 @@ StartResponse = Callable[..., Any]
 Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 
 
-def application(handler: Callable[[dict[str, Any]], Answer]) -> Application:
-    """The WSGI application of a handler; of other methods than GET and HEAD it knows nothing."""
+def application(handler: Callable[[dict[str, Any]], Response]) -> Application:
+    """Return the WSGI application of a handler of GET and HEAD requests."""
 
     def serve(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         method = environ.get("REQUEST_METHOD", "GET")
         if method in ("GET", "HEAD"):
-            answer = handler(environ)
+            response = handler(environ)
         else:
-            answer = failure(405, "only GET is known here")
-        start_response(answer.phrase, answer.all_headers)
-        return [] if method == "HEAD" else [answer.body]
+            response = failure(405, "only GET and HEAD are supported")
+        start_response(response.phrase, response.all_headers)
+        return [] if method == "HEAD" else [response.body]
 
     return serve
