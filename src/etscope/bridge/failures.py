@@ -1,4 +1,4 @@
-"""What an exception of torch or of a user's code means, in few words."""
+"""Describe exceptions of torch or of a user's code in few words."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from pathlib import Path
 
 _LIMIT = 600
 _LINES = 4
-# Packages whose lines say nothing to the author of a model.
+# Packages whose lines do not help the author of a model.
 _FOREIGN = ("torch", "torchao", "executorch", "torchgen", "sympy", "numpy", "etscope")
-_PLACES = tuple(f"/{package}/" for package in _FOREIGN)
 
 
 def innermost(error: BaseException, limit: int = _LIMIT) -> str:
-    """The error that the others came of: its type and the beginning of its message."""
+    """Return the first cause of an error: its type and the beginning of its message."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
@@ -27,14 +26,14 @@ def innermost(error: BaseException, limit: int = _LIMIT) -> str:
 
 
 def own_frame(error: BaseException) -> str:
-    """The innermost line of the model's own code on the way to the error, after a line break; ""
+    """Return the innermost line of the model's own code in the traceback, after a line break; ""
     when there is none."""
     frames = own_frames(error)
     return f"\n  at {frames[-1]}" if frames else ""
 
 
 def own_frames(error: BaseException) -> list[str]:
-    """Lines of code on the way to the error that are of no library, outermost first."""
+    """Return the lines of the traceback outside of libraries, outermost first."""
     found: list[str] = []
     for frame in _frames(error):
         if frame.filename.startswith("<") or _is_foreign(frame.filename):
@@ -47,7 +46,8 @@ def own_frames(error: BaseException) -> list[str]:
 
 
 def _frames(error: BaseException | None) -> Iterator[traceback.FrameSummary]:
-    """Of the error and of what it came of. Dynamo keeps the model's frames in `real_stack`."""
+    """Yield the frames of the error and its causes. Dynamo keeps the model's frames in
+    `real_stack`."""
     seen: set[int] = set()
     chain: list[BaseException] = []
     while error is not None and id(error) not in seen:
@@ -63,5 +63,5 @@ def _is_foreign(filename: str) -> bool:
     path = Path(filename).as_posix()
     library = Path(sys.base_prefix, "lib").as_posix()
     if "/site-packages/" in path:
-        return any(f"/site-packages{place}" in path for place in _PLACES)
+        return any(f"/site-packages/{package}/" in path for package in _FOREIGN)
     return "/src/etscope/" in path or path.startswith(f"{library}/python")

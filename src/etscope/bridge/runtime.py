@@ -1,4 +1,4 @@
-"""Executes a job on the runtime inside the `executorch` package, in this very process."""
+"""Execute a job on the runtime inside the `executorch` package, in this process."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _execute_call(program: Any, methods: dict[str, Any], call: Any) -> dict[str,
 
 
 def _timed(method: Any, inputs: list[Any], count: int) -> tuple[list[int], list[Any]]:
-    """The wall time of each of `count` executions, in ns, and the outputs of the last.
+    """Return the wall time of each of `count` executions, in ns, and the outputs of the last.
 
     Outputs are not cloned: they are views of the method's memory until its next execution.
     """
@@ -106,7 +106,7 @@ def _timed(method: Any, inputs: list[Any], count: int) -> tuple[list[int], list[
 
 
 def _load_libraries(job: Any) -> None:
-    """Load what registers the kernels and backends that the bindings lack."""
+    """Load the libraries with kernels and backends that the bindings lack."""
     for library in job.libraries:
         _load_library(library)
     known = {name.partition("::")[0] for name in _C._get_operator_names()}

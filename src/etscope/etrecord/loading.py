@@ -27,7 +27,7 @@ from etscope.optional import require
 
 
 def bridge(wanted_by: str) -> Any:
-    """The module that has torch and executorch."""
+    """Import the module with torch and executorch."""
     require("torch", wanted_by=wanted_by)
     require("executorch.exir", wanted_by=wanted_by)
     from etscope.bridge.programs import programs
@@ -36,15 +36,15 @@ def bridge(wanted_by: str) -> Any:
 
 
 def load_program(file: RecordFile, name: str) -> Any:
-    """The `ExportedProgram` of a graph of the file.
+    """Rebuild the `ExportedProgram` of a graph of the file.
 
-    What torch would evaluate as code (names, symbolic sizes) is checked against a strict grammar
-    first. Raises `FormatError` for what fails that, and for what torch cannot rebuild.
+    Texts that torch would evaluate as code (names, symbolic sizes) are checked against a strict
+    grammar first. Raises `FormatError` for a program that fails that, or that torch cannot rebuild.
     """
     from etscope.formats.exported_program.safety import check_program
 
     programs = bridge("the ExportedProgram of a record")
-    # Copies: what torch gets is what was checked, whatever happens to the file meanwhile.
+    # Copies: the file may change between the check and torch's reading.
     content = bytes(file.program_text(name))
     siblings = [bytes(file.sibling(name, suffix)) for suffix in SIBLINGS]
     with reading("ETRecord", file.path, member=file.graph_members[name]):
@@ -96,13 +96,13 @@ def load_recorded(file: RecordFile, name: str, weights: Any) -> Any:
 
 
 def field_of(graph: str) -> str:
-    """The attribute of an `ETRecord` that holds the program of this graph."""
+    """Return the attribute of an `ETRecord` that holds the program of this graph."""
     fields = {EXPORTED: "exported_program", EDGE: "edge_dialect_program"}
     return fields.get(graph.partition("/")[0], "graph_map")
 
 
 def exported_method(file: RecordFile) -> str:
-    """The method whose exported program `ETRecord.exported_program` is."""
+    """Return the method of `ETRecord.exported_program`."""
     if EXPORTED not in file.graph_names:
         further = further_exported_names(file)
         return next(iter(further)) if len(further) == 1 else "forward"
@@ -110,7 +110,7 @@ def exported_method(file: RecordFile) -> str:
 
 
 def further_exported_names(file: RecordFile) -> dict[str, str]:
-    """method -> graph's name, of the exported programs that only etscope keeps."""
+    """Map method to graph's name, for the exported programs that only etscope records."""
     start = EXPORTED + "/"
     return {name[len(start) :]: name for name in file.graph_names if name.startswith(start)}
 
@@ -129,18 +129,9 @@ def _further_exported(file: RecordFile) -> dict[str, Any]:
     return {method: load_program(file, name) for method, name in names.items()}
 
 
-def _export_graph_id(file: RecordFile) -> int:
-    return file.export_graph_id or 0
-
-
 def _edge(file: RecordFile) -> Any:
     programs = {method: load_program(file, f"{EDGE}/{method}") for method in file.edge_methods}
     return programs if len(programs) > 1 else next(iter(programs.values()), None)
-
-
-def _graph_map(file: RecordFile) -> dict[str, Any]:
-    names = [name for name in file.graph_names if field_of(name) == "graph_map"]
-    return {name: load_program(file, name) for name in names}
 
 
 def _json(member: str) -> Callable[[RecordFile], Any]:
@@ -160,9 +151,11 @@ def _tensors(member: str) -> Callable[[RecordFile], Any]:
 
 LOADERS: Mapping[str, Callable[[RecordFile], Any]] = {
     "exported_program": _exported,
-    "export_graph_id": _export_graph_id,
+    "export_graph_id": lambda file: file.export_graph_id or 0,
     "edge_dialect_program": _edge,
-    "graph_map": _graph_map,
+    "graph_map": lambda file: {
+        name: load_program(file, name) for name in file.graph_names if field_of(name) == "graph_map"
+    },
     "_debug_handle_map": _json(DEBUG_HANDLES),
     "_delegate_map": _json(DELEGATES),
     "_instruction_id_to_num_outs_map": _json(NUM_OUTPUTS),

@@ -1,7 +1,11 @@
-"""The native runner, built if it is not: python -m etscope.run.native
+"""Find the native runner and the debugger's server, or build them: python -m etscope.run.native
 
-It prints the path of the binary; with --server that of the debugger's server, with --sources that
-of the folder of their C++, from which they are built for another machine.
+prints the path of the runner; with --server that of the debugger's server, with --sources that of
+the folder of their C++, from which they are built for another machine.
+
+The C++ is in `native/` of a checkout and in `etscope/native_src` of an installed package. It is
+built against the `executorch` package, which from version 1.5 on is a C++ SDK on Linux. Binaries
+are kept in the user's cache folder, under a name that changes with the source and the SDK.
 """
 
 from __future__ import annotations
@@ -27,14 +31,6 @@ from etscope.errors import (
     UsageError,
 )
 
-# The native runner and the debugger's server: found, or built once for this source and this
-# ExecuTorch.
-#
-# The C++ is in `native/` of a checkout and in `etscope/native_src` of an installed package. It is
-# built against the `executorch` package, which from version 1.5 on is a C++ SDK on Linux. What was
-# built is kept in the user's cache folder, under a name that a change of source or SDK changes.
-
-
 BINARY = "etscope-runner"
 VARIABLE = "ETSCOPE_RUNNER"
 SERVER = "etdb-server"
@@ -54,38 +50,38 @@ _GET_MAKE = "pip install ninja, or the system's package make"
 
 
 def find_runner() -> Path:
-    """The runner: that of `$ETSCOPE_RUNNER`, else the one in the cache, else built now.
+    """Return the runner: that of `$ETSCOPE_RUNNER`, else the one in the cache, else built now.
 
-    Raises `MissingDependencyError` when something that building needs is not there, and
-    `RuntimeFailure` with the log when building fails.
+    Raises `MissingDependencyError` when a tool that building needs is missing, and `RuntimeFailure`
+    with the log when building fails.
     """
     return _find(BINARY, VARIABLE)
 
 
 def find_server() -> Path:
-    """The debugger's server, `etdb-server`: that of `$ETSCOPE_ETDB_SERVER`, else like the runner,
-    with which it is built."""
+    """Return the debugger's server, `etdb-server`: that of `$ETSCOPE_ETDB_SERVER`, else as the
+    runner, with which it is built."""
     return _find(SERVER, SERVER_VARIABLE)
 
 
 def native_missing() -> str | None:
-    """Why there is no native runner and none can be built here; None when it can be had. Nothing
-    is built to find out."""
+    """Return why there is no native runner and none can be built here; None when there is or can.
+    Nothing is built."""
     return _missing(BINARY, VARIABLE)
 
 
 def server_missing() -> str | None:
-    """The same of the debugger's server."""
+    """As `native_missing`, for the debugger's server."""
     return _missing(SERVER, SERVER_VARIABLE)
 
 
 def server_is_built() -> bool:
-    """Whether `find_server` has nothing to build. Raises as that does."""
+    """True if `find_server` has nothing to build. Raises as that does."""
     return bool(os.environ.get(SERVER_VARIABLE)) or _kit().binary(SERVER).exists()
 
 
 def find_sources() -> Path:
-    """The folder of the runner's C++ and its CMakeLists.txt."""
+    """Return the folder of the runner's C++ and its CMakeLists.txt."""
     for folder in _SOURCE_FOLDERS:
         if (folder / "CMakeLists.txt").is_file():
             return folder
@@ -96,7 +92,7 @@ def find_sources() -> Path:
 
 
 def find_sdk() -> Path:
-    """The folder of the `executorch` package, which is not imported."""
+    """Return the folder of the `executorch` package, which is not imported."""
     try:
         spec = importlib.util.find_spec("executorch")
     except (ImportError, ValueError):
@@ -139,8 +135,8 @@ def _missing(name: str, variable: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Kit:
-    """What the binaries are built from, and where they are kept: in `folder`, under their names
-    and `key`."""
+    """The sources and the SDK of the binaries, and the folder where they are kept, under their
+    names and `key`."""
 
     sources: Path
     sdk: Path
@@ -155,14 +151,18 @@ def _kit() -> _Kit:
     sources, sdk = find_sources(), find_sdk()
     version = metadata.version("executorch")
     digest = hashlib.sha256(os.fsencode(sdk) + b"\0" + version.encode())
-    for path in sorted(path for path in sources.rglob("*") if _is_source(path)):
+    for path in sorted(sources.rglob("*")):
+        if path.suffix not in (".cpp", ".h", ".cmake") and path.name != "CMakeLists.txt":
+            continue
         digest.update(b"\0" + path.relative_to(sources).as_posix().encode())
         digest.update(b"\0" + path.read_bytes())
-    return _Kit(sources, sdk, _cache_folder(), f"{version}-{digest.hexdigest()[:12]}")
+    base = os.environ.get("XDG_CACHE_HOME")
+    folder = (Path(base) if base else Path.home() / ".cache") / "etscope"
+    return _Kit(sources, sdk, folder, f"{version}-{digest.hexdigest()[:12]}")
 
 
 def _given(variable: str) -> Path:
-    """A binary that the user names."""
+    """Return the binary that the user names in an environment variable."""
     path = os.environ[variable]
     if not os.access(path, os.X_OK) or Path(path).is_dir():
         raise MissingFileError(
@@ -172,12 +172,8 @@ def _given(variable: str) -> Path:
     return Path(path).absolute()
 
 
-def _is_source(path: Path) -> bool:
-    return path.suffix in (".cpp", ".h", ".cmake") or path.name == "CMakeLists.txt"
-
-
 def _find_tool(*names: str) -> str | None:
-    """The first of some programs that is on the PATH, or beside this Python, where pip puts it."""
+    """Return the first of some programs on the PATH, or beside this Python, where pip puts them."""
     beside = str(Path(sys.executable).parent)
     for name in names:
         found = shutil.which(name) or shutil.which(name, path=beside)
@@ -204,14 +200,9 @@ def _check_tools() -> None:
             )
 
 
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "etscope"
-
-
 @contextlib.contextmanager
 def _locked(binary: Path) -> Iterator[None]:
-    """One builder of a binary at a time; others wait, and then find it."""
+    """Let one process at a time build a binary; others wait, and then find it."""
     import fcntl  # not on Windows, where there is no SDK either
 
     try:
@@ -228,7 +219,7 @@ def _locked(binary: Path) -> Iterator[None]:
 
 
 def _build(kit: _Kit) -> None:
-    """Build in a folder that is removed afterwards; a binary appears when it is whole."""
+    """Build in a folder that is removed afterwards; a binary appears when it is complete."""
     with tempfile.TemporaryDirectory(prefix="building-", dir=kit.folder) as folder:
         build = Path(folder)
         cmake, ninja = str(_find_tool("cmake")), _find_tool("ninja")
@@ -239,27 +230,24 @@ def _build(kit: _Kit) -> None:
             f"-DCMAKE_CXX_COMPILER={_find_compiler()}",
             "-DCMAKE_BUILD_TYPE=Release",
         ]
-        _run_tool([*configure, *settings])
         jobs = str(os.cpu_count() or 1)
-        _run_tool([cmake, "--build", str(build), "--parallel", jobs])
+        make = [cmake, "--build", str(build), "--parallel", jobs]
+        for command in ([*configure, *settings], make):
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+            if done.returncode:
+                lines = done.stdout.decode(errors="replace").splitlines()
+                raise RuntimeFailure(
+                    f"the native runner cannot be built: {' '.join(command)} failed",
+                    log="\n".join(lines[-_LOG_LINES:]),
+                )
         for name in (SERVER, BINARY):
             (build / name).replace(kit.binary(name))
-
-
-def _run_tool(command: list[str]) -> None:
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
-    if done.returncode:
-        lines = done.stdout.decode(errors="replace").splitlines()
-        raise RuntimeFailure(
-            f"the native runner cannot be built: {' '.join(command)} failed",
-            log="\n".join(lines[-_LOG_LINES:]),
-        )
 
 
 _FOUND: dict[tuple[str, ...], Callable[[], Path]] = {
@@ -283,7 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def serve(arguments: Sequence[str] | None = None) -> int:
-    """The command `etdb-server`: this process becomes the server, which is built if it is not."""
+    """Run the command `etdb-server`: this process becomes the server, which is built if needed."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
         server = find_server()
@@ -291,7 +279,7 @@ def serve(arguments: Sequence[str] | None = None) -> int:
         return _failed(error)
     try:
         os.execv(server, [SERVER, *given])
-    except OSError as error:  # made for another machine, for one
+    except OSError as error:  # made for another machine, for example
         print(f"error: {server} cannot be executed: {error.strerror}", file=sys.stderr)
         return 5
 

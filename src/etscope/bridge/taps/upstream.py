@@ -1,5 +1,9 @@
 """Taps as ExecuTorch's `intermediate_output_tap` has them: marks in a program, which keep a value
 out of delegates, and which nodes that reduce it replace after lowering.
+
+They are not built on `bridge.taps.taps`: that copies the program and returns whole values, while
+here the caller's program is changed, marks must be found again by `find_tap_nodes` in each dialect,
+and statistics are computed by nodes that are put in after the delegates have been cut out.
 """
 
 from __future__ import annotations
@@ -29,22 +33,21 @@ from etscope.errors import EtscopeWarning, UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-
-# What a tap of `etscope.intermediate_output_tap` makes of a value, in eager PyTorch and in an edge
-# program.
-
-
 EmitFn = Callable[[Graph, Node], Node]
 EagerFn = Callable[[torch.Tensor], torch.Tensor]
+NodeSelector = Callable[[Node], bool]
+
+
+# -- reducers
 
 
 @dataclass(frozen=True)
 class StatReducer:
-    """What becomes of a tapped value.
+    """A reduction of a tapped value.
 
-    name: what a tap is marked with until `strip_taps_`. fields: names of the elements of the
-    result, which has one dimension; empty when it is the value itself. emit: puts nodes that
-    compute the result of a node into an edge program, and gives the last of them. eager: the same
+    name: the name in the mark of a tap until `strip_taps_`. fields: names of the elements of the
+    result, which has one dimension; empty when it is the value itself. emit: adds nodes that
+    compute the result of a node to an edge program, and returns the last of them. eager: the same
     in PyTorch.
     """
 
@@ -55,10 +58,10 @@ class StatReducer:
 
 
 def get_reducer(name_or_reducer: str | StatReducer) -> StatReducer:
-    """The reducer of that name; a reducer is given back, and known by its name from now on.
+    """Return the reducer of that name; a reducer is returned, and known by its name from now on.
 
-    Raises `UsageError` for a name that nothing has, and for another reducer of a name that a
-    built-in one has.
+    Raises `UsageError` for an unknown name, and for another reducer with the name of a built-in
+    one.
     """
     if isinstance(name_or_reducer, StatReducer):
         reducer = name_or_reducer
@@ -73,22 +76,6 @@ def get_reducer(name_or_reducer: str | StatReducer) -> StatReducer:
     return _KNOWN[name_or_reducer]
 
 
-# -- the value itself
-
-
-def _same(_: Graph, value: Node) -> Node:
-    return value
-
-
-def _copy(value: torch.Tensor) -> torch.Tensor:
-    return value.detach().clone()
-
-
-FULL_TENSOR = StatReducer("FULL_TENSOR", (), _same, _copy)
-
-
-# -- statistics
-
 _FIELDS = (
     "min", "max", "mean", "abs_max", "abs_mean", "std", "rms", "l1_norm", "l2_norm", "nan_count",
     "inf_count", "zero_count", "p99_abs",
@@ -96,13 +83,13 @@ _FIELDS = (
 
 
 def _large_rank(numel: int) -> int:
-    """p99_abs is the element of this rank among the magnitudes, the largest being of rank 1: a
-    hundredth of them is at least as large."""
+    """Return the rank of p99_abs among the magnitudes, the largest being of rank 1: a hundredth of
+    them is at least as large."""
     return max(1, -(-numel // 100))
 
 
 def _statistics(value: torch.Tensor) -> torch.Tensor:
-    """The 13 statistics in float32. std is of the population, sqrt(|E[x²] - E[x]²|)."""
+    """Return the 13 statistics in float32. std is of the population, sqrt(|E[x²] - E[x]²|)."""
     x = value.detach().to(torch.float32)
     magnitudes, squares = x.abs(), x * x
     mean, mean_square = x.mean(), squares.mean()
@@ -128,7 +115,7 @@ def _statistics(value: torch.Tensor) -> torch.Tensor:
 
 
 def _emit_statistics(graph: Graph, value: Node) -> Node:
-    """The same with operators that have portable kernels."""
+    """Add nodes for the same with operators that have portable kernels."""
     aten = ops.edge.aten
 
     def call(target: Any, *args: Any, **kwargs: Any) -> Node:
@@ -170,7 +157,7 @@ def _emit_statistics(graph: Graph, value: Node) -> Node:
 
 
 def static_size(value: torch.Tensor, name: str) -> int:
-    """The number of elements; `UsageError` where it is not one positive number."""
+    """Return the number of elements; `UsageError` where it is not one positive number."""
     numel: Any = value.numel()
     if not isinstance(numel, int):
         raise UsageError(
@@ -182,20 +169,20 @@ def static_size(value: torch.Tensor, name: str) -> int:
     return numel
 
 
+FULL_TENSOR = StatReducer(
+    "FULL_TENSOR", (), lambda _, value: value, lambda value: value.detach().clone()
+)
 STATS = StatReducer("STATS", _FIELDS, _emit_statistics, _statistics)
 
 _BUILT_IN = {reducer.name: reducer for reducer in (FULL_TENSOR, STATS)}
 _KNOWN = dict(_BUILT_IN)
 
 
-# Which nodes to tap, as functions of a node: for `etscope.intermediate_output_tap`.
-
-
-NodeSelector = Callable[[Node], bool]
+# -- selectors
 
 
 def select_all_call_function(exclude: tuple[str, ...] = ("getitem",)) -> NodeSelector:
-    """All nodes that call a function, but for those of the names in `exclude`."""
+    """Select all nodes that call a function, except those with a name in `exclude`."""
 
     def selects(node: Node) -> bool:
         names = {getattr(node.target, "__name__", ""), str(node.target)}
@@ -205,8 +192,8 @@ def select_all_call_function(exclude: tuple[str, ...] = ("getitem",)) -> NodeSel
 
 
 def select_by_op_type(*op_targets: str) -> NodeSelector:
-    """The nodes whose operator ends with one of these names: "aten.linear.default"."""
-    _check(op_targets, "an operator's name")
+    """Select the nodes whose operator ends with one of these names: "aten.linear.default"."""
+    _check_not_empty(op_targets, "an operator's name")
 
     def selects(node: Node) -> bool:
         return node.op == "call_function" and str(node.target).endswith(op_targets)
@@ -215,53 +202,52 @@ def select_by_op_type(*op_targets: str) -> NodeSelector:
 
 
 def select_by_module_path(*patterns: str, output_only: bool = True) -> NodeSelector:
-    """The nodes of modules whose path fits one of these shell globs ("layers.*.attention").
+    """Select the nodes of modules whose path fits one of these shell globs ("layers.*.attention").
 
     output_only: only the last nodes of each module, those whose values no node of it takes.
     """
-    _check(patterns, "a pattern")
-    return _of_modules(
+    _check_not_empty(patterns, "a pattern")
+    return _select_by_module(
         lambda path, _: any(fnmatchcase(path, pattern) for pattern in patterns), output_only
     )
 
 
 def select_by_module_class(*class_names: str, output_only: bool = True) -> NodeSelector:
-    """The nodes of modules of classes with one of these names, without their package ("Linear").
-    `output_only` as for `select_by_module_path`."""
-    _check(class_names, "a class's name")
-    return _of_modules(lambda _, name: name in class_names, output_only)
+    """Select the nodes of modules of classes with one of these names, without their package
+    ("Linear"). `output_only` as for `select_by_module_path`."""
+    _check_not_empty(class_names, "a class's name")
+    return _select_by_module(lambda _, name: name in class_names, output_only)
 
 
 def select_any(*selectors: NodeSelector) -> NodeSelector:
-    """What one of these selects; nothing when there are none."""
+    """Select the nodes that one of these selects; none when there are no selectors."""
     return lambda node: any(selects(node) for selects in selectors)
 
 
 def select_all(*selectors: NodeSelector) -> NodeSelector:
-    """What all of these select; everything when there are none."""
+    """Select the nodes that all of these select; all when there are no selectors."""
     return lambda node: all(selects(node) for selects in selectors)
 
 
 def select_not(selector: NodeSelector) -> NodeSelector:
-    """What this does not select."""
+    """Select the nodes that this one does not select."""
     return lambda node: not selector(node)
 
 
 def module_frames(node: Node) -> list[tuple[str, str, str | None]]:
-    """The modules around a node, the innermost last: key, path and class."""
-    stack = node.meta.get("nn_module_stack") or {}
-    return [(key, *_path_and_class(frame)) for key, frame in stack.items()]
+    """Return the modules around a node, the innermost last: key, path and class."""
+    frames: list[tuple[str, str, str | None]] = []
+    for key, frame in (node.meta.get("nn_module_stack") or {}).items():
+        if not isinstance(frame, tuple):
+            frames.append((key, str(frame), None))
+            continue
+        kind = frame[1] if len(frame) > 1 else None
+        name = None if kind is None else getattr(kind, "__name__", str(kind).rpartition(".")[2])
+        frames.append((key, str(frame[0]), name))
+    return frames
 
 
-def _path_and_class(frame: Any) -> tuple[str, str | None]:
-    if not isinstance(frame, tuple):
-        return str(frame), None
-    kind = frame[1] if len(frame) > 1 else None
-    name = None if kind is None else getattr(kind, "__name__", str(kind).rpartition(".")[2])
-    return str(frame[0]), name
-
-
-def _of_modules(fits: Callable[[str, str | None], bool], output_only: bool) -> NodeSelector:
+def _select_by_module(fits: Callable[[str, str | None], bool], output_only: bool) -> NodeSelector:
     def selects(node: Node) -> bool:
         fitting = {key for key, path, name in module_frames(node) if fits(path, name)}
         if not fitting or not output_only:
@@ -272,34 +258,33 @@ def _of_modules(fits: Callable[[str, str | None], bool], output_only: bool) -> N
     return selects
 
 
-def _check(given: tuple[str, ...], what: str) -> None:
+def _check_not_empty(given: tuple[str, ...], what: str) -> None:
     if not given:
         raise UsageError(f"a selector needs at least {what}")
 
+
+# -- before lowering
 
 TapRule = tuple[NodeSelector, str | StatReducer]
 
 # A namespace of our own: ExecuTorch's operator may be registered in the same process.
 _LIBRARY = Library("etscope", "FRAGMENT")
 _LIBRARY.define("tap.Tensor(Tensor x, str reducer_name) -> Tensor")
+_LIBRARY.impl(
+    "tap.Tensor", lambda x, reducer_name: get_reducer(reducer_name).eager(x),
+    "CompositeExplicitAutograd",
+)  # fmt: skip
 _NAME = "etscope.tap.Tensor"
-
-
-def _tap(x: torch.Tensor, reducer_name: str) -> torch.Tensor:
-    return get_reducer(reducer_name).eager(x)
-
-
-_LIBRARY.impl("tap.Tensor", _tap, "CompositeExplicitAutograd")
 
 
 @dataclass(frozen=True)
 class TapSpec:
     """A tap.
 
-    node_name, op_target: the node and its operator, as of when it was tapped. output_index:
-    position among the flat outputs of the program. reducer_name, fields: of the reducer.
-    stack_trace, module_path, module_class: of the node, the module being the innermost; None where
-    the program does not tell.
+    node_name, op_target: the node and its operator at the time of tapping. output_index: position
+    among the flat outputs of the program. reducer_name, fields: those of the reducer. stack_trace,
+    module_path, module_class: those of the node, the module being the innermost; None where the
+    program has none.
     """
 
     node_name: str
@@ -328,66 +313,63 @@ def tap_intermediate_outputs_(
     A node with several values is tapped at each one that is used.
 
     Raises `UsageError` (a `ValueError`) for rules that are empty or select nothing (a warning
-    without `error_on_empty`), and for statistics of what has no static shape.
+    without `error_on_empty`), and for statistics of a value without a static shape.
     """
-    pairs = _pairs(rules)
+    given: Any = [(select_all_call_function(), STATS)] if rules is None else rules
+    if isinstance(given, tuple) and len(given) == 2 and callable(given[0]):
+        given = [given]
+    if not given:
+        raise UsageError("there are no rules of what to tap")
+    pairs = [(selects, get_reducer(reducer)) for selects, reducer in given]
+    candidates = [  # before marks are put in
+        (node, value)
+        for node in ep.graph.nodes
+        if node.op == "call_function" and not _is_tap(node)
+        for _, value in tensors_of(node)
+    ]
     added: list[Node] = []
     specs: list[TapSpec] = []
     own = sum(one.kind is OutputKind.USER_OUTPUT for one in ep.graph_signature.output_specs)
-    for node, value in _candidates(ep):
+    for node, value in candidates:
         reducer = next((reducer for selects, reducer in pairs if selects(node)), None)
         if reducer is None:
             continue
         if max_taps is not None and len(added) >= max_taps:
             break
-        specs.append(_spec(node, value, reducer, own + len(added)))
-        added.append(_marked(ep, value, reducer))
+        frames = module_frames(node)
+        _, path, kind = frames[-1] if frames else (None, None, None)
+        specs.append(
+            TapSpec(
+                node_name=value.name,
+                op_target=op_name(node),
+                output_index=own + len(added),
+                reducer_name=reducer.name,
+                fields=reducer.fields,
+                stack_trace=node.meta.get("stack_trace"),
+                module_path=path,
+                module_class=kind,
+            )
+        )
+        added.append(_mark(ep, value, reducer))
     if not added:
         message = "no rule selects a node of the program that computes a tensor"
         if error_on_empty:
             raise UsageError(message, hint="look at the nodes: print(ep.graph)")
         warnings.warn(message, EtscopeWarning, stacklevel=2)
         return ep, []
-    _add_outputs(ep, added)
+    end = ep.graph.output_node()
+    end.args = ((*end.args[0], *added),)
+    ep.graph_signature.output_specs.extend(
+        OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in added
+    )
+    for entry in ep.module_call_graph:
+        if entry.fqn == "" and entry.signature is not None:
+            entry.signature = with_more_outputs(entry.signature, len(added))
+    ep.graph_module.recompile()
     return ep, specs
 
 
-def _pairs(rules: Any) -> list[tuple[NodeSelector, StatReducer]]:
-    if rules is None:
-        rules = [(select_all_call_function(), STATS)]
-    elif isinstance(rules, tuple) and len(rules) == 2 and callable(rules[0]):
-        rules = [rules]
-    if not rules:
-        raise UsageError("there are no rules of what to tap")
-    return [(selects, get_reducer(reducer)) for selects, reducer in rules]
-
-
-def _candidates(program: ExportedProgram) -> list[tuple[Node, Node]]:
-    """The nodes there are before taps are put in, each with each of its values."""
-    return [
-        (node, value)
-        for node in program.graph.nodes
-        if node.op == "call_function" and not _is_tap(node)
-        for _, value in tensors_of(node)
-    ]
-
-
-def _spec(node: Node, value: Node, reducer: StatReducer, output: int) -> TapSpec:
-    frames = module_frames(node)
-    _, path, kind = frames[-1] if frames else (None, None, None)
-    return TapSpec(
-        node_name=value.name,
-        op_target=op_name(node),
-        output_index=output,
-        reducer_name=reducer.name,
-        fields=reducer.fields,
-        stack_trace=node.meta.get("stack_trace"),
-        module_path=path,
-        module_class=kind,
-    )
-
-
-def _marked(program: ExportedProgram, value: Node, reducer: StatReducer) -> Node:
+def _mark(program: ExportedProgram, value: Node, reducer: StatReducer) -> Node:
     fake = value.meta["val"]
     if reducer is STATS:
         static_size(fake, value.name)
@@ -402,28 +384,16 @@ def _marked(program: ExportedProgram, value: Node, reducer: StatReducer) -> Node
     return mark
 
 
-def _add_outputs(program: ExportedProgram, added: Sequence[Node]) -> None:
-    end = program.graph.output_node()
-    end.args = ((*end.args[0], *added),)
-    program.graph_signature.output_specs.extend(
-        OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in added
-    )
-    for entry in program.module_call_graph:
-        if entry.fqn == "" and entry.signature is not None:
-            entry.signature = with_more_outputs(entry.signature, len(added))
-    program.graph_module.recompile()
-
-
 # -- after lowering
 
 
 def is_tap_node(n: Node) -> bool:
-    """Whether a node is a tap of an exported program."""
+    """True if a node is a tap of an exported program."""
     return n.op == "call_function" and n.target is torch.ops.etscope.tap.Tensor
 
 
 def find_tap_nodes(gm: GraphModule) -> list[Node]:
-    """The taps in a graph of any dialect."""
+    """Return the taps in a graph of any dialect."""
     return [node for node in gm.graph.nodes if _is_tap(node)]
 
 
@@ -432,37 +402,34 @@ def _is_tap(node: Node) -> bool:
 
 
 def strip_taps_(edge_manager: Any) -> None:
-    """Put what computes the reducers in the place of all taps of an `EdgeProgramManager`: after
-    the delegates have been cut out, before `to_executorch()`."""
+    """Replace all taps of an `EdgeProgramManager` by nodes that compute the reducers: after the
+    delegates have been cut out, before `to_executorch()`."""
     for method in edge_manager.methods:
-        _strip(edge_manager.exported_program(method))
+        program: ExportedProgram = edge_manager.exported_program(method)
+        graph = program.graph_module.graph
+        renamed: dict[str, str] = {}
+        for tap in find_tap_nodes(program.graph_module):
+            value: Any = tap.args[0]
+            before = set(graph.nodes)
+            with graph.inserting_before(tap):
+                result = get_reducer(str(tap.args[1])).emit(graph, value)
+            for node in set(graph.nodes) - before:
+                node.meta.setdefault("stack_trace", tap.meta.get("stack_trace"))
+            tap.replace_all_uses_with(result)
+            renamed[tap.name] = result.name
+            graph.erase_node(tap)
+        if not renamed:
+            continue
+        specs = program.graph_signature.output_specs
+        for at, spec in enumerate(specs):
+            if isinstance(spec.arg, TensorArgument) and spec.arg.name in renamed:
+                arg = TensorArgument(renamed[spec.arg.name])
+                specs[at] = OutputSpec(spec.kind, arg, spec.target)
+        graph.eliminate_dead_code()
+        program.graph_module.recompile()
 
 
-def _strip(program: ExportedProgram) -> None:
-    graph = program.graph_module.graph
-    renamed: dict[str, str] = {}
-    for tap in find_tap_nodes(program.graph_module):
-        value: Any = tap.args[0]
-        before = set(graph.nodes)
-        with graph.inserting_before(tap):
-            result = get_reducer(str(tap.args[1])).emit(graph, value)
-        for node in set(graph.nodes) - before:
-            node.meta.setdefault("stack_trace", tap.meta.get("stack_trace"))
-        tap.replace_all_uses_with(result)
-        renamed[tap.name] = result.name
-        graph.erase_node(tap)
-    if not renamed:
-        return
-    specs = program.graph_signature.output_specs
-    for at, spec in enumerate(specs):
-        if isinstance(spec.arg, TensorArgument) and spec.arg.name in renamed:
-            arg = TensorArgument(renamed[spec.arg.name])
-            specs[at] = OutputSpec(spec.kind, arg, spec.target)
-    graph.eliminate_dead_code()
-    program.graph_module.recompile()
-
-
-# Tapped values ahead of time and at run time, side by side.
+# -- tapped values ahead of time and at run time, side by side
 
 
 def tap_compare(
@@ -473,11 +440,13 @@ def tap_compare(
     rules: Sequence[TapRule] | TapRule | None = None,
     error_on_empty: bool = True,
 ) -> tuple[pd.DataFrame, list[TapSpec]]:
-    """Export a model with taps, lower it to what `partitioner` takes, run it here, and compare
-    the taps with those of the exported program: see `compare_aot_runtime_dataframe`.
+    """Export a model with taps, lower it with `partitioner`, run it here, and compare the taps with
+    those of the exported program: see `compare_aot_runtime_dataframe`.
 
     rules, error_on_empty: see `tap_intermediate_outputs_`.
     """
+    from executorch.runtime import Runtime, Verification
+
     program = torch.export.export(model, example_inputs, strict=True)
     program, specs = tap_intermediate_outputs_(program, rules, error_on_empty=error_on_empty)
     copies = pytree.tree_map_only(torch.Tensor, torch.clone, example_inputs)
@@ -486,26 +455,17 @@ def tap_compare(
         expected = [v.clone() if isinstance(v, torch.Tensor) else v for v in expected]
     edge = to_edge_transform_and_lower(program, partitioner=partitioner or [])
     strip_taps_(edge)
-    actual = _run(program_buffer(edge.to_executorch()), pytree.tree_leaves(example_inputs))
-    return compare_aot_runtime_dataframe(specs, expected, actual), specs
-
-
-def _run(program: bytes, inputs: Sequence[Any]) -> list[Any]:
-    from executorch.runtime import Runtime, Verification
-
-    method = (
-        Runtime.get()
-        .load_program(program, verification=Verification.Minimal)
-        .load_method("forward")
-    )
-    return list(method.execute(inputs))
+    buffer = program_buffer(edge.to_executorch())
+    loaded = Runtime.get().load_program(buffer, verification=Verification.Minimal)
+    actual = loaded.load_method("forward").execute(pytree.tree_leaves(example_inputs))
+    return compare_aot_runtime_dataframe(specs, expected, list(actual)), specs
 
 
 def compare_aot_runtime_dataframe(
     specs: Sequence[TapSpec], aot_flat: Sequence[Any], rt_flat: Sequence[Any]
 ) -> pd.DataFrame:
-    """A row for each tap: what PyTorch computed for it (`aot_flat`, the flat outputs of the tapped
-    program) beside what the runtime did (`rt_flat`).
+    """Make a row for each tap: PyTorch's values (`aot_flat`, the flat outputs of the tapped
+    program) beside those of the runtime (`rt_flat`).
 
     Columns: node_name, module_path, module_class, op_target, reducer_name, output_index; then
     "aot_<field>" and "rt_<field>" for each field of the reducer, or for whole tensors sqnr_db
@@ -513,51 +473,39 @@ def compare_aot_runtime_dataframe(
     """
     import pandas as pd
 
-    rows = [
-        _row(spec, _floats(aot_flat[spec.output_index]), _floats(rt_flat[spec.output_index]))
-        for spec in specs
-    ]
+    rows: list[dict[str, Any]] = []
+    for spec in specs:
+        aot, runtime = _floats(aot_flat[spec.output_index]), _floats(rt_flat[spec.output_index])
+        row: dict[str, Any] = {
+            "node_name": spec.node_name,
+            "module_path": spec.module_path,
+            "module_class": spec.module_class,
+            "op_target": spec.op_target,
+            "reducer_name": spec.reducer_name,
+            "output_index": spec.output_index,
+        }
+        rows.append(row)
+        if spec.reducer_name == FULL_TENSOR.name:
+            row["sqnr_db"] = float("nan")  # where the two differ in size, or are empty
+            if len(aot) == len(runtime) and len(aot):
+                signal, noise = np.linalg.norm(runtime), np.linalg.norm(runtime - aot)
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    row["sqnr_db"] = float(20 * np.log10(signal / noise))
+            row["aot_numel"], row["rt_numel"] = len(aot), len(runtime)
+            continue
+        names = spec.fields or tuple(f"v{at}" for at in range(max(len(aot), len(runtime))))
+        for at, name in enumerate(names):
+            row[f"aot_{name}"] = aot[at] if at < len(aot) else float("nan")
+            row[f"rt_{name}"] = runtime[at] if at < len(runtime) else float("nan")
     frame: pd.DataFrame = pd.DataFrame(rows)
     return frame
 
 
-def _row(spec: TapSpec, aot: Any, runtime: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "node_name": spec.node_name,
-        "module_path": spec.module_path,
-        "module_class": spec.module_class,
-        "op_target": spec.op_target,
-        "reducer_name": spec.reducer_name,
-        "output_index": spec.output_index,
-    }
-    if spec.reducer_name == FULL_TENSOR.name:
-        row["sqnr_db"] = _sqnr(aot, runtime)
-        row["aot_numel"], row["rt_numel"] = len(aot), len(runtime)
-        return row
-    names = spec.fields or tuple(f"v{at}" for at in range(max(len(aot), len(runtime))))
-    for at, name in enumerate(names):
-        row[f"aot_{name}"] = aot[at] if at < len(aot) else float("nan")
-        row[f"rt_{name}"] = runtime[at] if at < len(runtime) else float("nan")
-    return row
-
-
-def _sqnr(aot: Any, runtime: Any) -> float:
-    """NaN where the two are not of one size: there is nothing to hold against each other."""
-    if len(aot) != len(runtime) or not len(aot):
-        return float("nan")
-    return _decibels(np.linalg.norm(runtime), np.linalg.norm(runtime - aot))
-
-
-def _decibels(signal: Any, noise: Any) -> float:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return float(20 * np.log10(signal / noise))
-
-
 def _floats(value: Any) -> Any:
-    """The numbers of an output, flat, in float64."""
-    leaves = [np.asarray(numpy_value(leaf), np.float64).reshape(-1) for leaf in _leaves(value)]
+    """Return the numbers of an output, flat, in float64."""
+    leaves = [
+        np.asarray(numpy_value(leaf), np.float64).reshape(-1)
+        for leaf in pytree.tree_leaves(value)
+        if leaf is not None
+    ]
     return np.concatenate(leaves) if leaves else np.empty(0)
-
-
-def _leaves(value: Any) -> list[Any]:
-    return [leaf for leaf in pytree.tree_leaves(value) if leaf is not None]
