@@ -177,7 +177,17 @@ def execute(job: Job, folder: Path, options: ExecutionOptions, program: Program)
         _start(job, folder, options)
     else:
         if options.runner == NATIVE:
-            _warn_of_widening(job, program)
+            intermediate = job.debug_level == INTERMEDIATE_OUTPUTS
+            for method in dict.fromkeys(call.method for call in job.calls if intermediate):
+                for what in unloggable(program, method):
+                    recorded = (
+                        "left out"
+                        if what.startswith("None")
+                        else "recorded in a wider type where there is one that holds them exactly, "
+                        "else left out"
+                    )
+                    text = f"an ETDump cannot hold {what}: {recorded}"
+                    warnings.warn(text, EtscopeWarning, stacklevel=2)
             size = 0 if options.grow else options.debug_buffer_size or 0
         else:
             size = options.debug_buffer_size or _ALIGNMENT + sum(
@@ -229,20 +239,6 @@ def _execute_logging(job: Job, folder: Path, options: ExecutionOptions) -> None:
             ) from full
         larger = replace(job, debug_buffer_size=2 * job.debug_buffer_size)
         _execute_logging(larger, folder, options)
-
-
-def _warn_of_widening(job: Job, program: Program) -> None:
-    if job.debug_level != INTERMEDIATE_OUTPUTS:
-        return
-    for method in dict.fromkeys(call.method for call in job.calls):
-        for what in unloggable(program, method):
-            recorded = (
-                "left out"
-                if what.startswith("None")
-                else "recorded in a wider type where there is one that holds them exactly, else "
-                "left out"
-            )
-            warnings.warn(f"an ETDump cannot hold {what}: {recorded}", EtscopeWarning, stacklevel=2)
 
 
 # -- the dump after the run

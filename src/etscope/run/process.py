@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from etscope.errors import RuntimeFailure
@@ -149,48 +149,32 @@ def relevant(log: str, *, lines: int = 20) -> str:
 
 def explained(log: str) -> tuple[str, str] | None:
     """Return (what is wrong, what to do) if the log shows it."""
-    for pattern, explain in _EXPLANATIONS:
-        found = list(dict.fromkeys(match[1] for match in re.finditer(pattern, log)))
-        if found:
-            return explain(found)
+    if missing := _named(r"Backend (\w+) is not registered", log):
+        providers = [f"{one}: {_PROVIDERS.get(one, 'a runtime that links it')}" for one in missing]
+        return (
+            f"the program needs the backend {', '.join(missing)}, which this runtime does not have",
+            f"what provides it: {'; '.join(providers)}; or lower the model for another backend",
+        )
+    if unavailable := _named(r"Backend (\w+) is not available", log):
+        needs = [_PROVIDERS.get(one, "its libraries or device") for one in unavailable]
+        return (
+            f"the backend {', '.join(unavailable)} is in this runtime, and cannot work on this "
+            "machine",
+            "; ".join(f"it needs {need}" for need in needs),
+        )
+    if operators := _named(r"Missing operator: \[\d+\] (\S+)", log):
+        return (
+            f"this runtime has no kernel for {', '.join(operators)}",
+            "load the library that registers it (libraries=, --library), or lower the model so "
+            "that the operator is decomposed or delegated",
+        )
+    if _named(r"(std::bad_alloc|MemoryError|Failed to allocate)", log):
+        return (
+            "the runtime could not get the memory that it asked for",
+            "see etscope info for the memory plan",
+        )
     return None
 
 
-def _no_backend(names: list[str]) -> tuple[str, str]:
-    listed = ", ".join(names)
-    providers = [f"{name}: {_PROVIDERS.get(name, 'a runtime that links it')}" for name in names]
-    return (
-        f"the program needs the backend {listed}, which this runtime does not have",
-        "what provides it: " + "; ".join(providers) + "; or lower the model for another backend",
-    )
-
-
-def _backend_unavailable(names: list[str]) -> tuple[str, str]:
-    listed = ", ".join(names)
-    return (
-        f"the backend {listed} is in this runtime, and cannot work on this machine",
-        "; ".join(f"it needs {_PROVIDERS.get(name, 'its libraries or device')}" for name in names),
-    )
-
-
-def _no_operator(names: list[str]) -> tuple[str, str]:
-    return (
-        f"this runtime has no kernel for {', '.join(names)}",
-        "load the library that registers it (libraries=, --library), or lower the model so that "
-        "the operator is decomposed or delegated",
-    )
-
-
-def _no_memory(_: list[str]) -> tuple[str, str]:
-    return (
-        "the runtime could not get the memory that it asked for",
-        "see etscope info for the memory plan",
-    )
-
-
-_EXPLANATIONS: tuple[tuple[str, Callable[[list[str]], tuple[str, str]]], ...] = (
-    (r"Backend (\w+) is not registered", _no_backend),
-    (r"Backend (\w+) is not available", _backend_unavailable),
-    (r"Missing operator: \[\d+\] (\S+)", _no_operator),
-    (r"(std::bad_alloc|MemoryError|Failed to allocate)", _no_memory),
-)
+def _named(pattern: str, log: str) -> list[str]:
+    return list(dict.fromkeys(match[1] for match in re.finditer(pattern, log)))
