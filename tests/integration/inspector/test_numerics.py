@@ -252,7 +252,7 @@ def test_what_is_missing_is_said() -> None:
     with pytest.raises(NumericGapError, match="in the debug buffer, and none was given"):
         bare.diagnose_numerics(inputs=inputs)
     opened = inspector("cnn_portable")
-    with pytest.raises(NumericGapError, match="reference graph takes"):
+    with pytest.raises(NumericGapError, match="of the reference graph: float32"):
         opened.diagnose_numerics(inputs=[np.zeros((2, 2), np.float32)])
     with pytest.raises(NumericGapError, match="no reference graph"):
         opened.diagnose_numerics(inputs=inputs, reference_graph="other")

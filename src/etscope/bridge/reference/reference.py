@@ -11,15 +11,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx.node import Node, map_arg
 from torch.utils import _pytree as pytree
 
-from etscope.bridge.tensors import StoredWeight, StoredWeights, numpy_from_tensor, tensor_from_numpy
+from etscope.bridge.tensors import StoredWeight, StoredWeights, numpy_from_tensor, torch_values
 from etscope.errors import FormatError, NumericGapError
+from etscope.formats.program.input_validation import InputProblem
 
 INPUTS_HINT = (
     "give inputs= (--inputs), or put them into the record: "
@@ -95,10 +95,7 @@ def given_values(inputs: Any) -> list[Any] | None:
     """The user's inputs as a flat list, arrays as tensors; None for none."""
     if inputs is None:
         return None
-    return [
-        tensor_from_numpy(value) if isinstance(value, np.ndarray) else value
-        for value in pytree.tree_leaves(inputs)
-    ]
+    return torch_values(pytree.tree_leaves(inputs))
 
 
 def keeps_state(program: ExportedProgram) -> bool:
@@ -177,28 +174,24 @@ def check_number_of_inputs(values: list[Any] | None, wanted: int) -> list[Any]:
 def check_input(name: str, expected: Any, value: Any) -> None:
     """Raise `NumericGapError` unless a value has the type that the input was exported with: dtype
     and sizes of the (fake) tensor `expected`, without symbolic sizes."""
-    if not isinstance(expected, torch.Tensor):
-        if isinstance(value, torch.Tensor):
-            raise _wrong_input(name, "a number", value)
-        return
-    if (
-        not isinstance(value, torch.Tensor)
-        or value.dtype != expected.dtype
-        or value.dim() != expected.dim()
-        or any(
-            isinstance(size, int) and size != given
-            for size, given in zip(expected.shape, value.shape, strict=True)
+    if isinstance(expected, torch.Tensor):
+        fits = (
+            isinstance(value, torch.Tensor)
+            and value.dtype == expected.dtype
+            and value.dim() == expected.dim()
+            and all(
+                not isinstance(size, int) or size == given
+                for size, given in zip(expected.shape, value.shape, strict=True)
+            )
         )
-    ):
-        raise _wrong_input(name, _described(expected), value)
-
-
-def _wrong_input(name: str, expected: str, value: Any) -> NumericGapError:
-    return NumericGapError(
-        f"the reference graph takes {expected} for its input {name!r}, and the inputs have "
-        f"{_described(value)} there",
-        hint=INPUTS_HINT,
-    )
+    else:
+        fits = not isinstance(value, torch.Tensor)
+    if not fits:
+        is_tensor = isinstance(expected, torch.Tensor)
+        problem = InputProblem(_described(value), _described(expected) if is_tensor else "a number")
+        raise NumericGapError(
+            f"input {name!r} of the reference graph: {problem.text}", hint=INPUTS_HINT
+        )
 
 
 def _described(value: Any) -> str:
