@@ -12,7 +12,6 @@ from typing import IO, Any
 
 import numpy as np
 
-from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import MissingDataError, RecordError, UsageError
 from etscope.etrecord.loading import LOADERS, bridge, exported_method, field_of
 from etscope.formats.bytes.zip_archive import NewMember, write_archive
@@ -56,7 +55,6 @@ from etscope.formats.etrecord.reader import (
     read_etrecord,
     slimmed_to_json,
 )
-from etscope.formats.program.pte import program_fingerprint, read_pte
 
 _JSON_MEMBERS = {
     "_debug_handle_map": DEBUG_HANDLES,
@@ -539,6 +537,10 @@ def _own_parts(record: ETRecord, graph_hashes: Mapping[str, str]) -> Iterator[Ne
 
 def _program_fingerprints(buffer: bytes, graph_hashes: Mapping[str, str]) -> Fingerprints:
     """Compute the fingerprints of a .pte file. graph_hashes: SHA-256 of each method's graph."""
+    # Imported here, as they take longer than to open a record.
+    from etscope.analysis.program.compatibility import instruction_labels
+    from etscope.formats.program.pte import program_fingerprint, read_pte
+
     return Fingerprints(
         program_fingerprint(buffer),
         len(buffer),
