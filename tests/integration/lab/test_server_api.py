@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from etscope.lab.jobs.spec import JobSpec
 from etscope.lab.lab import Lab
 from etscope.lab.server.app import create_app
-from etscope.lab.server.routes.jobs import SubmittedSpec
+from etscope.lab.server.jobs import SubmittedSpec
 from etscope.lab.server.settings import Settings
 from tests.support.artifacts import artifacts
 from tests.support.lab_server import a_done_job, a_job, program

@@ -17,8 +17,8 @@ from etscope.errors import LabError
 from etscope.lab.lab import Lab
 from etscope.lab.server.app import create_app
 from etscope.lab.server.run import is_reached_by_others, serve
+from etscope.lab.server.security import own_path
 from etscope.lab.server.settings import Settings, key_of, local_secret
-from etscope.lab.server.sign_in import own_place
 from tests.support.lab_server import a_job
 
 API = "/api/v1"
@@ -268,7 +268,7 @@ def test_every_answer_has_the_headers_of_a_careful_server(http: TestClient) -> N
     ],
 )  # fmt: skip
 def test_signing_in_leads_nowhere_else(place: str, goes_to: str) -> None:
-    assert own_place(place) == goes_to
+    assert own_path(place) == goes_to
 
 
 def test_off_the_loopback_it_does_not_start_without_tokens(lab: Lab) -> None:

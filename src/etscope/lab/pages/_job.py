@@ -194,7 +194,7 @@ _BAD = frozenset({State.FAILED, State.USER_ERROR, State.TIMEOUT, State.DEVICE_LO
 
 def download(lab: Lab, job_id: str, name: str) -> Response:
     """A file of a job, as something to save under a name that tells whose it is."""
-    return downloads.download(lab, job_id, name, saved_as=_saved_name(lab.job(job_id), name))
+    return downloads.download(lab, job_id, name, save_as=_saved_name(lab.job(job_id), name))
 
 
 def _statistics(job: Job) -> list[Mapping[str, Any]]:

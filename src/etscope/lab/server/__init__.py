@@ -1,7 +1,7 @@
 """The lab over HTTP: the API under /api/v1, its documentation, and the pages.
 
-`create_app` makes the application, `serve` runs it. Who may do what is in `security`; everything
-that every request has to pass is in `middleware`.
+`create_app` makes the application, `serve` runs it. `security` authenticates requests, and
+`middleware` checks every request.
 """
 
 from __future__ import annotations

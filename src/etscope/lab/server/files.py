@@ -1,5 +1,8 @@
-"""A file of a job as an answer: with its name, its content checked, and nothing that a browser
-would run.
+"""Files over HTTP: uploads for jobs to come, and downloads of a job's files.
+
+An upload is streamed to a temporary file, counted, hashed and identified by its content, then put
+into the store. Nothing is unpacked or unpickled in the server. A download is checked against its
+hash, and has headers that keep a browser from running it.
 """
 
 from __future__ import annotations
@@ -8,23 +11,103 @@ import hashlib
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
-from fastapi.responses import Response, StreamingResponse
+from fastapi import APIRouter, Header, Query, Request
+from fastapi import Path as PathParameter
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 
-from etscope.errors import EtscopeError, FormatError, LabError, UsageError
+from etscope.errors import EtscopeError, FormatError, LabError, MissingDataError, UsageError
 from etscope.formats import identify as formats
 from etscope.formats.bytes.source import open_source
 from etscope.formats.bytes.zip_archive import open_archive
-from etscope.lab.server.errors import Refused
+from etscope.lab.jobs.records import Artifact
+from etscope.lab.server.errors import RequestError, error_responses
 from etscope.lab.server.middleware import SANDBOX
+from etscope.lab.server.parameters import (
+    JobId,
+    Nothing,
+    Reader,
+    Sha256,
+    Submitter,
+    lab_of,
+    settings_of,
+)
+from etscope.lab.server.security import content_type_of
 
 if TYPE_CHECKING:
-    from etscope.lab.jobs.records import Artifact
     from etscope.lab.lab import Lab
     from etscope.lab.store import Store
+
+_PIECE = 1 << 20  # bytes gathered before they are written
+_JOB_FILES = (formats.ETRECORD, formats.PTE, formats.BPTE)
+# A name for people. It never becomes a path.
+_NAME = r"^[^/\\\x00-\x1f\x7f]+$"
+_artifact = TypeAdapter(Artifact)
+_OCTETS = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_DOWNLOAD: dict[int | str, Any] = {
+    200: {
+        "content": _OCTETS,
+        "headers": {"ETag": {"description": "The SHA-256.", "schema": {"type": "string"}}},
+    },
+    304: {"description": "The content has the hash in If-None-Match."},
+}
+
+router = APIRouter(tags=["files"])
+
+
+@router.get("/files/{sha256}", response_model=Artifact, responses=error_responses(404, 422))
+def get_file(request: Request, _: Reader, sha256: Sha256) -> Artifact:
+    """Look up a file by its content. A file that the lab has need not be sent."""
+    store = lab_of(request).store
+    if not store.has(sha256):
+        raise MissingDataError(f"the lab has no file of sha256 {sha256}")
+    return Artifact("", sha256, store.size(sha256))
+
+
+@router.put(
+    "/files/{sha256}",
+    status_code=201,
+    response_model=Artifact,
+    responses={
+        **error_responses(409, 413, 415, 422),
+        200: {"model": Artifact, "description": "The lab had the file already."},
+    },
+    openapi_extra={"requestBody": {"required": True, "content": _OCTETS}},
+)
+async def put_file(
+    request: Request,
+    _: Submitter,
+    sha256: Sha256,
+    name: Annotated[str, Query(pattern=_NAME, max_length=255)] = "file",
+) -> Response:
+    """Upload a file for jobs to come: an ETRecord, .pte, .bpte, .ptd, .npz, .npy, .safetensors or
+    .pt, identified by its content. Only a job reads or runs it, in a process of its own."""
+    if content_type_of(request) != "application/octet-stream":
+        raise RequestError(415, "send a file as application/octet-stream")
+    store = lab_of(request).store
+    was_there = await run_in_threadpool(store.has, sha256)
+    kept = await upload(store, request.stream(), sha256, name, settings_of(request).uploads)
+    return JSONResponse(_artifact.dump_python(kept, mode="json"), 200 if was_there else 201)
+
+
+@router.get(
+    "/jobs/{job_id}/files/{name}",
+    response_class=StreamingResponse,
+    responses={**error_responses(404, 422), **_DOWNLOAD},
+)
+def download_file(
+    request: Request,
+    _: Reader,
+    job_id: JobId,
+    name: Annotated[str, PathParameter(pattern=_NAME, max_length=255)],
+    if_none_match: Annotated[str | Nothing, Header()] = None,
+) -> Response:
+    """Download a file of a job ("run.etdp"); `GET /jobs/{job_id}` lists them."""
+    return download(lab_of(request), job_id, name, if_none_match)
 
 
 def download(
@@ -33,31 +116,40 @@ def download(
     name: str,
     if_none_match: str | None = None,
     *,
-    saved_as: str | None = None,
+    save_as: str | None = None,
 ) -> Response:
-    """The answer; 304 without content when `if_none_match` has its SHA-256. saved_as: the name that
-    a browser gives the file, by default its own.
+    """Return the response with a file of a job; 304 without content if its SHA-256 is in
+    `if_none_match`. save_as: the name that a browser saves it under; None: its own.
 
-    Raises `MissingDataError` for a job or file that is not there.
+    Raises `MissingDataError` if there is no such job or file.
     """
     artifact = lab.job(job_id).artifact(name)
+    name_in_browser = save_as or artifact.name
+    ascii_name = "".join(
+        char if char.isascii() and char.isprintable() and char not in '"\\/%' else "_"
+        for char in name_in_browser
+    )
     headers = {
         "ETag": f'"{artifact.sha256}"',
-        "Content-Disposition": disposition(saved_as or artifact.name),
+        # RFC 6266: the second form holds any name
+        "Content-Disposition": f'attachment; filename="{ascii_name}"; '
+        f"filename*=UTF-8''{quote(name_in_browser, safe='')}",
         "Content-Security-Policy": SANDBOX,
         "X-Content-Type-Options": "nosniff",
     }
-    seen = [one.strip().removeprefix("W/") for one in (if_none_match or "").split(",")]
-    if headers["ETag"] in seen:
+    known = [one.strip().removeprefix("W/") for one in (if_none_match or "").split(",")]
+    if headers["ETag"] in known:
         return Response(status_code=304, headers=headers)
     headers["Content-Length"] = str(artifact.size)
-    pieces = checked(lab.read(job_id, name), artifact.sha256)
+    pieces = _verified(lab.read(job_id, name), artifact.sha256)
     return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
 
 
-def checked(pieces: Iterable[bytes], sha256: str) -> Iterator[bytes]:
-    """The pieces, the last of them only if they are of this hash: else the answer breaks off, and
-    whoever asked sees that it is not whole."""
+def _verified(pieces: Iterable[bytes], sha256: str) -> Iterator[bytes]:
+    """Yield the pieces, the last one only if the whole has this hash.
+
+    The response of a damaged file is therefore too short, and the client notices.
+    """
     digest, last = hashlib.sha256(), b""
     for piece in pieces:
         digest.update(piece)
@@ -69,85 +161,66 @@ def checked(pieces: Iterable[bytes], sha256: str) -> Iterator[bytes]:
     yield last
 
 
-def disposition(name: str) -> str:
-    """`Content-Disposition` of a download, for any name (RFC 6266)."""
-    plain = "".join(
-        char if char.isascii() and char.isprintable() and char not in '"\\/%' else "_"
-        for char in name
-    )
-    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
-
-
-# Files on their way in: streamed to a temporary place, counted and hashed, told by their content,
-# then taken into the store. Nothing is unpacked or unpickled here.
-
-
-_PIECE = 1 << 20  # bytes gathered before they are written
-_JOB_FILES = (formats.ETRECORD, formats.PTE, formats.BPTE)
-_TAKEN = "an ETRecord, .pte, .bpte, .ptd, .npz, .npy, .safetensors or .pt file"
-
-
-async def take(
+async def upload(
     store: Store, chunks: AsyncIterator[bytes], sha256: str, name: str, folder: Path | None
 ) -> Artifact:
-    """Put a file into the store. Raises `Refused`: 409 when the content is not of `sha256`, 415
-    when it is none of the types that jobs have."""
+    """Put a file into the store. folder: for the temporary file.
+
+    Raises `RequestError`: 409 if the content does not have the hash `sha256`, 415 if it is not a
+    type of file that jobs have. Raises `LabError` if the file cannot be written.
+    """
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    waiting = bytearray()
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix="upload-") as file:
-            found = await _write(chunks, file)
-            if found != sha256:
-                raise Refused(
+
+            def write() -> None:
+                digest.update(waiting)
+                file.write(waiting)
+                waiting.clear()
+
+            async for chunk in chunks:
+                waiting += chunk
+                if len(waiting) >= _PIECE:
+                    await run_in_threadpool(write)
+            await run_in_threadpool(write)
+            await run_in_threadpool(file.flush)
+            if digest.hexdigest() != sha256:
+                raise RequestError(
                     409,
-                    f"the content is of sha256 {found}, not {sha256}",
+                    f"the content has the sha256 {digest.hexdigest()}, not {sha256}",
                     slug=UsageError.slug,
-                    hint="the file changed or the transfer broke: send it again",
+                    hint="the file changed or the transfer failed: send it again",
                 )
-            media_type = await run_in_threadpool(type_of, Path(file.name))
+            media_type = await run_in_threadpool(media_type_of, Path(file.name))
             return await run_in_threadpool(store.put_file, Path(file.name), name, media_type)
     except OSError as error:
         raise LabError(
-            f"the file cannot be kept: {error.strerror or error}", hint="is the disk full?"
+            f"the file cannot be stored: {error.strerror or error}", hint="is the disk full?"
         ) from error
 
 
-async def _write(chunks: AsyncIterator[bytes], file: IO[bytes]) -> str:
-    """Write all chunks; the SHA-256 of them."""
-    digest = hashlib.sha256()
-    waiting = bytearray()
-
-    def flush() -> None:
-        digest.update(waiting)
-        file.write(waiting)
-        waiting.clear()
-
-    async for chunk in chunks:
-        waiting += chunk
-        if len(waiting) >= _PIECE:
-            await run_in_threadpool(flush)
-    await run_in_threadpool(flush)
-    await run_in_threadpool(file.flush)
-    return digest.hexdigest()
-
-
-def type_of(path: Path) -> str:
-    """The media type of a file that a job may have, by its content. Raises `Refused` (415)."""
+def media_type_of(path: Path) -> str:
+    """Identify a file that a job may have by its content. Raises `RequestError` (415)."""
+    hint = (
+        "send an ETRecord, .pte, .bpte, .ptd, .npz, .npy, .safetensors or .pt file; it is "
+        "identified by its content"
+    )
     try:
         source = open_source(path, "file")
-        found = _kind(source.buffer)
+        found = _media_type(source.buffer)
     except EtscopeError as error:
-        raise Refused(415, f"not a file that jobs have: {error.message}", hint=_hint()) from error
+        raise RequestError(415, f"not a file for jobs: {error.message}", hint=hint) from error
     if found is None:
-        raise Refused(
-            415,
-            f"not a file that jobs have: {formats.describe(source.buffer)}",
-            hint=_hint(),
+        raise RequestError(
+            415, f"not a file for jobs: {formats.describe(source.buffer)}", hint=hint
         )
     return found
 
 
-def _kind(buffer: memoryview) -> str | None:
+def _media_type(buffer: memoryview) -> str | None:
     try:
         known = formats.identify(buffer)
     except FormatError:
@@ -161,16 +234,10 @@ def _kind(buffer: memoryview) -> str | None:
         return "application/x-npy"
     if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") <= len(buffer) - 8:
         return "application/x-safetensors"
-    return _kind_of_zip(buffer) if head.startswith(b"PK\x03\x04") else None
-
-
-def _kind_of_zip(buffer: memoryview) -> str | None:
-    """Only the directory is read: whether members are what they say is for the job's process."""
+    if not head.startswith(b"PK\x03\x04"):
+        return None
+    # Only the directory is read: the job's process checks the members.
     names = list(open_archive(buffer, "zip file").members)
     if names and all(name.endswith(".npy") for name in names):
         return "application/x-npz"
     return "application/x-pt" if any(name.endswith("data.pkl") for name in names) else None
-
-
-def _hint() -> str:
-    return f"{_TAKEN}, told by its content"

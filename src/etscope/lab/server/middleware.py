@@ -1,4 +1,4 @@
-"""What every request has to pass before anything reads it, and the headers of every answer."""
+"""Checks of every request before anything reads it, and headers of every response."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from etscope.errors import LabError, UsageError
-from etscope.lab.server.errors import Refused, body_of
+from etscope.lab.server.errors import RequestError, error_body
 from etscope.lab.server.settings import Settings
 from etscope.reporting.serve import is_own_name
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _UPLOAD = re.compile(r"/api/v1/files/[^/]*")
 
-# Answers that need more of a browser set their own; this one is for pages made of our templates.
+# For pages made from our templates. Responses that need other rights set their own.
 PAGE_POLICY = (
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
 )
-# For what came out of a job or an upload: it runs nothing, and is of no origin.
+# For content of jobs and uploads: it can run nothing, and has no origin.
 SANDBOX = "sandbox; default-src 'none'"
 
 _HEADERS = {
@@ -37,7 +37,7 @@ _HEADERS = {
 
 
 class SafeHeaders:
-    """Headers of every answer that it does not set itself."""
+    """Adds the headers that a response does not set itself."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -58,11 +58,11 @@ class SafeHeaders:
 
 
 class SameOrigin:
-    """Refuses requests by a name that is not this server's (a name of another site can be made to
-    lead here), and those that change something and come from another site.
+    """Rejects requests to a host name that is not this server's (another site's name can resolve to
+    this address), and requests that change something and come from another site.
 
-    Browsers send `Origin` with every POST, and the newer ones `Sec-Fetch-Site`; clients that are no
-    browsers send neither.
+    Browsers send `Origin` with every POST, and newer ones `Sec-Fetch-Site`; other clients send
+    neither.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -81,16 +81,16 @@ class SameOrigin:
         if fault is None:
             await self._app(scope, receive, send)
         else:
-            await _refuse(Refused(403, fault, slug=LabError.slug), send)
+            await _respond(RequestError(403, fault, slug=LabError.slug), send)
 
     def _fault(self, method: str, headers: Headers) -> str | None:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_own(hosts[0]):
-            return "this server is not known by that name"
+            return "this server does not have that host name"
         if method in _SAFE:
             return None
         origins = headers.getlist("origin")
-        if any(urlsplit_host(origin) != hosts[0].lower() for origin in origins):
+        if any(_host_of(origin) != hosts[0].lower() for origin in origins):
             return "this request comes from another site"
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
             return "this request comes from another site"
@@ -101,8 +101,8 @@ class SameOrigin:
         return name.lower() in self._names or is_own_name(host, self._host)
 
 
-def urlsplit_host(origin: str) -> str | None:
-    """Host and port of an `Origin`; None for "null" and for what is none."""
+def _host_of(origin: str) -> str | None:
+    """Return host and port of an `Origin`; None for "null" and for an invalid one."""
     try:
         parts = urlsplit(origin)
     except ValueError:
@@ -111,8 +111,7 @@ def urlsplit_host(origin: str) -> str | None:
 
 
 class BodyLimit:
-    """Refuses bodies that are too large: by what the request says before it is read, and by what
-    comes while it is."""
+    """Rejects bodies that are too large, by their Content-Length and by the bytes received."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
@@ -124,12 +123,14 @@ class BodyLimit:
             return
         upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
         limit = self._settings.max_upload_bytes if upload else self._settings.max_body_bytes
-        said = Headers(scope=scope).get("content-length")
-        if said is not None and not (said.isascii() and said.isdigit()):
-            await _refuse(Refused(400, "Content-Length is no number", slug=UsageError.slug), send)
+        length = Headers(scope=scope).get("content-length")
+        if length is not None and not (length.isascii() and length.isdigit()):
+            await _respond(
+                RequestError(400, "Content-Length is not a number", slug=UsageError.slug), send
+            )
             return
-        if said is not None and (len(said) > 18 or int(said) > limit):
-            await _refuse(_too_large(limit), send)
+        if length is not None and (len(length) > 18 or int(length) > limit):
+            await _respond(_too_large(limit), send)
             return
         count = 0
 
@@ -144,13 +145,13 @@ class BodyLimit:
         await self._app(scope, counted, send)
 
 
-def _too_large(limit: int) -> Refused:
-    return Refused(413, f"more than the {limit:,} bytes that are taken here", slug=UsageError.slug)
+def _too_large(limit: int) -> RequestError:
+    return RequestError(413, f"the body has more than {limit:,} bytes", slug=UsageError.slug)
 
 
-async def _refuse(error: Refused, send: Send) -> None:
-    """Answer without the application. The connection ends: the body was not read."""
-    body = json.dumps(body_of(error)).encode()
+async def _respond(error: RequestError, send: Send) -> None:
+    """Respond without the application, and close the connection: the body was not read."""
+    body = json.dumps(error_body(error)).encode()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

@@ -1,4 +1,4 @@
-"""The server process: a lab's engine and its application, from start to an orderly end."""
+"""The server process: runs a lab's application, and its engine, until a signal stops it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from fastapi import FastAPI
 
 from etscope.errors import LabError, UsageError
 from etscope.lab.server.app import create_app
@@ -22,7 +21,7 @@ from etscope.reporting.serve import is_own_name
 if TYPE_CHECKING:
     from etscope.lab.lab import Lab
 
-_GRACE_SECONDS = 5  # for requests under way when the server ends
+_GRACE_SECONDS = 5  # for running requests when the server stops
 _LISTEN_BACKLOG = 512
 
 
@@ -34,14 +33,14 @@ def serve(
     engine: Callable[[], object] | None = None,
     ready: Callable[[str], object] = lambda _: None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then return: no new requests, the running ones answered.
+    """Serve until SIGINT or SIGTERM, answer the running requests, and return.
 
-    engine: starts what works on the jobs, once it is sure that the server can. `ready` gets the
-    address when it is listened at; port 0 is any that is free. Whoever opened the lab closes it,
-    and its engine with it.
+    engine: starts the lab's engine, after the server is known to be able to start. `ready` is
+    called with the address when the server listens; port 0 is any free port. The caller closes the
+    lab, and its engine with it.
 
-    Raises `UsageError` for an address that cannot be listened at, `LabError` for one that others
-    reach while the lab has no tokens.
+    Raises `UsageError` for an address that cannot be listened on, `LabError` for one that other
+    machines can reach while the lab has no tokens.
     """
     if is_reached_by_others(settings):
         settings = replace(settings, require_tokens=True)
@@ -60,7 +59,7 @@ def serve(
 
 
 def is_reached_by_others(settings: Settings) -> bool:
-    """Whether not only this machine gets to the server: by its address, or through a proxy."""
+    """Return whether other machines can reach the server, by its address or through a proxy."""
     on_loopback = not is_own_name("192.0.2.1", settings.host)
     return not on_loopback or bool(settings.hosts or settings.trusted_proxies)
 
@@ -85,21 +84,15 @@ def listen(host: str, port: int) -> socket.socket:
             raise
     except (OSError, OverflowError) as error:
         raise UsageError(
-            f"cannot listen at {host}:{port} ({error})", hint="another port: --port 0 takes any"
+            f"cannot listen on {host}:{port} ({error})", hint="take any free port: --port 0"
         ) from error
     return listening
 
 
 def server_of(lab: Lab, settings: Settings) -> uvicorn.Server:
-    """What serves the lab; its streams end when it is about to."""
+    """Return the server of a lab; its streams end when it stops."""
     app = create_app(lab, settings)
-    server = _Server(_config(app, settings))
-    app.state.ending = lambda: server.should_exit
-    return server
-
-
-def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
@@ -111,11 +104,14 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         ws="none",
         lifespan="on",
     )
+    server = _Server(config)
+    app.state.is_stopping = lambda: server.should_exit
+    return server
 
 
 class _Server(uvicorn.Server):
-    """Ends by SIGINT and SIGTERM and then leaves signals as they were: uvicorn's own would raise
-    them once more, after what was an orderly end."""
+    """Stops on SIGINT and SIGTERM and then restores the handlers; uvicorn's own server would raise
+    the signal once more after it has stopped."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""What the server has to know beside its lab."""
+"""Settings of the server, and its key."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ _KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the server behaves.
+    """Settings of a lab's server.
 
-    host: the address it listens at. hosts: further names it is reached by: those of a proxy in
+    host: the address to listen on. hosts: further names of the server, such as those of a proxy in
     front. trusted_proxies: addresses whose X-Forwarded-For and X-Forwarded-Proto are believed.
-    require_tokens: even on the loopback and while there are none; else they are required once there
-    is one. key: signs sessions and forms. stream_seconds: after which a stream of events or of a
-    log ends, to be asked for again. failures_per_minute: refused tokens of one address before it
-    has to wait. uploads: folder of files on their way in.
+    require_tokens: require tokens even on a loopback address and while there are none; else they
+    are required once there is one. key: signs sessions and forms. stream_seconds: the length of a
+    stream of events or of a log, after which the client connects again. look_seconds: between two
+    looks for what to stream. failures_per_minute: wrong tokens of one address before it has to
+    wait. uploads: folder for files while they are uploaded.
     """
 
     host: str = "127.0.0.1"
@@ -42,43 +43,35 @@ class Settings:
 
 
 def local_secret(key: bytes) -> str:
-    """What opens the server for those who can read its key: they can write its database, too."""
+    """Return the token of users who can read the server's key: they can write its database, too."""
     return f"etl_local_{hmac.new(key, b'etscope.lab.local', hashlib.sha256).hexdigest()}"
 
 
 def key_of(folder: Path) -> bytes:
-    """The key in the lab's folder, made when there is none; only its owner can read it.
+    """Return the key in the lab's folder, made if there is none; only its owner can read it.
 
-    Raises `LabError` when the folder cannot be written.
+    Raises `LabError` if the folder cannot be written.
     """
     path = folder / _KEY_NAME
     try:
-        key = _read(path)
-        if key is None:
-            _write(path, secrets.token_bytes(_KEY_BYTES))
-            key = _read(path)
+        if not path.exists():
+            _create(path, secrets.token_bytes(_KEY_BYTES))
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+        key = path.read_bytes()
     except OSError as error:
         raise LabError(
-            f"{path}: the server's key cannot be kept here ({error.strerror})"
+            f"{path}: the server's key cannot be stored here ({error.strerror})"
         ) from error
-    if key is None or len(key) < _KEY_BYTES:
+    if len(key) < _KEY_BYTES:
         raise LabError(
-            f"{path} is not a key of a server", hint="remove it: the next start makes another"
+            f"{path} is not a key of a server", hint="remove it: the next start makes a new one"
         )
     return key
 
 
-def _read(path: Path) -> bytes | None:
-    try:
-        if path.stat().st_mode & 0o077:
-            path.chmod(0o600)
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
-def _write(path: Path, key: bytes) -> None:
-    """Of two servers that start at once, the first makes the key of both."""
+def _create(path: Path, key: bytes) -> None:
+    """Write the key unless another server, started at the same time, was first."""
     part = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(key)

@@ -1,1 +1,0 @@
-"""The API's operations, a router for each kind of thing."""
