@@ -97,7 +97,7 @@ def test_an_address_that_is_none_and_options_that_do_not_go_together(
     assert main([*command, "--host", "192.0.2.1", "--no-engine"]) == 2
     assert main([*command, "--no-engine", "--device", "host"]) == 2
     assert os.listdir(tmp_path)
-    assert "cannot listen at 192.0.2.1" in capsys.readouterr().err
+    assert "cannot listen on 192.0.2.1" in capsys.readouterr().err
 
 
 def test_a_job_by_way_of_the_server(

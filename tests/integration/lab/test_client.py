@@ -117,7 +117,7 @@ def test_errors_are_those_of_a_lab(client: Client, lab: Lab, tmp_path: Path) -> 
         client.submit(JobSpec(model={"path": str(tmp_path / "none.pte")}))
     text = tmp_path / "text.pte"
     text.write_text("hello, this is no program")
-    with pytest.raises(UsageError, match="not a file that jobs have"):
+    with pytest.raises(UsageError, match="not a file for jobs"):
         client.submit(JobSpec(model={"path": str(text)}))
     with pytest.raises(UsageError):
         client.job("..")

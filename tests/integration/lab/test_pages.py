@@ -100,7 +100,7 @@ def test_an_invalid_job_is_unmistakably_no_result(client: TestClient, lab: Lab) 
     text = client.get(f"/jobs/{job.id}").text
     assert "Invalid: not a result." in text
     assert "90 °C, limit 80 °C" in text
-    assert "Measured, and not a result" in text
+    assert "Measured, but not a result" in text
     assert '<section aria-labelledby="times-title" class="void">' in text
     assert '<tr class="invalid">' in client.get("/?state=invalid").text
     assert job.id not in client.get("/history").text
@@ -109,10 +109,10 @@ def test_an_invalid_job_is_unmistakably_no_result(client: TestClient, lab: Lab) 
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        (State.FAILED, "It failed."),
+        (State.FAILED, "The job failed."),
         (State.USER_ERROR, "What was submitted cannot run."),
-        (State.TIMEOUT, "Not done in time."),
-        (State.DEVICE_LOST, "The device went away."),
+        (State.TIMEOUT, "The time limit was reached."),
+        (State.DEVICE_LOST, "The device was lost."),
     ],
 )
 def test_how_it_ended_badly_is_said(client: TestClient, lab: Lab, state: State, words: str) -> None:
@@ -144,7 +144,7 @@ def test_an_ab_job_shows_verdict_and_both_sides(client: TestClient, lab: Lab) ->
     unknown = {**found, "relative": None}
     ended(lab, spec(kind="ab", baseline=pte, name="third"), summary={"ab": unknown})
     text = client.get(f"/jobs/{job.id}").text
-    assert re.search(r"done 2 times, and answered \+4.4 %, \+5.2 %\. One more", text)
+    assert re.search(r"run 2 times; the changes were \+4.4 %, \+5.2 %\. Another run", text)
 
 
 def test_hostile_names_are_text_everywhere(client: TestClient, lab: Lab) -> None:
@@ -183,7 +183,7 @@ def test_a_job_is_run_again(client: TestClient, lab: Lab, done: Job) -> None:
     new = lab.job(answer.headers["location"].rpartition("/")[2])
     assert new.id != done.id
     assert new.spec == done.spec and new.state is State.QUEUED
-    assert "It waits for a device" in client.get(f"/jobs/{new.id}").text
+    assert "The job waits for a device" in client.get(f"/jobs/{new.id}").text
 
 
 def test_jobs_are_filtered_and_paged(client: TestClient, lab: Lab, done: Job) -> None:
@@ -195,7 +195,7 @@ def test_jobs_are_filtered_and_paged(client: TestClient, lab: Lab, done: Job) ->
     assert older
     assert "many 3<" in client.get(older[1].replace("&amp;", "&")).text
     assert f"/jobs/{done.id}" in client.get("/?label=branch%3Dmain&state=done").text
-    assert "No job is like that" in client.get("/?text=nothing+like+that").text
+    assert "No job matches" in client.get("/?text=nothing+like+that").text
     assert f"/jobs/{done.id}" in client.get(f"/?model={done.spec.model.sha256}&state=done").text
     for wrong in ("/?state=broken", "/?kind=other", "/?label=nothing"):
         assert client.get(wrong).status_code == 400, wrong
@@ -239,7 +239,7 @@ def test_what_is_not_there_is_a_page(client: TestClient, done: Job) -> None:
     for path in ("/jobs/nope", "/jobs/nope/report", "/jobs/nope/tensorboard/", "/assets/other.js"):
         answer = client.get(path)
         assert answer.status_code == 404, path
-        assert "This is not here" in answer.text
+        assert "Not found" in answer.text
     assert client.get("/compare/verdict?first=a").status_code == 400
 
 

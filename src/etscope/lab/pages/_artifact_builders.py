@@ -1,8 +1,8 @@
-"""The child process of `etscope.lab.pages._artifact_cache`: makes one thing of a job's files.
+"""The child process of `etscope.lab.pages._artifact_cache`: makes one artifact from a job's files.
 
 `main(FOLDER)` reads FOLDER/order.json and FOLDER/in/, and writes FOLDER/out/ and returns 0; or
-FOLDER/failure.txt with the reason, and returns 1. What was uploaded is read here and not in the
-server, so that neither a crash nor an endless loop of a reader is the server's.
+writes the reason to FOLDER/failure.txt and returns 1. Uploads are read here and not in the server,
+so that a crash or an endless loop of a reader does not affect the server.
 (`etscope.lab.comparison.compare` reads dumps there.)
 """
 
@@ -16,39 +16,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.errors import EtscopeError, FormatError, MissingDataError
+from etscope.formats.run_json import RUN_JSON
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
-    from etscope.formats.run_json import RUN_JSON
     from etscope.model.table import Table
-from etscope.reporting.report import ReportOptions, RunFiles
+    from etscope.reporting.report import ReportOptions, RunFiles
 
-# What the programs and records of a job are called for the child, whatever they are.
+# Names of the files of a job in FOLDER/in, whatever their names were.
 MODEL, RECORD, INPUTS = "model", "record", "inputs"
-_MOST_ROWS = 300  # of a table on a page: the report has all
+_MOST_ROWS = 300  # of a table on a page; the report has all rows
 _OPERATORS = (
     "instruction", "event", "avg", "p50", "p90", "share", "module", "source", "backend",
 )  # fmt: skip
-_NICENESS = 10  # a measurement may run on this very machine
+_NICENESS = 10  # a measurement may run on this machine
 
 
-def main(place: str) -> int:
-    folder = Path(place)
+def main(path: str) -> int:
+    folder = Path(path)
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
     order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
     try:
-        MAKERS[order["kind"]](folder / "in", folder / "out", order["options"])
+        BUILDERS[order["kind"]](folder / "in", folder / "out", order["options"])
     except EtscopeError as error:
         (folder / "failure.txt").write_text(str(error), encoding="utf-8", errors="replace")
         return 1
     return 0
-
-
-# -- the four kinds
 
 
 def _report(source: Path, target: Path, options: Mapping[str, Any]) -> None:
@@ -56,7 +53,7 @@ def _report(source: Path, target: Path, options: Mapping[str, Any]) -> None:
     from etscope.reporting.report import report_inputs
     from etscope.views.page import document_of, page_html
 
-    runs = [_files(folder) for folder in _sides(source)]
+    runs = [_run_files(folder) for folder in _run_folders(source)]
     with quiet():
         inputs = list(report_inputs(runs, _options(source, options)))
         text = page_html(document_of(inputs, options.get("title")))
@@ -67,8 +64,8 @@ def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
     from etscope.analysis.profile.profile_table import profile_table
 
     tables = []
-    for folder in _sides(source):
-        trace = _trace(_files(folder))
+    for folder in _run_folders(source):
+        trace = _trace(_run_files(folder))
         for profile in trace.profiles():
             table = profile_table(profile, _scale(profile.total), limit=_MOST_ROWS)
             tables.append(_plain(table, _OPERATORS, profile.method or ""))
@@ -83,13 +80,12 @@ def _differences(source: Path, target: Path, options: Mapping[str, Any]) -> None
     from etscope.analysis.comparison.diff_table import shown_columns
     from etscope.quiet import quiet
 
-    before, after = (_trace(_files(source / side)) for side in ("first", "second"))
+    before, after = (_trace(_run_files(source / side)) for side in ("first", "second"))
     with quiet():
         diff = diff_traces(before, after, Policy(options["min_effect"], options["confidence"]))
-    totals = [[method.total.before or 0.0] for method in diff.methods]
     tables = [
-        method.table(_scale(total), limit=_MOST_ROWS)
-        for method, total in zip(diff.methods, totals, strict=True)
+        method.table(_scale([method.total.before or 0.0]), limit=_MOST_ROWS)
+        for method in diff.methods
     ]
     names = shown_columns(tables)
     _write(target, [_plain(table, names, table.title) for table in tables])
@@ -102,8 +98,8 @@ def _tensorboard(source: Path, target: Path, options: Mapping[str, Any]) -> None
     from etscope.reporting.report import diagnosis
     from etscope.reporting.tensorboard import write_tensorboard
 
-    for folder in _sides(source):
-        files = _files(folder)
+    for folder in _run_folders(source):
+        files = _run_files(folder)
         program, bundle = (
             (None, None) if files.program is None else read_program_file(files.program)
         )
@@ -122,7 +118,7 @@ def _tensorboard(source: Path, target: Path, options: Mapping[str, Any]) -> None
             )
 
 
-MAKERS: Mapping[str, Callable[[Path, Path, Mapping[str, Any]], None]] = {
+BUILDERS: Mapping[str, Callable[[Path, Path, Mapping[str, Any]], None]] = {
     "report": _report,
     "operators": _operators,
     "differences": _differences,
@@ -130,23 +126,20 @@ MAKERS: Mapping[str, Callable[[Path, Path, Mapping[str, Any]], None]] = {
 }
 
 
-# -- files
-
-
-def _sides(source: Path) -> list[Path]:
-    """The folders of the runs: one, or the two sides of an A/B job or of a comparison."""
+def _run_folders(source: Path) -> list[Path]:
+    """Return the folders of the runs: one, or the two sides of an A/B job or of a comparison."""
     found = [source / side for side in ("first", "second") if (source / side).is_dir()]
     return found or [source]
 
 
-def _files(folder: Path) -> RunFiles:
-    """The files of one run, by what they are."""
+def _run_files(folder: Path) -> RunFiles:
+    """Return the files of one run, by their content."""
     from etscope.formats.identify import BPTE, ETRECORD, PTE, identify
     from etscope.reporting.report import RunFiles
 
     suffixes = {ETRECORD: ".etrecord", PTE: ".pte", BPTE: ".bpte"}
     found: dict[str, Path] = {}
-    for name in (RECORD, MODEL):  # what is named as the record is the record
+    for name in (RECORD, MODEL):  # a file that was submitted as the record goes first
         path = folder / name
         if path.is_file():
             kind = identify(path)
@@ -186,7 +179,7 @@ def _trace(files: RunFiles) -> Trace:
 
 
 def _logged(files: RunFiles) -> Trace | None:
-    """The trace of the run whose values were logged."""
+    """Return the trace of the run whose values were logged; None if there is none."""
     from dataclasses import replace
 
     from etscope.formats.etdump.debug_values import DebugBuffer
@@ -201,32 +194,18 @@ def _logged(files: RunFiles) -> Trace | None:
 def _options(source: Path, options: Mapping[str, Any]) -> ReportOptions:
     from etscope.reporting.report import ReportOptions
 
-    inputs = next(iter(sorted(source.rglob(f"{INPUTS}.*"))), None)
+    path = next(iter(sorted(source.rglob(f"{INPUTS}.*"))), None)
 
-    def given(trace: Trace, method: str) -> Any:
-        return _inputs(trace, method, inputs) if inputs is not None else None
+    def read(trace: Trace, method: str) -> Any:
+        from etscope.run.inputs import file_inputs
 
-    return ReportOptions(inputs=None if inputs is None else given, method=options.get("method"))
+        return file_inputs(str(path), trace.recorded_program, trace.record, method)
 
-
-def _inputs(trace: Trace, method: str, path: Path) -> Sequence[Any]:
-    """The inputs of a method's run, from a file."""
-    from etscope.formats.torch_files.tensor_files import read_tensor_file
-    from etscope.model.exported_graph import record_input_names
-    from etscope.run.inputs import method_inputs
-
-    program = trace.recorded_program
-    if program is None:
-        return list(read_tensor_file(str(path)).values)
-    names = None if trace.record is None else record_input_names(trace.record, method)
-    return list(method_inputs(program, method, str(path), seed=0, input_names=names))
-
-
-# -- tables
+    return ReportOptions(inputs=None if path is None else read, method=options.get("method"))
 
 
 def _scale(total: Sequence[float] | npt.NDArray[Any]) -> Scale:
-    """Milliseconds; of a method that takes less than one, microseconds. total: ticks, in ns."""
+    """Return milliseconds, or microseconds for a method that takes less than one. total: in ns."""
     import numpy as np
 
     from etscope.analysis.profile.scale import Scale
@@ -237,16 +216,21 @@ def _scale(total: Sequence[float] | npt.NDArray[Any]) -> Scale:
 
 
 def _plain(table: Table, names: Sequence[str], title: str) -> dict[str, Any]:
-    """A table as plain JSON: what a page shows of each cell, and what it is sorted by."""
+    """Return a table as plain JSON: the text of each cell, and the value that it is sorted by."""
     from etscope.views.tables.cell_values import is_number, plain_rows
     from etscope.views.tables.text_cells import table_texts
 
-    shown = table.select([name for name in names if any(_is_there(v) for v in table.values[name])])
+    filled = [
+        name
+        for name in names
+        if any(value is not None and value != "" and value == value for value in table.values[name])
+    ]
+    shown = table.select(filled)
     rows = zip(zip(*table_texts(shown), strict=True), plain_rows(shown), strict=True)
     closing = min(table.breaks, default=len(table))
     return {
         "title": title,
-        # Where a row's name is, which is set in below the row that it belongs to.
+        # The column of the rows' names, which are indented by depth.
         "names_at": shown.names.index("event") if "event" in shown.names else 0,
         "notes": list(table.notes),
         "columns": [
@@ -259,7 +243,14 @@ def _plain(table: Table, names: Sequence[str], title: str) -> dict[str, Any]:
         ],
         "rows": [
             {
-                "cells": [_cell(*cell) for cell in zip(*row, shown.names, strict=True)],
+                "cells": [
+                    {
+                        "text": text,
+                        "value": value if _is_number(value) else None,
+                        "verdict": text.split(" ")[0] if name == "verdict" else "",
+                    }
+                    for text, value, name in zip(*row, shown.names, strict=True)
+                ],
                 "depth": 0 if table.depth is None else int(table.depth[number]),
                 "closing": number >= closing,
             }
@@ -268,14 +259,8 @@ def _plain(table: Table, names: Sequence[str], title: str) -> dict[str, Any]:
     }
 
 
-def _cell(text: str, value: Any, name: str) -> dict[str, Any]:
-    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-    verdict = text.split(" ")[0] if name == "verdict" else ""
-    return {"text": text, "value": number, "verdict": verdict}
-
-
-def _is_there(value: Any) -> bool:
-    return value is not None and value != "" and value == value
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _write(target: Path, tables: Sequence[Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""What all pages have in common: templates, headers, assets, errors as pages."""
+"""Templates, headers, assets and error pages of all pages."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ from etscope.lab.server.errors import status_of
 from etscope.units import format_bytes, format_duration, format_share
 from etscope.views.tables.text_cells import visible
 
-# Values as texts for people: the filters of the templates.
-
-
 NOTHING = "\N{EN DASH}"
 _UNITS = (("ns", 1e-6), ("µs", 1e-3), ("ms", 1.0), ("s", 1e3))
 
 
 def duration(milliseconds: Any) -> str:
-    """A time in the unit that suits it: 0.0123 is "12.300 µs"."""
+    """Format a time in a suitable unit: 0.0123 is "12.300 µs"."""
     if not _is_number(milliseconds):
         return NOTHING
     if milliseconds == 0:
@@ -41,17 +38,17 @@ def duration(milliseconds: Any) -> str:
 
 
 def size(count: Any) -> str:
-    """Bytes, in the unit that suits them."""
+    """Format a number of bytes in a suitable unit."""
     return format_bytes(count) if _is_number(count) else NOTHING
 
 
 def share(value: Any) -> str:
-    """A fraction of 1 as a percentage."""
+    """Format a fraction of 1 as a percentage."""
     return format_share(value) if _is_number(value) else NOTHING
 
 
 def seconds(value: Any) -> str:
-    """A length of time for people: 3,725 is "1 h 2 min"."""
+    """Format a length of time: 3,725 is "1 h 2 min"."""
     if not _is_number(value):
         return NOTHING
     if value < 60:
@@ -64,14 +61,14 @@ def seconds(value: Any) -> str:
 
 
 def between(first: datetime | None, second: datetime | None) -> str:
-    """How long it was from one time to another; to now, if the other is not yet."""
+    """Format the time between two moments; the second defaults to now."""
     if first is None:
         return NOTHING
     return seconds(((second or datetime.now(timezone.utc)) - first).total_seconds())
 
 
 def when(value: datetime | None) -> Markup | str:
-    """A time as an element that the script turns into the reader's own clock."""
+    """Return a moment as an element that the script shows in the reader's time zone."""
     if value is None:
         return NOTHING
     plain = value.astimezone(timezone.utc)
@@ -80,12 +77,12 @@ def when(value: datetime | None) -> Markup | str:
 
 
 def lines(text: str) -> Markup:
-    """A log: its lines stay lines, and nothing in them acts."""
+    """Return a log as HTML with its lines; control characters are escaped."""
     return Markup("\n").join(escape(visible(line)) for line in text.split("\n"))
 
 
 def plain(value: Any) -> str:
-    """A value of an environment or a specification."""
+    """Format a value of an environment or a specification."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):
@@ -100,7 +97,7 @@ def plain(value: Any) -> str:
 
 
 def fact(value: Any, name: Any) -> str:
-    """A value by the unit that its name ends in: `memory_bytes` is a size, `load_ms` a time."""
+    """Format a value by the unit in its name: `memory_bytes` is a size, `load_ms` a time."""
     if str(name).endswith("_bytes"):
         digits = value if not isinstance(value, str) else int(value) if value.isdecimal() else None
         return plain(value) if digits is None else size(digits)
@@ -108,17 +105,17 @@ def fact(value: Any, name: Any) -> str:
 
 
 def fact_name(name: Any) -> str:
-    """The name without the unit that `fact` tells."""
+    """Return a name without the unit that `fact` shows."""
     return word(str(name).removesuffix("_bytes").removesuffix("_ms"))
 
 
 def word(value: Any) -> str:
-    """A state or another word of the machine, for people: "user_error" is "user error"."""
+    """Format a state or another identifier: "user_error" is "user error"."""
     return str(value).replace("_", " ")
 
 
 def part(value: Any) -> str:
-    """A text as one part of a path, or one value of a query."""
+    """Quote a text as one part of a path, or one value of a query."""
     return quote(str(value), safe="")
 
 
@@ -143,7 +140,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
 
 
 _HERE = Path(__file__).parent
-# By name, with the folder that has it: what hatch_build.py builds is beside what is written.
+# Folder and media type by name. `_built` is made by hatch_build.py.
 ASSETS = {
     "lab.css": (_HERE / "assets", "text/css; charset=utf-8"),
     "theme.js": (_HERE / "assets", "text/javascript; charset=utf-8"),
@@ -164,7 +161,7 @@ _HEADERS = {
 
 
 class Site:
-    """Renders templates. Every text is escaped, and what cannot be seen is shown as an escape."""
+    """Renders templates. Every text is escaped, invisible characters too."""
 
     def __init__(self, csrf_token: Callable[[Request], str]) -> None:
         self._csrf_token = csrf_token
@@ -172,7 +169,7 @@ class Site:
             loader=PackageLoader("etscope.lab.pages"),
             autoescape=True,
             undefined=StrictUndefined,
-            finalize=_shown,
+            finalize=_escape_invisible,
             trim_blocks=True,
             lstrip_blocks=True,
         )
@@ -189,14 +186,17 @@ class Site:
         framed: bool = False,
         **context: Any,
     ) -> HTMLResponse:
-        """The page that a template makes. framed: it may stand in a frame of another page.
+        """Render a template. framed: allow another page of the lab to show it in a frame.
 
-        In the template `base` is what stands before every path, and `csrf()` the token of forms.
+        In the template, `base` is the prefix of every path, and `csrf()` the token of forms.
         """
         base = str(request.scope.get("root_path", "")).rstrip("/")
+        path = str(request.scope.get("path", "/"))
+        if base and path.startswith(f"{base}/"):
+            path = path[len(base) :]
         text = self._templates.get_template(template).render(
             base=base,
-            path=_own_path(request, base),
+            path=path,
             csrf=lambda: self._csrf_token(request),
             **context,
         )
@@ -204,13 +204,13 @@ class Site:
         return HTMLResponse(text, status, headers(**{"Content-Security-Policy": policy}))
 
     def failure(self, request: Request, error: EtscopeError) -> HTMLResponse:
-        """A page that says what is wrong."""
+        """Return the page of an error."""
         status = status_of(error)
         return self.page(request, "failure.html", status, error=error, status_code=status)
 
 
 def asset(name: str) -> Response | None:
-    """A file of the pages; None for one that is not there."""
+    """Return a file of the pages; None if there is no such file."""
     folder, media_type = ASSETS.get(name, (None, ""))
     if folder is None or not (folder / name).is_file():
         return None
@@ -220,28 +220,20 @@ def asset(name: str) -> Response | None:
     return Response((folder / name).read_bytes(), media_type=media_type, headers=kept | nosniff)
 
 
-def asset_path(name: str) -> str:
-    """The path of an asset, another one when its content is."""
-    return f"/assets/{name}?{_mark(name)}"
-
-
 @cache
-def _mark(name: str) -> str:
+def asset_path(name: str) -> str:
+    """Return the path of an asset, which changes with its content."""
     path = ASSETS[name][0] / name
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else "missing"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else "missing"
+    return f"/assets/{name}?{digest}"
 
 
-def _shown(value: Any) -> Any:
+def _escape_invisible(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, Markup):
         return visible(value)
     return value
 
 
-def _own_path(request: Request, base: str) -> str:
-    path = str(request.scope.get("path", "/"))
-    return path[len(base) :] if base and path.startswith(f"{base}/") else path
-
-
 def headers(**more: str) -> Mapping[str, str]:
-    """The headers of an answer that is no page: `more` overrides."""
+    """Return the headers of a response that is not a page; `more` overrides."""
     return {**_HEADERS, **more}

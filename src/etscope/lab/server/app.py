@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from fastapi.responses import HTMLResponse, Response
 
 from etscope._version import __version__
 from etscope.errors import MissingDataError
+from etscope.lab.pages import router as pages
 from etscope.lab.server import files, jobs, security, service
 from etscope.lab.server.errors import install_error_handlers
 from etscope.lab.server.middleware import BodyLimit, SafeHeaders, SameOrigin
@@ -94,10 +94,7 @@ def create_app(lab: Lab, settings: Settings | None = None) -> FastAPI:
         app.include_router(operations.router, prefix=API)
     app.include_router(_documentation)
     app.include_router(security.router)
-    if importlib.util.find_spec("etscope.lab.pages") is not None:
-        from etscope.lab.pages import router
-
-        app.include_router(router(lab))
+    app.include_router(pages.router(lab))
     install_error_handlers(app)
     # A request passes the one added last first.
     app.add_middleware(BodyLimit, settings=settings)

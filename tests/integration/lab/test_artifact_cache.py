@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from etscope.lab.pages import _artifact_cache as _workshop
-from etscope.lab.pages._artifact_cache import Made, Recipe, Workshop
+from etscope.lab.pages import _artifact_cache
+from etscope.lab.pages._artifact_cache import ArtifactCache, ArtifactState, Recipe
 from etscope.lab.store import Store
 from tests.support.artifacts import ROOT, artifacts
 
@@ -23,8 +23,8 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def workshop(tmp_path: Path, store: Store) -> Iterator[Workshop]:
-    made = Workshop(tmp_path / "made", store)
+def cache(tmp_path: Path, store: Store) -> Iterator[ArtifactCache]:
+    made = ArtifactCache(tmp_path / "made", store)
     yield made
     made.close()
 
@@ -41,32 +41,32 @@ def put(store: Store, path: Path | None) -> str:
     return store.put_file(path, path.name).sha256
 
 
-def finished(workshop: Workshop, recipe: Recipe) -> Made:
+def finished(cache: ArtifactCache, recipe: Recipe) -> ArtifactState:
     """The piece when it is there, or why it is not."""
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
-        made = workshop.ask(recipe)
+        made = cache.request(recipe)
         if made.folder is not None or made.failure is not None:
             return made
         time.sleep(0.05)
     raise AssertionError("it was not made")
 
 
-def left(workshop: Workshop) -> list[str]:
-    return sorted(path.name for path in workshop._folder.iterdir())
+def left(cache: ArtifactCache) -> list[str]:
+    return sorted(path.name for path in cache._folder.iterdir())
 
 
 def test_a_piece_is_made_once_and_kept(
-    workshop: Workshop, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+    cache: ArtifactCache, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert workshop.look(recipe) is None  # looking makes nothing
-    made = finished(workshop, recipe)
+    assert cache.lookup(recipe) is None  # looking makes nothing
+    made = finished(cache, recipe)
     assert made.folder is not None
     assert "Convolution" in (made.folder / "tables.json").read_text()
-    assert left(workshop) == [recipe.key]
-    monkeypatch.setattr(workshop, "_make", lambda _: pytest.fail("made again"))
-    assert workshop.ask(recipe) == made
-    assert workshop.look(recipe) == made
+    assert left(cache) == [recipe.key]
+    monkeypatch.setattr(cache, "_make", lambda _: pytest.fail("made again"))
+    assert cache.request(recipe) == made
+    assert cache.lookup(recipe) == made
 
 
 def test_other_files_are_another_piece(recipe: Recipe) -> None:
@@ -79,96 +79,96 @@ def test_other_files_are_another_piece(recipe: Recipe) -> None:
     [(b"no dump at all", "not an ETDump"), (b"", "empty")],
 )
 def test_what_cannot_be_made_says_why(
-    workshop: Workshop, store: Store, recipe: Recipe, content: bytes, words: str
+    cache: ArtifactCache, store: Store, recipe: Recipe, content: bytes, words: str
 ) -> None:
     bad = store.put_bytes(content, "run.etdp").sha256
-    made = finished(workshop, Recipe("operators", {**recipe.files, "run.etdp": bad}))
+    made = finished(cache, Recipe("operators", {**recipe.files, "run.etdp": bad}))
     assert made.folder is None
     assert made.failure is not None and words in made.failure
-    assert left(workshop) == []
+    assert left(cache) == []
 
 
-def test_a_missing_file_is_a_failure(workshop: Workshop) -> None:
-    made = finished(workshop, Recipe("operators", {"run.etdp": "0" * 64}))
+def test_a_missing_file_is_a_failure(cache: ArtifactCache) -> None:
+    made = finished(cache, Recipe("operators", {"run.etdp": "0" * 64}))
     assert made.failure is not None and "0" * 12 in made.failure
 
 
 def test_what_takes_too_long_is_ended(tmp_path: Path, store: Store, recipe: Recipe) -> None:
-    workshop = Workshop(tmp_path / "made", store, seconds=0.01)
+    cache = ArtifactCache(tmp_path / "made", store, seconds=0.01)
     try:
-        made = finished(workshop, recipe)
+        made = finished(cache, recipe)
     finally:
-        workshop.close()
+        cache.close()
     assert made.failure is not None and "given up" in made.failure
-    assert not workshop._children
-    assert left(workshop) == []
+    assert not cache._children
+    assert left(cache) == []
 
 
-def test_closing_ends_what_is_being_made(workshop: Workshop, recipe: Recipe) -> None:
-    assert workshop.ask(recipe) == Made()
+def test_closing_ends_what_is_being_made(cache: ArtifactCache, recipe: Recipe) -> None:
+    assert cache.request(recipe) == ArtifactState()
     end = time.monotonic() + DEADLINE
-    while not workshop._children and time.monotonic() < end:
+    while not cache._children and time.monotonic() < end:
         time.sleep(0.01)
-    assert workshop._children
-    workshop.close()
-    made = workshop.look(recipe)
+    assert cache._children
+    cache.close()
+    made = cache.lookup(recipe)
     assert made is not None
     assert made.failure == "the lab is being closed"
-    assert left(workshop) == []
+    assert left(cache) == []
 
 
 def test_a_process_that_breaks_down_is_a_failure(
-    workshop: Workshop, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+    cache: ArtifactCache, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setattr(_workshop, "_MAKE", "tests.support.child_programs")
-    made = finished(workshop, recipe)
+    monkeypatch.setattr(_artifact_cache, "_BUILDERS", "tests.support.child_programs")
+    made = finished(cache, recipe)
     assert made.failure is not None and "ended with exit code 1" in made.failure
     assert "Traceback" in made.failure
 
 
 def test_what_nobody_looks_at_goes_first(tmp_path: Path, store: Store, recipe: Recipe) -> None:
-    workshop = Workshop(tmp_path / "made", store, most_bytes=1_500_000)
+    cache = ArtifactCache(tmp_path / "made", store, most_bytes=1_500_000)
     for name, at in (("old", 1_000), ("older", 500)):
         (tmp_path / "made" / name).mkdir(parents=True)
         (tmp_path / "made" / name / "file").write_bytes(bytes(1_000_000))
         os.utime(tmp_path / "made" / name, (at, at))
     try:
-        finished(workshop, recipe)
+        finished(cache, recipe)
     finally:
-        workshop.close()  # waits for the sweep
-    assert left(workshop) == sorted(["old", recipe.key])
+        cache.close()  # waits for the sweep
+    assert left(cache) == sorted(["old", recipe.key])
 
 
-def test_what_a_killed_server_left_goes(workshop: Workshop, recipe: Recipe) -> None:
+def test_what_a_killed_server_left_goes(cache: ArtifactCache, recipe: Recipe) -> None:
     for name, age in (("making-old", 1e6), ("making-new", 0)):
-        (workshop._folder / name / "in").mkdir(parents=True)
+        (cache._folder / name / "in").mkdir(parents=True)
         at = time.time() - age
-        os.utime(workshop._folder / name, (at, at))
-    finished(workshop, recipe)
-    workshop.close()  # waits for the sweep
-    assert left(workshop) == sorted([recipe.key, "making-new"])
+        os.utime(cache._folder / name, (at, at))
+    finished(cache, recipe)
+    cache.close()  # waits for the sweep
+    assert left(cache) == sorted([recipe.key, "making-new"])
 
 
 def test_modules_do_not_come_from_where_the_server_runs(
-    workshop: Workshop, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: ArtifactCache, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "numpy.py").write_text("raise SystemExit('the wrong numpy')")
     monkeypatch.chdir(tmp_path)
-    assert finished(workshop, recipe).failure is None
+    assert finished(cache, recipe).failure is None
 
 
 def test_a_bug_is_a_failure_too(
-    workshop: Workshop, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+    cache: ArtifactCache, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: Path) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(workshop, "_child", fail)
-    assert finished(workshop, recipe).failure == "this is a bug in the lab"
+    monkeypatch.setattr(cache, "_run_child", fail)
+    assert finished(cache, recipe).failure == "this is a bug in the lab"
 
 
-def test_after_the_end_nothing_is_begun(workshop: Workshop, recipe: Recipe) -> None:
-    workshop.close()
-    assert workshop.ask(recipe) == Made()
-    assert not workshop._at_work
+def test_after_the_end_nothing_is_begun(cache: ArtifactCache, recipe: Recipe) -> None:
+    cache.close()
+    assert cache.request(recipe) == ArtifactState()
+    assert not cache._running
