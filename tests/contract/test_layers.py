@@ -63,6 +63,7 @@ ALLOWED_BETWEEN_APPLICATIONS = {
     ("sensitivity", "run"),
 }
 HEAVY = {"torch", "executorch"}
+SHARED_PRIVATE_MODULES = {"_lazy", "_version"}
 
 
 def layer(module: str) -> str:
@@ -103,22 +104,45 @@ def complaints(package: Path) -> list[str]:
     return [text for found in imports(package) if (text := complaint(found))]
 
 
-def eager_edges(package: Path) -> list[tuple[str, str]]:
-    """Which module loads which, of the package's own."""
-    known = modules(package)
+def edges(package: Path) -> list[tuple[str, str]]:
+    """Pairs of modules of the package of which one imports the other, wherever the import stands:
+    at module level, in a function, under TYPE_CHECKING. An `__init__` forwards names of its own
+    package and is left out."""
+    known = {name for name, path in modules(package).items() if path.name != "__init__.py"}
     return [
         (found.importer, found.target)
         for found in imports(package)
-        if found.eager and found.target in known and found.importer != found.target
+        if {found.importer, found.target} <= known and found.importer != found.target
     ]
+
+
+def private_imports(package: Path) -> list[str]:
+    """Imports of a private module of another package: each `_name` in the target's path must be
+    below a package that the importer is in."""
+    wrong = []
+    for found in imports(package):
+        parts = found.target.split(".")
+        for depth, part in enumerate(parts):
+            private = part.startswith("_") and part not in SHARED_PRIVATE_MODULES
+            if (
+                parts[0] == "etscope"
+                and private
+                and found.importer.split(".")[:depth] != parts[:depth]
+            ):
+                wrong.append(f"{found.importer}:{found.line} imports {found.target}")
+    return wrong
 
 
 def test_imports_point_down() -> None:
     assert complaints(SOURCE) == []
 
 
-def test_no_module_level_cycles() -> None:
-    assert list(cycles(eager_edges(SOURCE))) == []
+def test_no_circles_of_imports() -> None:
+    assert list(cycles(edges(SOURCE))) == []
+
+
+def test_no_private_imports_across_packages() -> None:
+    assert private_imports(SOURCE) == []
 
 
 def test_upstream_devtools_are_never_imported() -> None:
@@ -182,16 +206,27 @@ def test_a_right_import_is_left_alone(tree: Path, file: str, text: str) -> None:
     assert complaints(tree) == []
 
 
-def test_a_cycle_is_found(tree: Path) -> None:
+@pytest.mark.parametrize(
+    "last",
+    [
+        "from .a import x",
+        "def f():\n    from etscope.model.a import x",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from etscope.model.a import x",
+    ],
+    ids=["eager", "deferred", "typing"],
+)
+def test_a_circle_is_found(tree: Path, last: str) -> None:
     (tree / "model/a.py").write_text("import etscope.model.b")
     (tree / "model/b.py").write_text("from etscope.model import c")
-    (tree / "model/c.py").write_text("from .a import x")
+    (tree / "model/c.py").write_text(last)
     (tree / "model/d.py").write_text("import etscope.model.a")
     names = ["etscope.model.a", "etscope.model.b", "etscope.model.c"]
-    assert list(cycles(eager_edges(tree))) == [names]
+    assert list(cycles(edges(tree))) == [names]
 
 
-def test_an_import_inside_a_function_makes_no_cycle(tree: Path) -> None:
-    (tree / "model/a.py").write_text("import etscope.model.b")
-    (tree / "model/b.py").write_text("def f():\n    import etscope.model.a")
-    assert list(cycles(eager_edges(tree))) == []
+def test_a_private_import_is_found(tree: Path) -> None:
+    (tree / "run/_inner.py").write_text("")
+    (tree / "run/a.py").write_text("from etscope.run._inner import x\nimport etscope._lazy")
+    (tree / "_lazy.py").write_text("")
+    (tree / "lab/a.py").write_text("def f():\n    from etscope.run import _inner")
+    assert private_imports(tree) == ["etscope.lab.a:2 imports etscope.run._inner"]
