@@ -63,7 +63,7 @@ lint: $(INSTALLED)  ## ruff, mypy, spelling and first words of docstrings, clang
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/codespell
-	@$(BIN)/python scripts/check_prose.py src benchmarks
+	@$(BIN)/python scripts/check_prose.py src benchmarks examples docs scripts
 	@$(BIN)/clang-format --dry-run --Werror $(CPP)
 	@$(BIN)/mypy
 

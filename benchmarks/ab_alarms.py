@@ -1,4 +1,4 @@
-"""How often an A/B job of the lab is wrong, and what it finds: A/A trials and injected slow-downs.
+"""Measure how often an A/B job of the lab is wrong, and what it finds: A/A trials and injected slow-downs.
 
     python benchmarks/ab_alarms.py                     prints the tables of docs/comparing-runs.md
     python benchmarks/ab_alarms.py --save FILE.npz     and keeps the real processes
@@ -122,7 +122,7 @@ def single_processes(real: Floats) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Fit:
-    """What the real processes' noise is like, of the logarithm of their lower quartiles.
+    """Describe the noise of the real processes, of the logarithm of their lower quartiles.
 
     jitter: of neighbouring processes, from the median size of their differences. drift: the
     standard deviation of the moving median. together: the correlation of a process with the next
@@ -246,7 +246,7 @@ def rounds_for(
 
 
 def advice(processes: Processes, slower: float, trials: int, rounds: int = 10) -> dict[str, float]:
-    """Of the trials that could not tell: how many could with the rounds that they asked for."""
+    """For the trials that could not tell: how many could with the rounds that they asked for."""
     random = np.random.default_rng(2)
     asked, told, unheard = [], 0, 0
     for seed in range(trials):

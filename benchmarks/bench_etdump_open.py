@@ -1,4 +1,4 @@
-"""What it takes to open an ETDump, reader against reader, at three sizes.
+"""Measure opening an ETDump, reader against reader, at three sizes.
 
     python -m benchmarks.bench_etdump_open
 

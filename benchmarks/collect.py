@@ -1,4 +1,4 @@
-"""What collecting many dumps costs: time against their number, workers against each other, and
+"""Measure collecting many dumps: time against their number, workers against each other, and
 upstream's Inspector with pandas in a loop.
 
     python -m benchmarks.collect --dumps 1000           # some 3 GB in a temporary folder; minutes

@@ -1,4 +1,4 @@
-"""What is measured. Each entry is a claim of the documentation, and the target it must meet."""
+"""The measured comparisons. Each entry is a claim of the documentation, and the target it must meet."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def comparisons() -> dict[str, Comparison | Limit]:
 
 
 def _runtime() -> dict[str, Comparison | Limit]:
-    """Of the debugger on a running program; the other side is the program without it."""
+    """Sides of the debugger on a running program; the other side is the program without it."""
     plain = "`target runtime`: a run without breakpoints, the plain runner as the other side, "
     return {
         "etdb_run": Comparison(

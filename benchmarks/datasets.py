@@ -1,4 +1,4 @@
-"""What a dataset costs: samples against a prepared reference, and what stays in memory of them."""
+"""Measure a dataset: samples against a prepared reference, and what stays in memory of them."""
 
 from __future__ import annotations
 

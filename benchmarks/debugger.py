@@ -1,4 +1,4 @@
-"""What a person waits for in the debugger: its start, a step, a completion."""
+"""Measure the waits of the debugger: its start, a step, a completion."""
 
 from __future__ import annotations
 

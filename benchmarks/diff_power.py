@@ -1,4 +1,4 @@
-"""How often `etscope diff` is wrong, and what it finds: A/A trials and injected slow-downs.
+"""Measure how often `etscope diff` is wrong, and what it finds: A/A trials and injected slow-downs.
 
     python benchmarks/diff_power.py            prints the tables of docs/comparing-runs.md
 

@@ -1,4 +1,4 @@
-"""What the debugger costs a program that runs on the runtime.
+"""Measure what the debugger costs a program that runs on the runtime.
 
 The two sides of a comparison take turns, round by round, so that what else the machine does falls
 on both; of each side the least median of a round counts.

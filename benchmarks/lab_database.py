@@ -1,4 +1,4 @@
-"""How fast the lab's database answers when it holds many finished jobs.
+"""Measure how fast the lab's database answers when it holds many finished jobs.
 
     python benchmarks/lab_database.py [--jobs 10000] [--url postgresql://…]
 
@@ -150,7 +150,7 @@ def questions(database: Database) -> dict[str, Callable[[], object]]:
 
 
 def measure(database: Database, rounds: int) -> list[tuple[str, float, float, float]]:
-    """Of each question: the median and the largest time, and the median of the CPU, in ms."""
+    """For each question: the median and the largest time, and the median of the CPU, in ms."""
     rows = []
     for name, ask in questions(database).items():
         ask()

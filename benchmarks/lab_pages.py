@@ -1,4 +1,4 @@
-"""How fast the lab's pages and API answer with many jobs: `python benchmarks/lab_pages.py`.
+"""Measure how fast the lab's pages and API answer with many jobs: `python benchmarks/lab_pages.py`.
 
     python benchmarks/lab_pages.py [--jobs 10000] [--url postgresql+psycopg://…]
 

@@ -97,7 +97,7 @@ def _is_of(title: str, row: str) -> bool:
 
 
 def machine() -> str:
-    """Where and with what the table was measured."""
+    """The machine and versions that the table was measured with."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("executorch", "torch", "numpy"))
     return (
         f"Measured on {os.cpu_count()} cores ({platform.machine()}), {platform.system()}, "

@@ -1,4 +1,4 @@
-"""What `run()` costs above the runtime itself, and what a large debug buffer costs to open."""
+"""Measure what `run()` costs above the runtime itself, and what a large debug buffer costs to open."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ MODEL = "keyword_spotter.py:KeywordSpotter"
 
 
 def commands(folder: str) -> list[list[str]]:
-    """What is run, in order."""
+    """The commands of the demo, in order."""
     inspect = ["inspect", f"{folder}/run.etdp", "--etrecord", f"{folder}/model.etrecord"]
     trace = ["convert", *inspect[1:], "--output", f"{folder}/trace.pftrace"]
     report = ["report", f"{folder}/run.etdp", f"{folder}/model.etrecord"]
