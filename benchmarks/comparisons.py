@@ -1,4 +1,4 @@
-"""The measured comparisons. Each entry is a claim of the documentation, and the target it must meet."""
+"""The measured comparisons: claims of the documentation, and the targets they must meet."""
 
 from __future__ import annotations
 

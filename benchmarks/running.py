@@ -1,4 +1,4 @@
-"""Measure what `run()` costs above the runtime itself, and what a large debug buffer costs to open."""
+"""Measure the cost of `run()` above the runtime itself, and of opening a large debug buffer."""
 
 from __future__ import annotations
 
