@@ -49,7 +49,7 @@ print(json.dumps([min(seconds), peak]))
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Time and memory of one side. `peak`: resident memory above that before the measured call."""
+    """Time and memory of one side. `peak`: resident bytes above those before the measured call."""
 
     seconds: float
     peak: int | None = None
