@@ -134,19 +134,19 @@ class Session:
         return code
 
     def _executed(self, line: str) -> Result:
-        answer = Output()
+        output = Output()
         try:
             one, rest = split(line)
             self._last = line if one.repeats else None
             if one.name == "source":
                 return self._sourced(line, rest)
-            answer = one.function(self.debugger, rest)
+            output = one.function(self.debugger, rest)
         except RunnerDied as error:
-            return Result(line, self._news(answer), after_death(self.debugger, error))
+            return Result(line, self._news(output), after_death(self.debugger, error))
         except EtscopeError as error:
-            return Result(line, self._news(answer), error)
+            return Result(line, self._news(output), error)
         except RecursionError:
-            return Result(line, answer, UsageError("this is nested too deeply"))
+            return Result(line, output, UsageError("this is nested too deeply"))
         except Exception as error:
             reason = str(error).splitlines()[0] if str(error) else ""
             internal = InternalError(
@@ -154,22 +154,22 @@ class Session:
                 hint="this is a bug in etscope; please report it",
             )
             internal.__cause__ = error
-            return Result(line, answer, internal)
-        return Result(line, self._news(answer))
+            return Result(line, output, internal)
+        return Result(line, self._news(output))
 
-    def _news(self, answer: Output) -> Output:
+    def _news(self, output: Output) -> Output:
         """Append the target's messages. An operator that gave a different result when it was
         repeated is a finding."""
         target = self.debugger.target
         if target is None:
-            return answer
+            return output
         news = target.take_news()
-        answer.finding = answer.finding or bool(news and target.differences)
-        return answer.say(*news)
+        output.finding = output.finding or bool(news and target.differences)
+        return output.say(*news)
 
     def _sourced(self, line: str, path: str) -> Result:
         """Execute `source FILE`, and combine the outputs of its commands."""
-        answer = Output()
+        output = Output()
         if not path:
             raise UsageError("source which file?")
         if self._scripts >= _DEEPEST_SCRIPT:
@@ -179,15 +179,15 @@ class Session:
         self._scripts += 1
 
         def keep(result: Result) -> None:
-            answer.add(result.answer)
+            output.add(result.answer)
             if result.error is not None:
-                answer.say(error_text(result.error))
+                output.say(error_text(result.error))
 
         try:
-            answer.code = self.run_script(lines, keep)
+            output.code = self.run_script(lines, keep)
         finally:
             self._scripts -= 1
-        return Result(line, answer)
+        return Result(line, output)
 
     def _log(self, line: str, result: Result) -> None:
         path = self.debugger.logging

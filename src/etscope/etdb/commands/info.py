@@ -255,7 +255,7 @@ def _tensors(debugger: Debugger, rest: str) -> Output:
         Column("min", Kind.FLOAT),
         Column("max", Kind.FLOAT),
         Column("mean", Kind.FLOAT, priority=1),
-        Column("odd", Kind.COUNT, title="NaN, Inf"),
+        Column("non_finite", Kind.COUNT, title="NaN, Inf"),
     )
     table = _table(columns, rows)
     return Output().table(table, filled_columns(table))

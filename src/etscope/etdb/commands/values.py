@@ -327,7 +327,7 @@ def _runtime_gaps(debugger: Debugger, metric: Metric, count: int, sort: str) -> 
     if not rows:
         raise MissingDataError(
             "no operator that ran has a value in the reference",
-            hint="the ETRecord tells which node each of them is",
+            hint="load the ETRecord, which has the node of each of them",
         )
     if sort == "error":  # the operator's own error, if it is known
         badness = {

@@ -182,7 +182,6 @@ MAGIC = b"etscope\n"
 VERSION = 1
 HEADER = struct.Struct("<IHHI")  # length of the body, kind, 0, number of the request
 MOST_BODY = 64 << 20  # bytes
-MOST_PIECE = 16 << 20  # bytes of a READ, a FETCH
 MOST_DIMS = 16
 MOST_TEXT = 1 << 20
 ANSWER = 0x8000

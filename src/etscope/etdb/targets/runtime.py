@@ -30,20 +30,10 @@ from etscope.etdb.targets.target import RunInfo, Stop, Watch
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.pte_schema import ScalarValue, ValueKind
 
-__all__ = ["ReplayDifference", "RuntimeTarget", "WatchHit"]
+__all__ = ["ReplayDifference", "RuntimeTarget"]
 
 _MOST_MASKS = 64
 _ALWAYS_FINITE = frozenset({ValueKind.INT, ValueKind.BOOL, ValueKind.STRING})
-
-
-@dataclass(frozen=True, slots=True)
-class WatchHit:
-    """The watch that ended `RuntimeTarget.go`. watch: its index among those given. output: index
-    of the stop's value for which it holds, in `count` elements."""
-
-    watch: int
-    output: int | None
-    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +91,6 @@ class RuntimeTarget:
         self._prepared = prepare_method(files, method, inputs, seed)
         self.method = self._prepared.method.name
         self.interrupted = False
-        self.met: WatchHit | None = None
         self._news: list[str] = []
         self._masks: dict[Callable[[Stop], bool], npt.NDArray[np.bool_]] = {}
         self._reported = 0  # number of replays that `take_news` has reported
@@ -172,11 +161,6 @@ class RuntimeTarget:
         return self._execution.ended
 
     @property
-    def last_ns(self) -> int:
-        """Duration of the last instruction."""
-        return self._execution.last_ns
-
-    @property
     def total_ns(self) -> int:
         """Duration of all instructions since the beginning."""
         return self._execution.total_ns
@@ -232,7 +216,7 @@ class RuntimeTarget:
 
     def restart(self) -> None:
         """Begin anew, without the values that were set; connects again if the runner is gone."""
-        self.interrupted, self.met = False, None
+        self.interrupted = False
         self._reported, self._first_difference = 0, None
         self._execution.begin()
 
@@ -240,7 +224,7 @@ class RuntimeTarget:
         """Run forward or back to a stop.
 
         Raises `UsageError` when the run ends before it, and the errors of `go`."""
-        self.interrupted, self.met = False, None
+        self.interrupted = False
         nowhere = np.zeros_like(self._stops.is_stop)
         while position >= self._stops.known:
             self._go_to(len(self._stops.ran))  # the last instruction that is known to have run
@@ -261,14 +245,14 @@ class RuntimeTarget:
         self, start: int, wanted: Callable[[Stop], bool], watches: Sequence[Watch] = ()
     ) -> int | None:
         """Run from a stop (-1: from the beginning) to the next that is `wanted` or where a watch
-        holds. Returns its position, None when the run ends; `met` is the watch. After Ctrl-C it is
-        the stop at which the run was interrupted.
+        holds. Returns its position, None when the run ends. After Ctrl-C it is the stop at which
+        the run was interrupted.
 
         `wanted` and the watches' `at` are evaluated once for each operator of the program.
 
         Raises `RuntimeFailure` when an operator fails, `RunnerDied` when the program kills its
         process, `DeviceLost` when the runner goes away."""
-        self.interrupted, self.met = False, None
+        self.interrupted = False
         if start < 0:
             self._go_to(0)
         else:
@@ -283,10 +267,6 @@ class RuntimeTarget:
         stopped = self._run(stops, tests)
         if stopped.why == StopReason.INTERRUPTED:
             self._go_to_next_stop()
-        elif stopped.why == StopReason.TEST and stopped.test is not None:
-            indices = self._prepared.nodes.outputs_of(stopped.instruction or 0)
-            output = indices.index(stopped.value) if stopped.value in indices else None
-            self.met = WatchHit(stopped.test, output, stopped.count)
         return None if self._execution.ended and stopped.why == StopReason.END else self.position
 
     def _run(
