@@ -232,7 +232,7 @@ def test_what_is_written_is_what_the_rest_sees(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_is_not_there() -> None:
     with case("cnn_portable") as one:
-        for ask in (one.runner.describe, one.runner.statistics, one.runner.tensor):
+        for ask in (one.runner.describe, one.runner.statistics):
             with pytest.raises(MissingDataError):
                 ask(99_999)
         with pytest.raises(MismatchError, match="do not fit"):
