@@ -1,7 +1,7 @@
-"""Shapes to text or files. A view writes; it does not decide, aggregate or open files.
+"""Write tables, timelines and graphs as text or files. A view does not aggregate or open files.
 
 A new view is one new module with a writer, one line in a registry below, and one golden file.
-The registries hold names, so that no view is imported before it is asked for.
+The registries hold names, so that views are imported only on use.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ __all__ = [
 
 
 class ViewSpec(NamedTuple):
-    """Where a view's writer lives ("module:function"), its file suffix and its line of help.
+    """A view: its writer ("module:function"), its file suffix and its line of help.
 
-    `binary`: it writes bytes. `styled`: it takes the keywords `width` and `color`.
+    `binary`: it writes bytes. `styled`: it has the keywords `width` and `color`.
     """
 
     writer: str
@@ -62,7 +62,7 @@ TABLE_VIEWS: dict[str, ViewSpec] = {
         "etscope.views.tables.text_formats:write_csv", ".csv", "comma-separated values"
     ),
     "tsv": ViewSpec("etscope.views.tables.text_formats:write_tsv", ".tsv", "tab-separated values"),
-    "md": ViewSpec("etscope.views.tables.text_formats:write", ".md", "a GitHub table"),
+    "md": ViewSpec("etscope.views.tables.text_formats:write_markdown", ".md", "a GitHub table"),
     "parquet": ViewSpec(
         "etscope.views.tables.parquet:write", ".parquet", "typed columns", binary=True
     ),
@@ -104,7 +104,7 @@ def write_table(
 ) -> None:
     """Write `table` to an open stream in a format of `TABLE_VIEWS`.
 
-    `width` (columns of text) and `color` are for the formats for people; None: as `out` is.
+    `width` (columns of text) and `color` are for formats with `styled`; None: by the type of `out`.
     """
     spec = _spec(TABLE_VIEWS, format, "table")
     style = {"width": width, "color": color} if spec.styled else {}
@@ -167,7 +167,7 @@ def save_graphs(
 
 
 def format_of(path: str | os.PathLike[str], views: Mapping[str, ViewSpec], *, default: str) -> str:
-    """The format whose suffix `path` ends with, the longest first; `default` for "-"."""
+    """Return the format with the longest suffix that `path` ends with; `default` for "-"."""
     name = os.fspath(path)
     if name == "-":
         return default
@@ -176,7 +176,7 @@ def format_of(path: str | os.PathLike[str], views: Mapping[str, ViewSpec], *, de
         if stem.endswith(spec.suffix):
             return format
     known = ", ".join(f"{spec.suffix} ({format})" for format, spec in views.items())
-    raise UsageError(f"no format is known by the name of {name!r}", hint=f"suffixes are: {known}")
+    raise UsageError(f"no format has the suffix of {name!r}", hint=f"suffixes are: {known}")
 
 
 def _spec(views: Mapping[str, ViewSpec], format: str, shape: str) -> ViewSpec:

@@ -1,4 +1,4 @@
-"""The one place that opens outputs: "-" is standard output; a file appears whole or not at all."""
+"""Open outputs: "-" is standard output; a file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["open_output"]
 
 @contextmanager
 def open_output(path: str | os.PathLike[str], *, binary: bool = False) -> Iterator[IO[Any]]:
-    """A stream to write to, of text (UTF-8) or bytes; a path that ends in ".gz" is compressed.
+    """Open a stream of text (UTF-8) or bytes; a path that ends in ".gz" is compressed.
 
-    A file is written beside its place under a temporary name and renamed when complete, so a
-    failure leaves what was there before. Things that are not files (pipes, /dev/null) are written
-    to directly. Standard output is flushed, so a `BrokenPipeError` is raised here and not when
-    the interpreter exits; it passes through, as any error of the caller's does.
+    A file is written in its folder under a temporary name and renamed when complete, so a failure
+    keeps the previous file. Pipes and devices (/dev/null) are written directly. Standard output is
+    flushed, so a `BrokenPipeError` is raised here and not when the interpreter exits; it passes
+    through, as any error of the caller does.
 
-    Raises `UsageError` for a place that cannot be written, and for bytes to a terminal.
+    Raises `UsageError` for a path that cannot be written, and for bytes to a terminal.
     """
     name = os.fspath(path)
     if name == "-":
@@ -53,12 +53,12 @@ def open_output(path: str | os.PathLike[str], *, binary: bool = False) -> Iterat
                     part.chmod(stat.S_IMODE(target.stat().st_mode))
                 part.replace(target)
     except OSError as error:
-        # Of the caller's errors those of writing are ours: they name no file. A `BrokenPipeError`
-        # tells that the reader went away, which is not a failure.
+        # An error without a file name comes from writing this output. A `BrokenPipeError` means
+        # that the reader closed the pipe, which is not a failure.
         if error.filename is not None or isinstance(error, BrokenPipeError):
             raise
         raise _unwritable(name, error) from error
-    finally:  # an interrupt too leaves nothing behind
+    finally:  # also after an interrupt
         with suppress(OSError):
             part.unlink()
 
@@ -67,7 +67,7 @@ def _opened(file: Path, packed: bool, binary: bool, streams: ExitStack) -> IO[An
     """`file` open for writing, with what must be closed after it in `streams`."""
     out: Any = streams.enter_context(file.open("wb"))
     if packed:
-        import gzip  # with all that it imports, for those who ask for it
+        import gzip
 
         # No name and no time in the header: equal data gives equal files.
         out = streams.enter_context(gzip.GzipFile("", "wb", compresslevel=6, fileobj=out, mtime=0))
@@ -100,7 +100,7 @@ def _standard_output(binary: bool) -> Iterator[IO[Any]]:
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Say which output it is that the system refuses."""
+    """Turn errors of the system into errors that name the output."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""JSON as its standard has it: no NaN, no infinity, and ASCII.
+"""Write JSON by its standard: no NaN, no infinity, and only ASCII.
 
-ASCII keeps names from a hostile file from acting on the terminal that the text is printed on, and
-holds lone surrogates, which UTF-8 cannot.
+ASCII keeps names from a hostile file from controlling the terminal that prints the text, and can
+hold lone surrogates, which UTF-8 cannot.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import json
 import math
 from typing import Any
 
-_encode = json.JSONEncoder(allow_nan=False).encode  # made once: a row is shorter to write than that
+_encode = json.JSONEncoder(allow_nan=False).encode  # made once: it takes longer than a row
 
 
 def dumps(value: Any) -> str:
-    """`value` as JSON text on one line. Infinities are the texts "Infinity" and "-Infinity"."""
+    """Return `value` as JSON on one line. Infinities are the texts "Infinity" and "-Infinity"."""
     try:
         return _encode(value)
     except ValueError:  # an infinity or NaN, for which JSON has no number

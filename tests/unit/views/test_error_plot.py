@@ -168,7 +168,7 @@ def test_a_size_in_inches(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["errors.gif", "errors", ".png.txt"])
 def test_other_suffixes(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="no picture format is known") as caught:
+    with pytest.raises(UsageError, match="no picture format has the suffix") as caught:
         save_error_plot(table([1.0]), tmp_path / name, "mse")
     assert ".png, .svg" in str(caught.value.hint)
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,7 @@
-"""Figures of matplotlib: made without a display, written to a file, shown in a notebook.
+"""Make figures of matplotlib without a display, write them to files, show them in notebooks.
 
-No window is ever opened and `pyplot` is not used: figures belong to those who made them, nothing
-has to be closed, and the backend and the styles of a user's session stay as they are.
+No window is opened and `pyplot` is not used: nothing has to be closed, and the backend and the
+styles of a user's session stay as they are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SUFFIXES = (".png", ".svg")
 
 
 def new_figure(width: float, height: float, *, wanted_by: str) -> Any:
-    """An empty figure of a size in inches.
+    """Make an empty figure of a size in inches.
 
     Raises `MissingDependencyError` without matplotlib (the extra `plot`).
     """
@@ -29,11 +29,11 @@ def new_figure(width: float, height: float, *, wanted_by: str) -> Any:
 
 
 def checked_suffix(path: str | os.PathLike[str]) -> str:
-    """The format that the suffix of `path` asks for; `UsageError` for one that is not known."""
+    """Return the picture format by the suffix of `path`; `UsageError` for an unknown one."""
     suffix = PurePath(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise UsageError(
-            f"no picture format is known by the name of {os.fspath(path)!r}",
+            f"no picture format has the suffix of {os.fspath(path)!r}",
             hint="suffixes are: " + ", ".join(SUFFIXES),
         )
     return suffix[1:]
@@ -47,7 +47,7 @@ def save_figure(figure: Any, path: str | os.PathLike[str], *, dpi: int = 100) ->
 
 
 def show_figure(figure: Any, *, dpi: int = 100) -> bool:
-    """Display a figure below the cell of a notebook; False, and nothing done, anywhere else."""
+    """Display a figure below the cell of a notebook. Return False anywhere else."""
     if not in_notebook():
         return False
     from IPython.display import Image, display
@@ -57,7 +57,7 @@ def show_figure(figure: Any, *, dpi: int = 100) -> bool:
 
 
 def in_notebook() -> bool:
-    """Whether the code runs in a kernel of IPython, which can show pictures."""
+    """Return True in a kernel of IPython, which can show pictures."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None

@@ -1,4 +1,4 @@
-"""An error over the order of execution: where in a model the numbers go wrong."""
+"""Plot metrics: errors in order of execution, and one metric of each output."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def error_figure(
     title: str | None = None,
     size: tuple[float, float] = (10.0, 5.0),
 ) -> Any:
-    """A figure of matplotlib: a metric of each instruction, in order of execution.
+    """Plot a metric of each instruction with matplotlib, in order of execution.
 
     rows: a table with the columns instruction, op and source, and one by the name of the metric.
-    tolerance: a line that no instruction should pass. noise_floor: what rounding alone does, for
-    all rows or for each. worst: how many of the worst are numbered, and named below the plot with
-    operator and source line. size: width and height in inches.
+    tolerance: a line that no instruction should pass. noise_floor: the effect of rounding alone,
+    for all rows or for each. worst: number of the worst points that are numbered, and named below
+    the plot with operator and source line. size: width and height in inches.
 
     Errors that span two decades are drawn on a logarithmic scale, with those of 0 at its lower end.
     NaN and infinities are marks at the edge where the worse values are (the better, for an infinity
@@ -83,7 +83,14 @@ def error_figure(
         raise MissingDataError(f"no instruction has a value of {metric!r} to plot")
     if worst < 0:
         raise UsageError(f"the number of instructions to name must be 0 or more, not {worst}")
-    floor = _floor(noise_floor, rows, points)
+    floor: list[float | None] | None = None  # at each point
+    if isinstance(noise_floor, (int, float)):
+        floor = [float(noise_floor)] * len(points)
+    elif noise_floor is not None:
+        if len(noise_floor) != len(rows):
+            raise UsageError(f"the noise floor has {len(noise_floor)} values for {len(rows)} rows")
+        floor = [noise_floor[point.row] for point in points]
+
     figure = new_figure(*size, wanted_by="the plot of errors")
     axes = figure.add_subplot()
     scale = _scale(points, metric, tolerance, floor)
@@ -91,18 +98,37 @@ def error_figure(
     if tolerance is not None:
         axes.axhline(tolerance, color="tab:orange", linestyle="--", linewidth=1, label="tolerance")
     if floor is not None:
-        heights = [scale.height(value) if value is not None else math.nan for value in floor]
         axes.plot(
             [point.instruction for point in points],
-            heights,
+            [math.nan if value is None else scale.height(value) for value in floor],
             color="0.5",
             linestyle=":",
             drawstyle="steps-mid",
             label="noise floor",
         )
-    named = _worst(points, metric, worst)
-    _number_worst(axes, named, scale)
-    _legend(axes, points, metric, title)
+
+    # The worst points, the worst first, without perfect ones. Of equal errors the first comes
+    # first: the later ones may come from it.
+    known = METRICS.get(metric)
+    perfect = 0.0 if known is None else known.perfect
+    sign = 1.0 if known is None or known.better == "lower" else -1.0
+    named = sorted(
+        (point for point in points if point.value != perfect),
+        key=lambda point: (math.isnan(point.value), sign * point.value),
+        reverse=True,
+    )[:worst]
+    for number, point in enumerate(named, start=1):
+        axes.annotate(
+            str(number),
+            (point.instruction, scale.height(point.value)),
+            xytext=(0, 6),
+            textcoords="offset points",
+            ha="center",
+            color=_BAD,
+            fontsize=9,
+            fontweight="bold",
+        )
+    _label_axes(axes, points, metric, title)
     _name_worst(figure, named, missing)
     return figure
 
@@ -118,7 +144,7 @@ class _Point:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """The range of the axis of values. A value that has no place on it is put at an edge."""
+    """The range of the value axis. Values outside of it are drawn at an edge."""
 
     low: float
     high: float
@@ -156,19 +182,6 @@ def _text(cell: Any) -> str:
     return visible(str(cell))
 
 
-def _floor(
-    noise_floor: float | Sequence[float | None] | None, rows: Table, points: list[_Point]
-) -> list[float | None] | None:
-    """The noise floor at each point."""
-    if noise_floor is None:
-        return None
-    if isinstance(noise_floor, (int, float)):
-        return [float(noise_floor)] * len(points)
-    if len(noise_floor) != len(rows):
-        raise UsageError(f"the noise floor has {len(noise_floor)} values for {len(rows)} rows")
-    return [noise_floor[point.row] for point in points]
-
-
 def _scale(
     points: list[_Point],
     metric: str,
@@ -187,8 +200,7 @@ def _scale(
         and positive
         and max(positive) / min(positive) >= _DECADES
     ):
-        # Zeros have a place of their own, a decade below the smallest error; so have what is
-        # infinite or NaN, above the largest.
+        # Zeros are drawn a decade below the smallest error, infinities and NaN above the largest.
         low = max(min(positive) / 10, 1 / _LARGEST)
         return _Scale(low, max(*positive, 10 * low) * 10, True, True)
     low, high = min(finite), max(finite)
@@ -236,35 +248,7 @@ def _draw(axes: Any, points: list[_Point], scale: _Scale) -> None:
             )
 
 
-def _worst(points: list[_Point], metric: str, count: int) -> list[_Point]:
-    """The worst points, the worst first; what is perfect is not among them."""
-    known = METRICS.get(metric)
-    perfect = 0.0 if known is None else known.perfect
-
-    def badness(point: _Point) -> tuple[bool, float]:
-        value = point.value if known is None or known.better == "lower" else -point.value
-        return math.isnan(value), value
-
-    wrong = [point for point in points if point.value != perfect]
-    # Of equal errors the first comes first: the others may have it from there.
-    return sorted(wrong, key=badness, reverse=True)[:count]
-
-
-def _number_worst(axes: Any, named: list[_Point], scale: _Scale) -> None:
-    for number, point in enumerate(named, start=1):
-        axes.annotate(
-            str(number),
-            (point.instruction, scale.height(point.value)),
-            xytext=(0, 6),
-            textcoords="offset points",
-            ha="center",
-            color=_BAD,
-            fontsize=9,
-            fontweight="bold",
-        )
-
-
-def _legend(axes: Any, points: list[_Point], metric: str, title: str | None) -> None:
+def _label_axes(axes: Any, points: list[_Point], metric: str, title: str | None) -> None:
     known = METRICS.get(metric)
     unit = f" ({known.unit})" if known is not None and known.unit else ""
     name = visible(known.title if known is not None else metric)
@@ -282,33 +266,30 @@ def _legend(axes: Any, points: list[_Point], metric: str, title: str | None) -> 
 
 
 def _name_worst(figure: Any, named: list[_Point], missing: int) -> None:
-    """The names of the numbered points, below the plot."""
+    """Write the names of the numbered points below the plot."""
     cells = [
         (str(number), f"{point.value:.3g}", f"#{point.instruction}", point.op)
         for number, point in enumerate(named, start=1)
     ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     room = int(figure.get_figwidth() * _CHARACTERS)
-    lines = [
-        _fitted("  ".join(map(str.ljust, texts, widths)), point.source, room)
-        for texts, point in zip(cells, named, strict=True)
-    ]
+    lines: list[str] = []
+    for texts, point in zip(cells, named, strict=True):
+        # One line of at most `room` characters; the end of a long path is the specific part.
+        what, source = "  ".join(map(str.ljust, texts, widths)), point.source
+        if len(what) + 2 + len(source) > room:
+            for_source = max(room - len(what) - 2, room // 3)
+            if len(source) > for_source:
+                source = "..." + source[3 - for_source :]
+            for_what = room - len(source) - 2
+            what = what if len(what) <= for_what else what[: for_what - 3] + "..."
+        lines.append(f"{what}  {source}".rstrip())
     if missing:
         lines.append(f"without a value: {missing} row{'s' if missing > 1 else ''}")
     if lines:
         figure.supxlabel(
             "\n".join(lines), x=0.01, ha="left", fontsize=8, family="monospace", parse_math=False
         )
-
-
-def _fitted(what: str, source: str, room: int) -> str:
-    """One line of at most `room` characters; of a long path the end says most."""
-    if len(what) + 2 + len(source) > room:
-        left = max(room - len(what) - 2, room // 3)  # what the source gets
-        source = source if len(source) <= left else "..." + source[3 - left :]
-        begin = room - len(source) - 2
-        what = what if len(what) <= begin else what[: begin - 3] + "..."
-    return f"{what}  {source}".rstrip()
 
 
 # One metric of each output of a run, as bars.
@@ -318,13 +299,13 @@ _MANY = 30  # bars; the numbers on more would lie over each other
 
 
 def metric_figure(name: str, values: Sequence[float | None], *, wanted_by: str) -> Any:
-    """A figure of matplotlib: a bar for each output, with its number.
+    """Plot a bar for each output with matplotlib, with its value.
 
-    A value that is infinite, NaN or None has its word in the place of a bar.
+    A value that is infinite, NaN or None is written as text instead of a bar.
     """
     figure = new_figure(8, 6, wanted_by=wanted_by)
     axes = figure.add_subplot()
-    heights = [_height(value) for value in values]
+    heights = [v if v is not None and math.isfinite(v) else 0.0 for v in values]
     axes.bar(range(len(values)), heights, width=0.5)
     axes.axhline(0, color="0.3", linewidth=0.8)
     if len(values) <= _MANY:
@@ -350,7 +331,3 @@ def metric_figure(name: str, values: Sequence[float | None], *, wanted_by: str) 
     axes.set_ylabel(visible(name) + unit, parse_math=False)
     axes.set_title(f"{visible(metric.title if metric else name)} by output", parse_math=False)
     return figure
-
-
-def _height(value: float | None) -> float:
-    return value if value is not None and math.isfinite(value) else 0.0

@@ -1,4 +1,4 @@
-"""The values of a table as plain Python values: what every machine-readable view writes."""
+"""Convert the values of a table to plain Python values, for machine-readable views."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PLAIN = {type(None), bool, int, float, str}
 
 
 def plain_rows(table: Table) -> Iterator[tuple[Any, ...]]:
-    """The rows of `table` with plain values, in column order."""
+    """The rows of `table` as plain values, in column order."""
     columns = (plain_values(column, table.values[column.name]) for column in table.columns)
     return zip(*columns, strict=True)
 
 
 def plain_values(column: Column, values: Sequence[Any] | npt.NDArray[Any]) -> list[Any]:
-    """`plain` of each value; whole numbers are int in a column of identifiers, counts or bytes."""
-    to_list = getattr(values, "tolist", None)  # numpy's way, much faster than one by one
+    """Convert a column; whole numbers are int in a column of identifiers, counts or bytes."""
+    to_list = getattr(values, "tolist", None)  # of numpy, much faster than one by one
     found = list(values) if to_list is None else to_list()
     # Long columns are mostly of one type, and finding the types is fast.
     kinds = types_of(found)
@@ -46,7 +46,7 @@ def types_of(values: Iterable[Any]) -> set[type]:
 
 
 def plain_value(value: Any) -> Any:
-    """`value` as None, bool, int, float, str or a list of these; NaN is None."""
+    """Convert `value` to None, bool, int, float, str or a list of these; NaN is None."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -59,5 +59,5 @@ def plain_value(value: Any) -> Any:
 
 
 def is_number(kind: Kind) -> bool:
-    """Whether the values are numbers: set right-aligned, and never cut."""
+    """Return True for kinds of numbers, which are right-aligned and never cut."""
     return kind not in (Kind.TEXT, Kind.PATH, Kind.BOOL, Kind.LIST)

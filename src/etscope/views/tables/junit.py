@@ -1,10 +1,11 @@
-"""JUnit XML of a comparison: one suite a method, one test case for its time and one an operator.
+"""Write a comparison as JUnit XML: one suite for each method, with a case for its time and for
+each of its operators.
 
 The form is that of Jenkins' ``junit-10.xsd`` (the xUnit plugin's), which GitLab and GitHub actions
 read as well: the elements testsuites, testsuite, properties, testcase, failure, error, skipped and
-system-out. What was skipped is counted in the suites; the schema has no such count of all of them.
-What cannot be told is *skipped*; a failure is what makes the command's exit code 1. XML 1.0 has no
-way to write control characters and lone surrogates, so those are written as visible escapes.
+system-out. Skipped cases are counted for each suite; the schema has no such count for all suites.
+Inconclusive cases are *skipped*; failures are the cases that make the command's exit code 1. XML
+1.0 cannot hold control characters and lone surrogates, so those are written as visible escapes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import chain
 from typing import IO
 from xml.sax.saxutils import escape, quoteattr
 
-from etscope.analysis.comparison.compare_samples import Comparison, Verdict
+from etscope.analysis.comparison.compare_samples import Verdict
 from etscope.analysis.comparison.diff_table import (
     Change,
     Diff,
@@ -30,10 +31,10 @@ from etscope.views.tables.text_cells import visible
 def write(
     diff: Diff, out: IO[str], scale: Scale, *, per_op: bool = False, strict: bool = False
 ) -> None:
-    """The comparison as one document.
+    """Write the comparison as one document.
 
-    per_op: an operator that regressed is a failure, as the method is; without, it is told in the
-    case's output. strict: what cannot be told is an error.
+    per_op: a regressed operator is a failure, like a regressed method; otherwise only the case's
+    output says so. strict: an inconclusive case is an error.
     """
     cases = [list(_cases(method, scale, per_op, strict)) for method in diff.methods]
     out.write('<?xml version="1.0" encoding="UTF-8"?>\n')
@@ -43,97 +44,81 @@ def write(
     for method, mine in zip(diff.methods, cases, strict=True):
         name = method.method or "method"
         out.write(f"  <testsuite{_attributes(name=name, **_counts(mine))}>\n")
-        out.writelines(_properties(method))
+        properties = {
+            "verdict": method.verdict.value,
+            "aligned by": method.alignment.method,
+            "minimum effect": f"{method.policy.min_effect:g}",
+            "confidence": f"{method.policy.confidence:g}",
+            "runs before": str(method.runs[0]),
+            "runs after": str(method.runs[1]),
+        }
+        out.write("    <properties>\n")
+        for key, value in properties.items():
+            out.write(f"      <property{_attributes(name=key, value=value)}/>\n")
+        out.write("    </properties>\n")
         out.writelines(case for _, case in mine)
         out.write("  </testsuite>\n")
     out.write("</testsuites>\n")
 
 
-_Case = tuple[str, str]  # what became of it, and its XML
+_Case = tuple[str, str]  # the outcome of the case, and its XML
 
 
 def _cases(method: MethodDiff, scale: Scale, per_op: bool, strict: bool) -> Iterator[_Case]:
     suite = method.method or "method"
     seen: dict[str, int] = {}
     for change in (method.total, *method.operators):
-        name = _name(change)
+        name = change.name
+        row = None if change.pair is None else change.pair.shown
+        module, source = (None, None) if row is None else source_location(row)
+        if row is not None and row.instruction_id is not None:
+            name = f"#{row.instruction_id} {name}"
+        if module:
+            name = f"{name} in {module}"
         seen[name] = seen.get(name, 0) + 1
         if seen[name] > 1:  # readers take cases of one name for repeats of one case
             name += f" ({seen[name]})"
+
+        text = _times_and_verdict(change, scale)
+        if source:
+            text = f"{text}; {source}"
+        verdict = Verdict.CANNOT_TELL if change.comparison is None else change.comparison.verdict
         counts = change is method.total or per_op
-        yield _case(suite, name, change, scale, counts, strict)
+        kind = "passed"
+        if counts and verdict is Verdict.REGRESSED:
+            kind = "failure"
+        elif verdict is Verdict.CANNOT_TELL:
+            kind = "error" if strict and counts else "skipped"
+
+        seconds = "0"  # cycles have no duration
+        if scale.source is not TimeScale.CYCLES and change.after is not None:
+            seconds = f"{change.after / scale_factor(scale.source, TimeScale.S):.9f}"
+        head = _attributes(classname=f"etscope.diff.{suite}", name=name, time=seconds)
+        body = escape(visible(text))
+        lines = [f"    <testcase{head}>\n"]
+        if kind in ("failure", "error"):
+            about = _attributes(message=text, type=verdict.value)
+            lines.append(f"      <{kind}{about}>{body}</{kind}>\n")
+        elif kind == "skipped":
+            lines.append(f"      <skipped{_attributes(message=text)}/>\n")
+        lines.append(f"      <system-out>{body}</system-out>\n")
+        lines.append("    </testcase>\n")
+        yield kind, "".join(lines)
 
 
-def _name(change: Change) -> str:
-    if change.pair is None:
-        return change.name
-    module, _ = source_location(change.pair.shown)
-    row = change.pair.shown
-    parts = [f"#{row.instruction_id}"] if row.instruction_id is not None else []
-    return " ".join([*parts, change.name, *([f"in {module}"] if module else [])])
-
-
-def _case(suite: str, name: str, change: Change, scale: Scale, counts: bool, strict: bool) -> _Case:
-    comparison = change.comparison
-    verdict = Verdict.CANNOT_TELL if comparison is None else comparison.verdict
-    text = _sentence(change, comparison, scale)
-    kind = "passed"
-    if counts and verdict is Verdict.REGRESSED:
-        kind = "failure"
-    elif verdict is Verdict.CANNOT_TELL:
-        kind = "error" if strict and counts else "skipped"
-    head = _attributes(classname=f"etscope.diff.{suite}", name=name, time=_seconds(change, scale))
-    lines = [f"    <testcase{head}>\n"]
-    if kind in ("failure", "error"):
-        body = escape(_clean(text))
-        lines.append(
-            f"      <{kind}{_attributes(message=text, type=verdict.value)}>{body}</{kind}>\n"
-        )
-    elif kind == "skipped":
-        lines.append(f"      <skipped{_attributes(message=text)}/>\n")
-    lines.append(f"      <system-out>{escape(_clean(text))}</system-out>\n")
-    lines.append("    </testcase>\n")
-    return kind, "".join(lines)
-
-
-def _sentence(change: Change, comparison: Comparison | None, scale: Scale) -> str:
+def _times_and_verdict(change: Change, scale: Scale) -> str:
     times = [
         format_duration(None if ticks is None else float(scale(ticks)), scale.unit) or "?"
         for ticks in (change.before, change.after)
     ]
     text = f"{times[0]} -> {times[1]} {scale.unit}"
+    comparison = change.comparison
     if comparison is None:
         return text
     text = f"{comparison.verdict.value}: {text}"
     if comparison.relative is not None:
         text += f" ({comparison.relative:+.1%}, {interval(comparison)})"
-    if comparison.reason:
-        text += f"; {comparison.reason}"
-    row = None if change.pair is None else change.pair.shown
-    source = None if row is None else source_location(row)[1]
-    return f"{text}; {source}" if source else text
-
-
-def _seconds(change: Change, scale: Scale) -> str:
-    """The later time in seconds, as the form has it; cycles have no duration."""
-    if scale.source is TimeScale.CYCLES or change.after is None:
-        return "0"
-    return f"{change.after / scale_factor(scale.source, TimeScale.S):.9f}"
-
-
-def _properties(method: MethodDiff) -> Iterator[str]:
-    values = {
-        "verdict": method.verdict.value,
-        "aligned by": method.alignment.method,
-        "minimum effect": f"{method.policy.min_effect:g}",
-        "confidence": f"{method.policy.confidence:g}",
-        "runs before": str(method.runs[0]),
-        "runs after": str(method.runs[1]),
-    }
-    yield "    <properties>\n"
-    for name, value in values.items():
-        yield f"      <property{_attributes(name=name, value=value)}/>\n"
-    yield "    </properties>\n"
+    return f"{text}; {comparison.reason}" if comparison.reason else text
 
 
 def _counts(cases: Iterable[_Case]) -> dict[str, str]:
@@ -147,9 +132,4 @@ def _counts(cases: Iterable[_Case]) -> dict[str, str]:
 
 
 def _attributes(**values: str) -> str:
-    return "".join(f" {name}={quoteattr(_clean(value))}" for name, value in values.items())
-
-
-def _clean(text: str) -> str:
-    """Text that XML can hold: one line, with escapes for what cannot be seen or written."""
-    return visible(text)
+    return "".join(f" {name}={quoteattr(visible(value))}" for name, value in values.items())

@@ -1,4 +1,4 @@
-"""Reports: for people a table a section, for programs one JSON document or one flat table.
+"""Write reports: one readable table for each section, one JSON document, or one flat table.
 
 The document::
 
@@ -17,7 +17,7 @@ import json
 from collections.abc import Sequence
 from typing import IO, Any
 
-from etscope.model.report import Report, Section, filled_columns, flat_table
+from etscope.model.report import Report, filled_columns, flat_table
 from etscope.model.table import Column, Table
 from etscope.views import TABLE_VIEWS, write_table
 from etscope.views.strict_json import dumps
@@ -38,7 +38,7 @@ def write_reports(
 ) -> None:
     """Write `reports` to an open stream in a format of `TABLE_VIEWS`.
 
-    `schema` names the JSON document's form. `width` and `color` are as for `write_table`.
+    `schema` is the schema of the JSON document. `width` and `color` are as for `write_table`.
     """
     if format == "json":
         _write_json(reports, schema, out)
@@ -55,7 +55,7 @@ def write_reports(
 
 
 def turned(table: Table) -> Table:
-    """The facts of a one-row table below each other, as texts; those that are unknown left out."""
+    """Turn a one-row table into one with a row for each known fact, as text."""
     texts = [
         (column.label, cell_texts(column, table.values[column.name])[0]) for column in table.columns
     ]
@@ -77,15 +77,11 @@ def _write_json(reports: Sequence[Report], schema: str, out: IO[Any]) -> None:
         out.write('"sections": {')
         for number, section in enumerate(report.sections):
             out.write(",\n" if number else "\n")
-            out.write(f"{json.dumps(section.name)}: {_content(section)}")
+            keys = [column.key for column in section.table.columns]
+            rows = [dumps(dict(zip(keys, row, strict=True))) for row in plain_rows(section.table)]
+            content = "[" + ",".join(f"\n{row}" for row in rows) + "\n]" if rows else "[]"
+            content = rows[0] if section.is_facts else content
+            out.write(f"{json.dumps(section.name)}: {content}")
         notes = [note for section in report.sections for note in section.table.notes]
         out.write(f'\n}},\n"notes": {dumps(notes)}\n}}')
     out.write("\n]\n}\n")
-
-
-def _content(section: Section) -> str:
-    keys = [column.key for column in section.table.columns]
-    objects = [dumps(dict(zip(keys, row, strict=True))) for row in plain_rows(section.table)]
-    if section.is_facts:
-        return objects[0]
-    return "[" + "".join(f"\n{text}," for text in objects)[:-1] + "\n]" if objects else "[]"

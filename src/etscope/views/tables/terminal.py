@@ -1,11 +1,10 @@
-"""A table for people: numbers right-aligned, delegated rows hung under their call, made to fit.
+"""Write a table for a terminal: numbers right-aligned, delegated rows under their call.
 
-In a terminal the table keeps to its width: texts are cut, never wrapped, and the columns that
-matter least are left out, which a line below says. Piped output is whole, for `grep` and `less -S`.
+In a terminal the table fits the width: texts are cut, never wrapped, and the least important
+columns are left out, which a line below says. Piped output is complete, for `grep` and `less -S`.
 
-It needs nothing but the standard library: what a table of our own layout would take from a
-rich-text library are escape codes, and to import one and lay a small table out with it takes
-several times as long as all that is done here.
+Only the standard library is used: importing a rich-text library and laying a small table out with
+it takes several times as long as everything here.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from etscope.views.tables.text_cells import (
     visible,
 )
 
-# How the columns of a table fit a width: which are left out, how wide each is, what is cut.
+# --------------------------------------------------------------------------------------------
+# Column layout: the columns left out, the width of each other one, and the texts to cut.
 #
-# Numbers are never cut. Texts give way first, down to a width at which they still say something;
-# then columns are left out, those of the highest `Column.priority` number first.
-
+# Numbers are never cut. Texts are cut first, down to a width at which they are still useful; then
+# columns are left out, those of the highest `Column.priority` number first.
 
 GAP = 2  # spaces between columns
-_LEAST = 6  # no text is cut below this
+_MIN_TEXT = 6  # no text is cut below this
 
 
 class Extent(NamedTuple):
-    """What a column wants of the width. `position` is its place in the table.
+    """Widths that a column needs. `position` is its index in the table.
 
     `cells` is the width of its widest value, `label` of its head on one line and `word` of the
     head's widest word. A column with `comfort` is a text, which may be cut: columns are left out
@@ -66,8 +65,8 @@ class Extent(NamedTuple):
         return whole if self.comfort is None else min(whole, max(self.comfort, self.word))
 
 
-class Fit(NamedTuple):
-    """Positions of the columns that are shown, with the width of each, and of those left out."""
+class Layout(NamedTuple):
+    """Positions of the shown columns with the width of each, and positions of those left out."""
 
     widths: dict[int, int]
     left_out: tuple[int, ...]
@@ -77,18 +76,13 @@ class Fit(NamedTuple):
         return sum(self.widths.values()) + GAP * max(0, len(self.widths) - 1)
 
 
-def fit(extents: Sequence[Extent], available: int | None) -> Fit:
+def lay_out(extents: Sequence[Extent], available: int | None) -> Layout:
     """Lay the columns out in `available` cells (None: no limit)."""
-    widths = {extent.position: extent.natural for extent in extents}
-    everything = Fit(widths, ())
+    everything = Layout({extent.position: extent.natural for extent in extents}, ())
     if available is None or everything.total <= available:
         return everything
-    shown = _shown(extents, available)
-    widths = _widened(shown, available - GAP * (len(shown) - 1))
-    return Fit(widths, tuple(e.position for e in extents if e.position not in widths))
 
-
-def _shown(extents: Sequence[Extent], available: int) -> list[Extent]:
+    # Leave columns out until the rest fits at its least width.
     room = available + GAP - sum(extent.least + GAP for extent in extents)
     out: list[Extent] = []
     for extent in sorted(extents, key=lambda e: (-e.priority, -e.position)):
@@ -99,38 +93,32 @@ def _shown(extents: Sequence[Extent], available: int) -> list[Extent]:
         if extent.least + GAP <= room:
             out.remove(extent)
             room -= extent.least + GAP
-    return [extent for extent in extents if extent not in out]
+    shown = [extent for extent in extents if extent not in out]
 
-
-def _widened(shown: Sequence[Extent], available: int) -> dict[int, int]:
-    """Widths that use `available` up: texts share it first; if all heads of numbers then fit
-    on one line, they are."""
+    # Use up the width: texts share it first, the narrowest growing first within a turn; if the
+    # heads of all numbers then fit on one line, they do so.
+    available -= GAP * (len(shown) - 1)
     widths = {extent.position: extent.least for extent in shown}
     texts = [extent for extent in shown if extent.comfort is not None]
-    if sum(widths.values()) > available:  # what must be shown does not fit: texts give way further
-        widths.update((extent.position, min(extent.least, _LEAST)) for extent in texts)
+    if sum(widths.values()) > available:  # the shown columns do not fit: cut texts further
+        widths.update((extent.position, min(extent.least, _MIN_TEXT)) for extent in texts)
     room = available - sum(widths.values())
     for turn in sorted({extent.turn for extent in texts}):
-        room = _grow([extent for extent in texts if extent.turn == turn], widths, room)
+        growing = [extent for extent in texts if extent.turn == turn]
+        while room > 0:
+            growing = [e for e in growing if widths[e.position] < e.natural]
+            if not growing:
+                break
+            widths[min(growing, key=lambda e: widths[e.position]).position] += 1
+            room -= 1
     numbers = [extent for extent in shown if extent.comfort is None]
     if sum(extent.natural - widths[extent.position] for extent in numbers) <= room:
         widths.update((extent.position, extent.natural) for extent in numbers)
-    return widths
-
-
-def _grow(texts: list[Extent], widths: dict[int, int], room: int) -> int:
-    """Give `room` to `texts`, the narrowest first, so that the longest are cut; what is left."""
-    while room > 0:
-        growing = [extent for extent in texts if widths[extent.position] < extent.natural]
-        if not growing:
-            break
-        widths[min(growing, key=lambda e: widths[e.position]).position] += 1
-        room -= 1
-    return room
+    return Layout(widths, tuple(e.position for e in extents if e.position not in widths))
 
 
 def cell_width(text: str) -> int:
-    """Columns that a printable text takes on a terminal."""
+    """Cells that a printable text takes on a terminal."""
     return len(text) if text.isascii() else sum(map(_char_width, text))
 
 
@@ -145,7 +133,7 @@ def cut_middle(text: str, width: int, mark: str) -> str:
     """`text` in `width` cells, its middle replaced by `mark` (one cell) if it is longer."""
     if cell_width(text) <= width:
         return text
-    head = _head_of_column_layout(text, width // 2)
+    head = _head(text, width // 2)
     return head + mark + _tail(text, width - 1 - cell_width(head))
 
 
@@ -159,7 +147,7 @@ def cut_start(text: str, width: int, mark: str) -> str:
     return mark + (tail[part:] if 0 < part <= len(tail) // 2 else tail)
 
 
-def _head_of_column_layout(text: str, width: int) -> str:
+def _head(text: str, width: int) -> str:
     if text.isascii():
         return text[: max(0, width)]
     for end, char in enumerate(text):
@@ -170,21 +158,24 @@ def _head_of_column_layout(text: str, width: int) -> str:
 
 
 def _tail(text: str, width: int) -> str:
-    return _head_of_column_layout(text[::-1], width)[::-1]
+    return _head(text[::-1], width)[::-1]
 
+
+# --------------------------------------------------------------------------------------------
+# Writing.
 
 _BOLD, _DIM, _CYAN = "\x1b[1m", "\x1b[2m", "\x1b[36m"
-_LONGEST = 200  # of a text, where the width of the output sets no limit
+_MAX_TEXT = 200  # cells of a text, where the width of the output sets no limit
 _BAR = 10  # cells of the bar that draws a share
 # (turn to get width, least width before another column is left out for it) of the text that names
 # the row, of other texts, and of paths, whose end is enough
 _NAME, _TEXT, _PATH = (0, 28), (1, 14), (2, 18)
-_FIRST_TO_GO = 1000
+_LEFT_OUT_FIRST = 1000  # a priority
 _CHUNK = 1000  # lines written at a time
 
 
-class _Look(NamedTuple):
-    """How strokes and styles are written to one output."""
+class _Style(NamedTuple):
+    """Line characters and escape codes for one output."""
 
     color: bool
     rule: str
@@ -197,7 +188,7 @@ class _Look(NamedTuple):
 
 
 class _Cells(NamedTuple):
-    """A column before it is laid out. `prefixes` (tree guides) stand before the texts, uncut."""
+    """A column before layout. `prefixes` (tree guides) are before the texts and are never cut."""
 
     column: Column
     texts: list[str]
@@ -208,11 +199,13 @@ class _Cells(NamedTuple):
         widths = list(map(cell_width, self.texts))
         if self.prefixes is not None:
             widths = [a + len(b) for a, b in zip(widths, self.prefixes, strict=True)]
-        turn, comfort = self._claim()
-        nothing = not any(self.texts)  # a column without values goes first, if any may go
+            turn, comfort = _NAME
+        else:
+            turn, comfort = _PATH if self.column.kind is Kind.PATH else _TEXT
+        is_empty = not any(self.texts)
         return Extent(
             position,
-            priority=_FIRST_TO_GO if nothing and self.column.priority else self.column.priority,
+            priority=_LEFT_OUT_FIRST if is_empty and self.column.priority else self.column.priority,
             cells=max(widths, default=0),
             label=cell_width(label),
             word=max(map(cell_width, label.split()), default=0),
@@ -220,14 +213,9 @@ class _Cells(NamedTuple):
             turn=turn,
         )
 
-    def _claim(self) -> tuple[int, int]:
-        if self.prefixes is not None:
-            return _NAME
-        return _PATH if self.column.kind is Kind.PATH else _TEXT
-
 
 class _Strip(NamedTuple):
-    """A column laid out: its head's lines and its cells, all padded to `width`."""
+    """A column after layout: the lines of its head and its cells, all padded to `width`."""
 
     head: list[str]
     cells: list[str]
@@ -243,64 +231,61 @@ def write(
     where `out` is not a terminal. `color` None: on a terminal unless NO_COLOR is set, anywhere
     with FORCE_COLOR.
     """
-    width = _width_of(out) if width is None else width
-    lines = _lines(table, width, _look(out, color))
+    width = _output_width(out) if width is None else width
+    lines = _lines(table, width, _style(out, color))
     while chunk := list(islice(lines, _CHUNK)):
         out.write("".join(f"{line}\n" for line in chunk))
 
 
-def _lines(table: Table, width: int | None, look: _Look) -> Iterator[str]:
+def _lines(table: Table, width: int | None, style: _Style) -> Iterator[str]:
     for line in _wrapped(table.title, width):
-        yield look.paint(line, _BOLD)
-    columns = _columns(table, look)
+        yield style.paint(line, _BOLD)
+
+    # The columns as texts; the first of kind TEXT names the row and carries the tree.
+    prefixes = tree_prefixes(table.depth or [0] * len(table), style.guides)
+    columns: list[_Cells] = []
+    for column, texts in zip(table.columns, table_texts(table), strict=True):
+        texts = [cut_middle(text, _MAX_TEXT, style.cut) for text in texts]
+        names_row = column.kind is Kind.TEXT and all(c.prefixes is None for c in columns)
+        columns.append(_Cells(column, texts, prefixes if names_row else None))
+
     extents = [cells.extent(i) for i, cells in enumerate(columns)]
     share = _share_to_draw(table, extents, width)
     room = width if share is None or width is None else width - _BAR - GAP
-    layout = fit(_settled(extents, columns, fit(extents, room), look), room)
-    strips = [_strip(columns[i], size, look) for i, size in layout.widths.items()]
+    layout = lay_out(extents, room)
+    # Paths are cut to whole parts: what that leaves free goes to other texts.
+    for i, cells in enumerate(columns):
+        path_width = layout.widths.get(i, extents[i].cells)
+        if cells.column.kind is Kind.PATH and path_width < extents[i].cells:
+            cut = (cut_start(text, path_width, style.cut) for text in cells.texts)
+            extents[i] = extents[i]._replace(cells=max(map(cell_width, cut), default=0))
+    layout = lay_out(extents, room)
+
+    strips = [_strip(columns[i], size, style) for i, size in layout.widths.items()]
     if share is not None:
-        strips.insert(share + 1, _bars(table, share, look))
-    rule = look.paint(look.rule * (sum(s.width for s in strips) + GAP * (len(strips) - 1)), _DIM)
-    yield from _heads(strips, look)
+        strips.insert(share + 1, _share_bars(table, share, style))
+    rule = style.paint(style.rule * (sum(s.width for s in strips) + GAP * (len(strips) - 1)), _DIM)
+    height = max((len(strip.head) for strip in strips), default=0)
+    heads = [[" " * s.width] * (height - len(s.head)) + s.head for s in strips]
+    for row in zip(*heads, strict=True):
+        yield style.paint((" " * GAP).join(row).rstrip(), _BOLD)
     yield rule
     for number, row in enumerate(zip(*(strip.cells for strip in strips), strict=True)):
         if number in table.breaks and number:
             yield rule
         yield (" " * GAP).join(row).rstrip()
     if not len(table):
-        yield look.paint("no rows", _DIM)
-    for note in (*table.notes, *_left_out(table, layout, width)):
+        yield style.paint("no rows", _DIM)
+    notes = list(table.notes)
+    if layout.left_out:
+        names = ", ".join(table.columns[i].name for i in layout.left_out)
+        notes.append(f"columns not shown at {width} wide: {names}")
+    for note in notes:
         for line in _wrapped(note, width):
-            yield look.paint(line, _DIM)
+            yield style.paint(line, _DIM)
 
 
-def _columns(table: Table, look: _Look) -> list[_Cells]:
-    """The columns as texts; the first of kind TEXT names the row and carries the tree."""
-    prefixes = tree_prefixes(table.depth or [0] * len(table), look.guides)
-    columns: list[_Cells] = []
-    for column, texts in zip(table.columns, table_texts(table), strict=True):
-        texts = [cut_middle(text, _LONGEST, look.cut) for text in texts]
-        names_row = column.kind is Kind.TEXT and all(c.prefixes is None for c in columns)
-        columns.append(_Cells(column, texts, prefixes if names_row else None))
-    return columns
-
-
-def _settled(
-    extents: Sequence[Extent], columns: Sequence[_Cells], layout: Fit, look: _Look
-) -> list[Extent]:
-    """The extents with paths as wide as once cut to whole parts; other texts get the rest."""
-    settled: list[Extent] = []
-    for extent in extents:
-        column = columns[extent.position]
-        width = layout.widths.get(extent.position, extent.cells)
-        if column.column.kind is Kind.PATH and width < extent.cells:
-            cut = (cut_start(text, width, look.cut) for text in column.texts)
-            extent = extent._replace(cells=max(map(cell_width, cut), default=0))
-        settled.append(extent)
-    return settled
-
-
-def _strip(cells: _Cells, width: int, look: _Look) -> _Strip:
+def _strip(cells: _Cells, width: int, style: _Style) -> _Strip:
     """The column's cells in `width`: numbers to the right, texts to the left and cut."""
     kind = cells.column.kind
     numbers = is_number(kind)
@@ -310,66 +295,50 @@ def _strip(cells: _Cells, width: int, look: _Look) -> _Strip:
     padded: list[str] = []
     for prefix, text in zip(prefixes, cells.texts, strict=True):
         if not numbers:
-            text = cut(text, width - len(prefix), look.cut)
+            text = cut(text, width - len(prefix), style.cut)
         space = " " * (width - len(prefix) - cell_width(text))
-        text = look.paint(prefix, _DIM) + look.paint(text, code)
+        text = style.paint(prefix, _DIM) + style.paint(text, code)
         padded.append(space + text if numbers else text + space)
-    head = [
-        " " * (width - cell_width(line)) + line if numbers else line.ljust(width)
-        for line in _head(visible(cells.column.label), width, look)
-    ]
-    return _Strip(head, padded, width)
 
-
-def _head(label: str, width: int, look: _Look) -> list[str]:
-    """The label on as many lines as its words need."""
+    # The label, on as many lines as its words need.
     lines = [""]
-    for word in label.split():
+    for word in visible(cells.column.label).split():
         longer = f"{lines[-1]} {word}".strip()
         if cell_width(longer) <= width or not lines[-1]:
             lines[-1] = longer
         else:
             lines.append(word)
-    return [cut_middle(line, width, look.cut) for line in lines]
-
-
-def _heads(strips: Sequence[_Strip], look: _Look) -> Iterator[str]:
-    height = max((len(strip.head) for strip in strips), default=0)
-    blocks = [[" " * s.width] * (height - len(s.head)) + s.head for s in strips]
-    for line in zip(*blocks, strict=True):
-        yield look.paint((" " * GAP).join(line).rstrip(), _BOLD)
+    lines = [cut_middle(line, width, style.cut) for line in lines]
+    head = [
+        " " * (width - cell_width(line)) + line if numbers else line.ljust(width) for line in lines
+    ]
+    return _Strip(head, padded, width)
 
 
 def _share_to_draw(table: Table, extents: Sequence[Extent], width: int | None) -> int | None:
-    """The first share, if there is room for a bar beside it that costs no more than paths' starts.
+    """The first share, if a bar beside it fits without cutting more than the starts of paths.
 
     Output without a width is for other programs and has no bars.
     """
     shares = [i for i, column in enumerate(table.columns) if column.kind is Kind.SHARE]
     if not shares or width is None:
         return None
-    layout = fit(extents, width - _BAR - GAP)
+    layout = lay_out(extents, width - _BAR - GAP)
     whole = all(layout.widths.get(e.position, -1) >= e.cells or e.turn == _PATH[0] for e in extents)
     return shares[0] if whole and not layout.left_out else None
 
 
-def _bars(table: Table, share: int, look: _Look) -> _Strip:
+def _share_bars(table: Table, share: int, style: _Style) -> _Strip:
     column = table.columns[share]
     values = plain_values(column, table.values[column.name])
     sizes = [max(0.0, value) if isinstance(value, (int, float)) else 0.0 for value in values]
     largest = max(sizes, default=0.0) or 1.0
-    return _Strip([" " * _BAR], [_bar(size / largest, look) for size in sizes], _BAR)
-
-
-def _bar(fraction: float, look: _Look) -> str:
-    whole, part = divmod(round(fraction * _BAR * len(look.bars)), len(look.bars))
-    text = look.bars[-1] * whole + (look.bars[part - 1] if part else "")
-    return look.paint(text, _CYAN) + " " * (_BAR - len(text))
-
-
-def _left_out(table: Table, layout: Fit, width: int | None) -> list[str]:
-    names = ", ".join(table.columns[i].name for i in layout.left_out)
-    return [f"columns not shown at {width} wide: {names}"] if names else []
+    bars: list[str] = []
+    for size in sizes:
+        whole, part = divmod(round(size / largest * _BAR * len(style.bars)), len(style.bars))
+        text = style.bars[-1] * whole + (style.bars[part - 1] if part else "")
+        bars.append(style.paint(text, _CYAN) + " " * (_BAR - len(text)))
+    return _Strip([" " * _BAR], bars, _BAR)
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:
@@ -377,31 +346,20 @@ def _wrapped(text: str, width: int | None) -> list[str]:
     return [text] if text and width is None else textwrap.wrap(text, max(width or 0, 20))
 
 
-def _look(out: TextIO, color: bool | None) -> _Look:
-    color = _wants_color(out) if color is None else color
-    if _can_write(out, "─…█▏└├│"):
-        return _Look(color, "─", "…", "▏▎▍▌▋▊▉█", LINES)
-    return _Look(color, "-", "~", "#", ASCII_LINES)
-
-
-def _can_write(out: TextIO, text: str) -> bool:
+def _style(out: TextIO, color: bool | None) -> _Style:
+    if color is None:
+        # https://no-color.org and https://force-color.org: set to a non-empty text
+        is_terminal = out.isatty() and os.environ.get("TERM") != "dumb"
+        forced = bool(os.environ.get("FORCE_COLOR"))
+        color = not os.environ.get("NO_COLOR") and (forced or is_terminal)
     try:
-        text.encode(getattr(out, "encoding", None) or "utf-8")
+        "─…█▏└├│".encode(getattr(out, "encoding", None) or "utf-8")
     except (UnicodeEncodeError, LookupError):
-        return False
-    return True
+        return _Style(color, "-", "~", "#", ASCII_LINES)
+    return _Style(color, "─", "…", "▏▎▍▌▋▊▉█", LINES)
 
 
-def _wants_color(out: TextIO) -> bool:
-    # https://no-color.org and https://force-color.org: set to anything but nothing
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or (
-        out.isatty() and os.environ.get("TERM") != "dumb"
-    )
-
-
-def _width_of(out: TextIO) -> int | None:
+def _output_width(out: TextIO) -> int | None:
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns) > 0:
         return int(columns)

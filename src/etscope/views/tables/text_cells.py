@@ -1,6 +1,6 @@
-"""The cells of a table as texts for people: formatted, and with nothing in them that acts.
+"""Format the cells of a table as readable texts, safe to print.
 
-Names come from files of others: control characters, ANSI escapes and direction overrides are
+Names may come from untrusted files: control characters, ANSI escapes and direction overrides are
 written as visible escapes ("\\x1b", "\\u202e").
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Guides(NamedTuple):
-    """The strokes that tie a row to the one it hangs under."""
+    """The characters that connect a row to its parent."""
 
     last: str
     more: str
@@ -35,11 +35,11 @@ class Guides(NamedTuple):
 
 LINES = Guides(last="└ ", more="├ ", through="│ ", blank="  ")
 ASCII_LINES = Guides(last="`- ", more="|- ", through="|  ", blank="   ")
-_DEEPEST = 40  # levels drawn; a deeper row hangs beside this one
+_MAX_DEPTH = 40  # levels drawn; deeper rows are drawn at this level
 
 
 def visible(text: str) -> str:
-    """`text` on one line, with an escape in the place of everything that cannot be seen."""
+    """Return `text` on one line, with all characters that are not printable as escapes."""
     if text.isprintable():
         return text
     return "".join(
@@ -48,7 +48,7 @@ def visible(text: str) -> str:
 
 
 def table_texts(table: Table) -> list[list[str]]:
-    """The cells of each column; all times of one unit have the same number of decimals."""
+    """Format the cells of each column; all times of one unit have equally many decimals."""
     columns = [(c, plain_values(c, table.values[c.name])) for c in table.columns]
     durations: dict[str, list[Any]] = {}
     for column, values in columns:
@@ -59,7 +59,7 @@ def table_texts(table: Table) -> list[list[str]]:
 
 
 def cell_texts(column: Column, values: Sequence[Any] | npt.NDArray[Any]) -> list[str]:
-    """The values of one column formatted by its kind; no value is the empty text."""
+    """Format the values of one column by its kind; a missing value is the empty text."""
     return _texts(column, plain_values(column, values), None)
 
 
@@ -78,16 +78,16 @@ def _texts(column: Column, plain: list[Any], decimals: int | None) -> list[str]:
 
 
 def _numbers(plain: list[Any]) -> list[Any]:
-    """The values without texts: one among numbers ("skipped") stands as it is."""
+    """Replace texts among numbers ("skipped") by None: they are not formatted."""
     return [None if isinstance(value, (str, list)) else value for value in plain]
 
 
 def tree_prefixes(depth: Sequence[int], guides: Guides) -> list[str]:
-    """What stands before the text of each row so that rows of depth d hang under the d-1 above."""
+    """The prefix of each row that draws it under its parent, the row of depth d-1 above."""
     prefixes: list[str] = []
-    continues: list[bool] = []  # [d]: further down, a row of depth d hangs under the same parent
+    continues: list[bool] = []  # [d]: a later row of depth d has the same parent
     for level in reversed(depth):
-        level = max(0, min(int(level), _DEEPEST))
+        level = max(0, min(int(level), _MAX_DEPTH))
         continues += [False] * (level + 1 - len(continues))
         bars = [guides.through if continues[d] else guides.blank for d in range(1, level)]
         stroke = (guides.more if continues[level] else guides.last) if level else ""

@@ -1,7 +1,4 @@
-"""CSV and TSV: a header of names with units ("avg_ms"), full precision, no value is an empty field.
-
-Lists are JSON text. Nothing else is changed: a field that starts with "=" stays one.
-"""
+"""Write tables as CSV, TSV, JSON, JSON Lines and GitHub Markdown."""
 
 from __future__ import annotations
 
@@ -18,27 +15,37 @@ from etscope.views.strict_json import dumps
 from etscope.views.tables.cell_values import is_number, plain_rows, plain_values, types_of
 from etscope.views.tables.text_cells import Guides, table_texts, tree_prefixes, visible
 
+# --------------------------------------------------------------------------------------------
+# CSV and TSV: a header of names with units ("avg_ms"), full precision; a missing value is an empty
+# field and a list is JSON text. Nothing else is changed: a field may start with "=".
+
 
 def write_csv(table: Table, out: TextIO) -> None:
-    """RFC 4180 but for the line ends, which are those of the system's text tools."""
+    """Write RFC 4180, except for the line ends: LF, as text tools expect."""
     _write(table, out, ",")
 
 
 def write_tsv(table: Table, out: TextIO) -> None:
-    """As CSV, with tabs."""
+    """Write CSV with tabs instead of commas."""
     _write(table, out, "\t")
 
 
 def _write(table: Table, out: TextIO, delimiter: str) -> None:
     writer = csv.writer(_LineEnds(out), delimiter=delimiter, lineterminator="\r\n")
     writer.writerow([column.key for column in table.columns])
-    columns = [_fields(plain_values(c, table.values[c.name])) for c in table.columns]
+    columns: list[list[Any]] = []
+    for column in table.columns:
+        # csv writes None as an empty field and floats by repr, which loses nothing.
+        values = plain_values(column, table.values[column.name])
+        if not types_of(values).isdisjoint({bool, list}):
+            values = [dumps(v) if isinstance(v, (bool, list)) else v for v in values]
+        columns.append(values)
     writer.writerows(zip(*columns, strict=True))
 
 
 class _LineEnds:
-    """Writes lines that end with LF. csv itself is told CR LF: it puts a field into quotes for the
-    characters of its line end, and readers end a line at a CR alone, too."""
+    """Writes lines that end with LF. csv itself writes CR LF: it quotes fields with a character of
+    its line end, and readers also end a line at a CR alone."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -47,17 +54,7 @@ class _LineEnds:
         self._out.write(line[:-2] + "\n")
 
 
-def _fields(values: list[Any]) -> list[Any]:
-    # csv writes None as an empty field and floats by repr, which loses nothing.
-    return values if types_of(values).isdisjoint({bool, list}) else list(map(_field, values))
-
-
-def _field(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return dumps(value) if isinstance(value, list) else value
-
-
+# --------------------------------------------------------------------------------------------
 # JSON: one document of schema "etscope.table/1", and JSON Lines: one object a row.
 #
 # The document::
@@ -65,20 +62,19 @@ def _field(value: Any) -> Any:
 #     {"schema": "etscope.table/1", "title": "…",
 #      "columns": [{"name": "avg", "title": "avg", "kind": "duration", "unit": "ms"}, …],
 #      "rows": [{"avg": 1.25, …}, …],
-#      "depth": [0, 1, …],   only if rows hang below others: a row's level
-#      "breaks": [25],       only if any: rows set apart from the one before
+#      "depth": [0, 1, …],   the level of each row, only if there are several
+#      "breaks": [25],       rows with a line above them, only if there are any
 #      "notes": ["…"]}
 #
 # `kind` is a value of `etscope.model.table.Kind`. NaN and missing values are null, infinities the
 # texts "Infinity" and "-Infinity".
-
 
 SCHEMA = "etscope.table/1"
 _CHUNK = 1000  # rows written at a time
 
 
 def write_json(table: Table, out: TextIO) -> None:
-    """The whole table as one document, a row a line."""
+    """Write the table as one document with a row on each line."""
     head = {
         "schema": SCHEMA,
         "title": table.title,
@@ -103,7 +99,7 @@ def write_json(table: Table, out: TextIO) -> None:
 
 
 def write_jsonl(table: Table, out: TextIO) -> None:
-    """A row a line. Keys carry the unit ("avg_ms"): there is no other place for it."""
+    """Write a row on each line. Keys include the unit ("avg_ms"), which has no other place."""
     rows = _objects(table, tuple(column.key for column in table.columns))
     while chunk := list(islice(rows, _CHUNK)):
         out.write("\n".join(chunk) + "\n")
@@ -118,7 +114,8 @@ def _objects(table: Table, keys: tuple[str, ...]) -> Iterator[str]:
         yield dumps(dict(zip(keys, row, strict=True)))
 
 
-# A GitHub table. Names from files stay text: no markup, no HTML, no mention, no issue link.
+# --------------------------------------------------------------------------------------------
+# A GitHub table. Names from files stay text: no markup, HTML, mention or issue link.
 
 
 # A cell's leading spaces are dropped, so the guides are indented by spaces that are not.
@@ -129,8 +126,8 @@ _MARKUP = re.compile(r"[\\`*\[\]~|$]|(?<!\w)_|_(?!\w)")  # inside a word "_" is 
 _REFERENCE = re.compile(r"([#@])(?=\w)")
 
 
-def write(table: Table, out: TextIO) -> None:
-    """Title, table with aligned columns, and notes."""
+def write_markdown(table: Table, out: TextIO) -> None:
+    """Write the title, the table with aligned columns, and the notes."""
     if table.title:
         out.write(f"**{_escaped(table.title)}**\n\n")
     out.write(_line([_escaped(column.label) for column in table.columns]))

@@ -1,8 +1,8 @@
-"""Trace Event JSON, which chrome://tracing, Perfetto and others read.
+"""Write Trace Event JSON, which chrome://tracing, Perfetto and others read.
 
 Complete events ("X") with `ts` and `dur` in microseconds, written with three decimals so that they
 are exact to the nanosecond, counted from the first span so that they stay exact as JSON numbers;
-"otherData" tells when that was. Each track is a thread. Cycles are written as if one were a
+"otherData" has the time of that. Each track is a thread. Cycles are written as if one were a
 nanosecond, and the name of their track says that they are cycles.
 
 Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
@@ -24,7 +24,7 @@ _CHUNK = 1000  # events written at a time
 
 
 def write(timeline: Timeline, out: TextIO) -> None:
-    """One event a line."""
+    """Write one event a line."""
     lanes = nest_spans(timeline)
     unit = "ms" if timeline.ticks_per_second is not None else "ns"
     about = {"origin_ns": str(lanes.origin_ns), "title": timeline.title}

@@ -1,10 +1,10 @@
-"""Perfetto trace: TrackEvent packets, as ui.perfetto.dev and `trace_processor` read them.
+"""Write a Perfetto trace: TrackEvent packets, as ui.perfetto.dev and `trace_processor` read them.
 
 One process holds the timeline's tracks, each below its parent, in their order. Spans are nested
 begin and end events. Times are the timeline's own in nanoseconds (shifted only if some are before
-0); a cycle is written as one nanosecond, and its track says so in its name. What a span is
-annotated with becomes debug annotations. Names and texts are interned, which keeps many runs of one
-program small.
+0); a cycle is written as one nanosecond, and its track says so in its name. The annotations of a
+span become debug annotations. Names and texts are interned, which keeps many runs of one program
+small.
 
 The schema is protos/perfetto/trace/ of Perfetto, whose own generated classes write it (the package
 `perfetto`); only the frame of a packet and its timestamp are encoded here.
@@ -34,7 +34,7 @@ _CHUNK = 1 << 16  # bytes written at a time
 
 
 def write(timeline: Timeline, out: BinaryIO) -> None:
-    """Raises `MissingDependencyError` without the package `perfetto` (the extra of that name)."""
+    """Write the trace. Raises `MissingDependencyError` without the package `perfetto`."""
     pb2 = require(_PB2, wanted_by="the Perfetto format")
     lanes = nest_spans(timeline)
     buffer = bytearray()
@@ -172,8 +172,7 @@ class _Packets:
         return packet
 
     def _packet(self, *, cleared: bool = False) -> Any:
-        """A packet of our sequence. The first says that nothing before it counts, and all others
-        that they need what stands between."""
+        """A packet of our sequence. The first clears the incremental state; all others need it."""
         kinds = self._pb2.TracePacket
         packet = kinds(trusted_packet_sequence_id=_SEQUENCE)
         packet.sequence_flags = (

@@ -1,8 +1,8 @@
-"""A timeline as begin and end events in the order that trace formats want them.
+"""Order the spans of a timeline as begin and end events, as trace formats need them.
 
 Spans of one track should nest or be disjoint. Where they do not (events of several threads, a clock
-that was set back), the span that crosses the end of another moves to a lane of its own, a further
-track of the same parent named "<track> (2)": nothing is lost and no time is changed.
+that was set back), the span that crosses the end of another moves to a lane of its own, an added
+track of the same parent named "<track> (2)": no span is lost and no time is changed.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from etscope.errors import UsageError
 from etscope.model.timeline import Timeline, Track
 
 _NS_PER_SECOND = 10**9
-_MOST_LANES = 100  # more would take time that grows with the square of the spans
-_LARGEST = 2**62
+_MAX_LANES = 100  # the time for more grows with the square of the spans
+_MAX_NS = 2**62
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class NestedSpans:
-    """The spans of a timeline in lanes, each of which is a stack at every moment.
+    """The spans of a timeline in lanes, in each of which spans nest.
 
-    `tracks` are the timeline's, then the added lanes; `labels` their names with what a reader must
-    know of their clock. `start_ns` and `end_ns` are a span's times: nanoseconds, or cycles one by
-    one where the timeline has cycles. `lane` is a span's index in `tracks`.
+    `tracks` are the timeline's, then the added lanes; `labels` their names with a note on their
+    clock. `start_ns` and `end_ns` are a span's times: nanoseconds, or cycles where the timeline has
+    cycles. `lane` is a span's index in `tracks`.
 
-    `event_span` and `event_is_end` are the events in an order in which times never fall and each
-    lane's begins and ends are balanced.
+    `event_span` and `event_is_end` are the events in order of time, with balanced begins and ends
+    in each lane.
     """
 
     tracks: tuple[Track, ...]
@@ -52,12 +52,12 @@ class NestedSpans:
 
     @property
     def origin_ns(self) -> int:
-        """When the first span starts."""
+        """Start of the first span."""
         return int(self.start_ns.min()) if len(self.start_ns) else 0
 
 
 def nest_spans(timeline: Timeline) -> NestedSpans:
-    """Lay `timeline` out; raises `UsageError` for spans that end before they start."""
+    """Nest the spans of `timeline`. Raises `UsageError` for spans that end before they start."""
     start = _nanoseconds(timeline.start, timeline.ticks_per_second)
     end = _nanoseconds(timeline.end, timeline.ticks_per_second)
     backward = np.flatnonzero(end < start)
@@ -70,12 +70,13 @@ def nest_spans(timeline: Timeline) -> NestedSpans:
     ends: list[npt.NDArray[np.bool_]] = []
     for index in range(len(timeline.tracks)):
         mine = np.flatnonzero(timeline.track == index)
-        # Stable: of spans with equal times the one that stands first is the parent.
+        # Stable: of spans with equal times the first one is the parent.
         mine = mine[np.lexsort((-end[mine], start[mine]))]
         for number, (order, is_end) in enumerate(_stacks(mine, start, end)):
             if number:
                 lane[order] = len(tracks)
-                tracks.append(_further(timeline.tracks[index], number + 1))
+                track = timeline.tracks[index]
+                tracks.append(Track(f"{track.name} ({number + 1})", track.parent, track.note))
             spans.append(order)
             ends.append(is_end)
     event_span = np.concatenate([np.empty(0, np.int64), *spans])
@@ -83,9 +84,15 @@ def nest_spans(timeline: Timeline) -> NestedSpans:
     if len(event_span) != 2 * len(timeline):
         raise UsageError("the timeline has spans on tracks that it does not have")
     order = np.argsort(np.where(event_is_end, end[event_span], start[event_span]), kind="stable")
+    labels: list[str] = []
+    for track in tracks:
+        note = track.note
+        if note is None and timeline.ticks_per_second is None:
+            note = "cycles, not time"
+        labels.append(track.name if note is None else f"{track.name} ({note})")
     return NestedSpans(
         tracks=tuple(tracks),
-        labels=tuple(_label(track, timeline.ticks_per_second) for track in tracks),
+        labels=tuple(labels),
         start_ns=start,
         end_ns=end,
         lane=lane,
@@ -95,11 +102,12 @@ def nest_spans(timeline: Timeline) -> NestedSpans:
 
 
 def _stacks(spans: Ints, start: Ints, end: Ints) -> Iterator[tuple[Ints, npt.NDArray[np.bool_]]]:
-    """The events of `spans` (sorted) as one stack, and of those that do not fit, as further ones.
+    """Split the events of `spans` (sorted) into stacks: a span that crosses another goes to the
+    next one.
 
-    Yields span and whether it is the end, for each event.
+    Yields the spans of a stack's events, and for each event True if it is the end.
     """
-    for _ in range(_MOST_LANES):
+    for _ in range(_MAX_LANES):
         events, crossing = _stack(spans.tolist(), start[spans].tolist(), end[spans].tolist())
         # An end is written as the complement of its span: one list is faster to fill than two.
         codes = np.array(events, np.int64)
@@ -108,8 +116,8 @@ def _stacks(spans: Ints, start: Ints, end: Ints) -> Iterator[tuple[Ints, npt.NDA
             return
         spans = np.array(crossing, np.int64)
     raise UsageError(
-        f"more than {_MOST_LANES} spans of one track overlap without being nested: "
-        "its events are not those of calls"
+        f"more than {_MAX_LANES} spans of one track overlap without being nested: "
+        "they cannot be events of calls"
     )
 
 
@@ -139,19 +147,8 @@ def _nanoseconds(ticks: Ints, ticks_per_second: float | None) -> Ints:
     if ticks_per_second is not None:
         factor = _NS_PER_SECOND / Fraction(ticks_per_second)
     largest = max(-int(ticks.min()), int(ticks.max())) if len(ticks) else 0
-    if largest * factor > _LARGEST:
+    if largest * factor > _MAX_NS:
         raise UsageError("the times of the timeline are too large for nanoseconds in 64 bits")
     if factor.denominator == 1:
         return ticks.astype(np.int64) * int(factor)
     return np.array([round(tick * factor) for tick in ticks.tolist()], np.int64)
-
-
-def _further(track: Track, number: int) -> Track:
-    return Track(f"{track.name} ({number})", track.parent, track.note)
-
-
-def _label(track: Track, ticks_per_second: float | None) -> str:
-    note = track.note
-    if note is None and ticks_per_second is None:
-        note = "cycles, not time"
-    return track.name if note is None else f"{track.name} ({note})"
