@@ -78,7 +78,7 @@ def predictions(
     results = []
     for row in range(rows):
         label = None if labels is None else labels[row]
-        ranked, device_ranked = _ranked(expected[row]), _ranked(found[row])
+        ranked, device_ranked = _ranked(expected[row], top), _ranked(found[row], top)
         one, other = next(iter(ranked), None), next(iter(device_ranked), None)
         results.append(
             Prediction(
@@ -110,9 +110,13 @@ def _rows(output: Any) -> _Scores:
     return array.reshape(-1, array.shape[-1]).astype(np.float64)
 
 
-def _ranked(scores: _Scores) -> list[int]:
-    """The classes by score, the best first; empty if a score is NaN: then there is no order."""
-    return [] if np.isnan(scores).any() else np.argsort(-scores, kind="stable").tolist()
+def _ranked(scores: _Scores, top: int) -> list[int]:
+    """At least the `top` best classes and the second best, the best first; empty if a score is NaN:
+    then there is no order."""
+    if np.isnan(scores).any():
+        return []
+    best: list[int] = np.argsort(-scores, kind="stable")[: max(top, 2)].tolist()
+    return best
 
 
 def _margin(scores: _Scores, ranked: list[int], other: int | None) -> float | None:

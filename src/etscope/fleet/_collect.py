@@ -28,7 +28,7 @@ from etscope.fleet._dataset import (
     Dataset,
     Part,
     arrow_schema,
-    event_place,
+    event_path,
     writer_options,
 )
 from etscope.fleet._events import UNITS, Options, Taken, content_of, take
@@ -307,7 +307,7 @@ class _Open:
     """A file of events that is being written."""
 
     part: Path
-    place: str
+    target: str
     writer: Any
     waiting: list[Any] = field(default_factory=list)
     waiting_rows: int = 0
@@ -362,15 +362,15 @@ class _Writer:
         pq = require("pyarrow.parquet", wanted_by=WANTED_BY)
         number = len(self._done) + len(self._open)
         path = self._folder / f"{number}.parquet"
-        place = event_place(partition, self._batch, number)
+        target = event_path(partition, self._batch, number)
         writer = pq.ParquetWriter(path, arrow_schema(EVENTS), **writer_options(EVENTS))
-        return _Open(path, place, writer)
+        return _Open(path, target, writer)
 
     def _close(self, partition: tuple[str, str]) -> None:
         file = self._open.pop(partition)
         file.flush()
         file.writer.close()
-        self._done.append(Part(str(file.part), file.place, file.rows))
+        self._done.append(Part(str(file.part), file.target, file.rows))
 
 
 # -- Batches in this process, or on Dask's workers.

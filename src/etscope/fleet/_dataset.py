@@ -73,7 +73,7 @@ EVENT_FIELDS = (
     Field("op", "text", "the operator; of a delegate call its backend"),
     Field("instruction_id", "int32", "index of the instruction in the method"),
     Field("debug_handles", "ints", "of the nodes behind it"),
-    Field("delegate", "text", "the backend of a delegate call and of what ran inside"),
+    Field("delegate", "text", "the backend of a delegate call and of the events inside"),
     Field("own_clock", "bool", "its times are on the delegate's own clock, not in ns"),
     Field("module", "text", "path of the innermost module that holds all of its nodes"),
     Field("source", "text", "file:line, and the number of further lines"),
@@ -87,7 +87,7 @@ DUMP_FIELDS = (
     Field("recorded_at", "time", "see events"),
     Field("collected_at", "time", "see events"),
     Field("device", "string", "where it ran"),
-    Field("model", "string", "what ran, by name"),
+    Field("model", "string", "name of the model"),
     Field("program_sha256", "string", "of the .pte, where it is known"),
     Field("etrecord", "string", "the record that gave operators and lines"),
     Field("fingerprint", "string", "of the sequence of events: equal for equal programs"),
@@ -170,10 +170,10 @@ _FAMILY = SCHEMA.rpartition("/")[0]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A written file of events. work: its path now. place: its final path below `events`."""
+    """A written file of events. work: its path now. target: its final path below `events`."""
 
     work: str
-    place: str
+    target: str
     rows: int
 
 
@@ -270,9 +270,9 @@ class Dataset:
         pa = require("pyarrow", wanted_by=WANTED_BY)
         pq = require("pyarrow.parquet", wanted_by=WANTED_BY)
         for part in parts:
-            place = self.folder / EVENTS / part.place
-            make_folder(place.parent)
-            Path(part.work).replace(place)
+            target = self.folder / EVENTS / part.target
+            make_folder(target.parent)
+            Path(part.work).replace(target)
         table = pa.Table.from_pylist(rows, schema=arrow_schema(DUMPS))
         with atomic_write(make_folder(self.folder / DUMPS) / f"part-{batch}.parquet") as file:
             pq.write_table(table, file, **writer_options(DUMPS))
@@ -285,7 +285,7 @@ class Dataset:
         return sorted((self.folder / EVENTS).glob("*/*/part-*.parquet"))
 
 
-def event_place(partition: tuple[str, str], batch: str, number: int) -> str:
+def event_path(partition: tuple[str, str], batch: str, number: int) -> str:
     """The path of file `number` of a batch below `events`; partition: model and month."""
     model, month = (quote(value, safe=" ") for value in partition)
     return f"model={model}/month={month}/part-{batch}.{number}.parquet"

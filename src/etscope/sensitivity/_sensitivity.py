@@ -153,12 +153,12 @@ def sensitivity(
         **versions(),
     }
     with ExitStack() as stack:
-        place = (
+        folder = (
             Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="etscope-")))
             if folder is None
             else make_folder(folder)
         )
-        state = open_variants(place, given, resume=resume)
+        state = open_variants(folder, given, resume=resume)
         variants = _Variants(subject, groups, references, found_metric, state, isolation, progress)
         return _analysed(variants, tolerance, pairs, rounds)
 
@@ -317,14 +317,22 @@ class _Variants:
 
         return self._measured("float", "everything", lambda: float_program(self.subject, ETRecord))
 
-    def exported(self, key: Key) -> Variant:
-        """These groups in float, exported by their selectors as a user will."""
+    def exported(self, key: Key, tolerance: float) -> Variant:
+        """These groups in float, exported by their selectors as a user will.
+
+        Raises `RuntimeFailure` when the result does not reach the tolerance.
+        """
         texts = [self.groups[index].selector for index in sorted(key)]
         selectors = [Selector(text) for text in texts]
+        words = "again: " + " + ".join(texts)
         name = self.path(key, chosen=True).stem
-        return self._measured(
-            name, "again: " + " + ".join(texts), lambda: self._int8((), selectors)
-        )
+        variant = self._measured(name, words, lambda: self._int8((), selectors))
+        if not reaches(self.metric, variant.error, tolerance):
+            raise RuntimeFailure(
+                "the set that reached the tolerance does not reach it when it is exported by its "
+                f"selectors: {variant.detail or variant.error}"
+            )
+        return variant
 
     def path(self, key: Key | str, *, chosen: bool = False) -> Path:
         """The program of a variant; with `chosen` that of the final export."""
@@ -401,12 +409,7 @@ def _analysed(
 
         chosen = GroupSearch(metric, tolerance, int8, len(groups), known, attempt, cost).run()
         if chosen:
-            confirmed = variants.exported(chosen)
-            if not reaches(metric, confirmed.error, tolerance):
-                raise RuntimeFailure(
-                    f"the set that reached the tolerance does not when it is exported by its "
-                    f"selectors: {confirmed.detail or confirmed.error}"
-                )
+            confirmed = variants.exported(chosen, tolerance)
             final = {name: programs[name] for name in ("int8", "float") if name in programs}
             final["chosen"] = variants.path(chosen, chosen=True)
             final_times = timed(final, references, rounds)
