@@ -1,4 +1,4 @@
-"""What events and nodes offer to a `Selector`."""
+"""The fields of events and nodes that a `Selector` matches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from etscope.model.selector import Fields
 
 
 def fields_of_row(row: Row) -> Fields:
-    """A row of a profile: its own names, and all that its nodes say."""
+    """The fields of a row of a profile: its own names, and those of its nodes."""
     found = row.attribution
     backends = [found.backend_id or "delegate"] if row.kind in ("delegate", "delegated") else []
     return {
@@ -28,7 +28,7 @@ def fields_of_row(row: Row) -> Fields:
 
 
 def fields_of_node(node: Node) -> Fields:
-    """A node of a graph. A delegate call's backend is its `delegate`."""
+    """The fields of a node of a graph. A delegate call's backend is its `delegate`."""
     return {
         **_fields_of_nodes([node]),
         "name": [node.name, *(value.name for value in node.outputs)],

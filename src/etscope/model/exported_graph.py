@@ -1,7 +1,7 @@
-"""`Graph` of a serialized `ExportedProgram`, from its JSON alone, without torch.
+"""Build a `Graph` from the JSON of a serialized `ExportedProgram`, without torch.
 
-The names of nodes are those that ExecuTorch's deserializer gives. What torch shows as `getitem`
-nodes are here the named outputs of the node that makes them.
+Nodes have the names that ExecuTorch's deserializer gives them. The `getitem` nodes of torch are
+here the named outputs of the node that computes them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def tensor_spec(content: object) -> TensorSpec:
 
 
 def _size(value: object) -> tuple[int | str, int | None]:
-    """A size or stride with its hint: of a number itself, of an expression where recorded."""
+    """A size or stride with its hint: a number itself, or the recorded hint of an expression."""
     tag, content = union(value)
     if tag == "as_int":
         number = integer(content, "a size")
@@ -73,16 +73,16 @@ def _device(value: object) -> str:
 
 
 class Arguments:
-    """Arguments of nodes as text, with the names that values have in the graph.
+    """Formats arguments of nodes as text, with the names that values have in the graph.
 
-    `names` maps a value's name in the file to its name in the graph; it is read as it grows.
+    names: maps a value's name in the file to its name in the graph; it may grow during use.
     """
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
 
     def text(self, argument: object, used: list[str]) -> str:
-        """An argument as a person would write it; names of the values in it are put in `used`."""
+        """The argument as Python text; the names of values in it are added to `used`."""
         tag, content = union(argument)
         return self._text(tag, content, used)
 
@@ -154,7 +154,8 @@ class Namespace:
         name = _ILLEGAL.sub("_", wanted) or "_unnamed"
         if name[0].isdigit():
             name = "_" + name
-        base, digits = _split(name)
+        match = _NUMBERED.fullmatch(name)
+        base, digits = (match[1], match[2]) if match else (name, None)
         if digits is None or name in self._used:
             number = self._last.get(base, 0)
             if name in _RESERVED:
@@ -175,19 +176,13 @@ class Namespace:
 
 
 def from_target(target: str) -> str:
-    """The name that fx wants for a node of this target, when it is told no other."""
+    """The name that fx gives to a node of this target by default."""
     if len(target) > 4 and target.startswith("__") and target.endswith("__"):
         target = target[2:-2]
     return _CAPITAL.sub(r"_\1", target).lower()
 
 
-def _split(name: str) -> tuple[str, str | None]:
-    """An identifier without its number, and the number."""
-    match = _NUMBERED.fullmatch(name)
-    return (match[1], match[2]) if match else (name, None)
-
-
-# The texts in which a serialized graph keeps what is known of a node: modules, origins, handle.
+# Metadata of nodes that a serialized graph stores as text: modules, origins, handle.
 
 
 _HANDLE = re.compile(r"-?\d{1,18}")
@@ -272,23 +267,21 @@ def module_frames(nn_module_stack: str | None) -> tuple[ModuleFrame, ...]:
 
     A type may hold commas within brackets, as `Generic[int, str]` does.
     """
-    return tuple(_frame(level) for level in (nn_module_stack or "").split(";") if level)
-
-
-def _frame(level: str) -> ModuleFrame:
-    parts = (
-        level.split(",", 2)
-        if "[" not in level and "(" not in level
-        else _split_of_node_metadata(level)
-    )
-    if len(parts) < 3:  # a module's name may hold half a pair of brackets
+    frames = []
+    for level in filter(None, (nn_module_stack or "").split(";")):
         parts = level.split(",", 2)
-    if len(parts) < 3:
-        raise FormatError(f"a module stack's level must be key,path,type: {level[:80]!r}")
-    return ModuleFrame(parts[0].strip(), parts[1].strip(), ",".join(parts[2:]).strip())
+        if "[" in level or "(" in level:
+            outside = _split_outside_brackets(level)
+            if len(outside) >= 3:  # else a module's name holds half a pair of brackets
+                parts = outside
+        if len(parts) < 3:
+            raise FormatError(f"a module stack's level must be key,path,type: {level[:80]!r}")
+        key, path, *type_parts = parts
+        frames.append(ModuleFrame(key.strip(), path.strip(), ",".join(type_parts).strip()))
+    return tuple(frames)
 
 
-def _split_of_node_metadata(level: str) -> list[str]:
+def _split_outside_brackets(level: str) -> list[str]:
     """The parts between commas that stand outside of brackets."""
     parts = [""]
     depth = 0
@@ -301,14 +294,14 @@ def _split_of_node_metadata(level: str) -> list[str]:
     return parts
 
 
-# What the inputs of a method are called by the model's author: from a record's graph.
+# Names of a method's inputs in the model's source, from a record's graph.
 
 
 def record_input_names(record: RecordView, method: str) -> tuple[str, ...] | None:
-    """The names of the inputs that a user gives, in the order of the program's: nested ones flat,
-    those without a tensor among them.
+    """The names of the user's inputs, in the program's order: nested inputs flat, inputs without a
+    tensor included.
 
-    None if the record has no graph of the method, or one that does not name them all. Raises
+    None if the record has no graph of the method, or the graph does not name all inputs. Raises
     `FormatError` if the graph is broken.
     """
     names = [f"{EDGE}/{method}", f"{EXPORTED}/{method}"]
@@ -354,35 +347,28 @@ def graph_from_record(record: RecordView, name: str) -> Graph:
 
 
 def graph_from_program_json(program: Json, name: str, graph_id: int | None = None) -> Graph:
-    """The graph of a parsed program. `graph_id` is the exporting process's id of it, if known.
+    """Build the graph of a parsed program. `graph_id` is the exporting process's id of it.
 
-    Raises `FormatError` (with `name` as its member) if the program is not what it should be, and
-    `VersionError` for a schema of a later major version.
+    Raises `FormatError` (with `name` as its member) for a malformed program, and `VersionError` for
+    a schema of a later major version.
     """
     with reading("ETRecord", member=name):
-        _check_version(program)
+        version = program.get("schema_version", 0)
+        major = version.get("major", 0) if isinstance(version, dict) else version
+        if integer(major, "schema_version") > SUPPORTED_MAJOR:
+            raise VersionError(
+                f"the graph is of schema version {major}; etscope reads up to {SUPPORTED_MAJOR}",
+                hint="a newer etscope may read it",
+            )
         module = mapping(program["graph_module"], "graph_module")
         signature = mapping(module["signature"], "signature")
-        return _GraphBuilder(module["graph"], name, signature).build(_dialect(program), graph_id)
-
-
-def _check_version(program: Json) -> None:
-    version = program.get("schema_version", 0)
-    major = version.get("major", 0) if isinstance(version, dict) else version
-    if integer(major, "schema_version") > SUPPORTED_MAJOR:
-        raise VersionError(
-            f"the graph is of schema version {major}; etscope reads up to {SUPPORTED_MAJOR}",
-            hint="a newer etscope may read it",
-        )
-
-
-def _dialect(program: Json) -> str:
-    verifiers = sequence(program.get("verifiers") or [], "verifiers")
-    return text(verifiers[0] if verifiers else program.get("dialect") or "", "the dialect")
+        verifiers = sequence(program.get("verifiers") or [], "verifiers")
+        dialect = text(verifiers[0] if verifiers else program.get("dialect") or "", "the dialect")
+        return _GraphBuilder(module["graph"], name, signature).build(dialect, graph_id)
 
 
 class _GraphBuilder:
-    """Builds one graph: in the order of the file, as torch would, so that names come out equal."""
+    """Builds one graph in the order of the file, as torch does, so that names are equal."""
 
     def __init__(self, content: object, name: str, signature: Json | None = None) -> None:
         self._json = mapping(content, "graph")
@@ -428,7 +414,9 @@ class _GraphBuilder:
             self._namespace.reserve(name)
             self._values[written] = name
         else:
-            name = self._namespace.create(from_target(_constant_name(spec)))
+            kind, constant = spec
+            named = text(constant["name"], "an input's name") if kind == "constant_input" else ""
+            name = self._namespace.create(from_target(named))
         return Node(name, "placeholder", name, "", outputs=(self._value(name, name),))
 
     def _output(self) -> tuple[str, ...]:
@@ -445,7 +433,10 @@ class _GraphBuilder:
         target = text(node["target"], "a node's target")
         inputs = sequence(node["inputs"], "a node's inputs")
         outputs = sequence(node["outputs"], "a node's outputs")
-        metadata = _metadata(node)
+        metadata = {
+            key: text(value, f"a node's {key}")
+            for key, value in mapping(node.get("metadata") or {}, "a node's metadata").items()
+        }
         delegate = None
         if target == _CALL_DELEGATE and inputs:
             delegate, inputs = self._delegate(inputs[0]), inputs[1:]
@@ -525,7 +516,7 @@ class _GraphBuilder:
         return tuple(values)
 
     def _elements(self, tag: str, content: Any, values: list[Value]) -> None:
-        """The values of one element of a node with several: of `getitem` nodes in torch."""
+        """Add the values of one element of a node with several: torch's `getitem` nodes."""
         if tag == "as_tensors":
             self._namespace.create("getitem")
             for element in content:
@@ -541,14 +532,8 @@ class _GraphBuilder:
         return Value(name, None if spec is None else tensor_spec(spec))
 
 
-def _metadata(node: Json) -> dict[str, str]:
-    """A copy of a node's metadata: texts by name."""
-    metadata = mapping(node.get("metadata") or {}, "a node's metadata")
-    return {key: text(value, f"a node's {key}") for key, value in metadata.items()}
-
-
 def _wanted_name(target: str, node: Json, outputs: list[Any]) -> str:
-    """What torch asks fx to call the node: see ExecuTorch's `exir/serde/serialize.py`."""
+    """The name that torch asks fx for: see ExecuTorch's `exir/serde/serialize.py`."""
     written = node.get("name")
     tag, content = union(outputs[0]) if len(outputs) == 1 else ("", None)
     if target == "memory.alloc":
@@ -573,15 +558,8 @@ def _op(target: str) -> str:
     return target.rpartition(".")[2]
 
 
-def _constant_name(spec: tuple[str, Any]) -> str:
-    kind, content = spec
-    if kind == "constant_input":
-        return text(content["name"], "an input's name")
-    return ""
-
-
 def _weight(spec: tuple[str, Any]) -> str | None:
-    """The qualified name of what an input stands for, None for an input of the user."""
+    """The qualified name of an input's weight, None for an input of the user."""
     kind, content = spec
     key = {
         "parameter": "parameter_name",

@@ -1,4 +1,4 @@
-"""What is in an ETDump: runs, events, delegates, logged values, allocations."""
+"""Summarise an ETDump: runs, events, delegates, logged values, allocations."""
 
 from __future__ import annotations
 
@@ -30,11 +30,22 @@ _CLOCK = (
 
 
 def etdump_sections(dump: ETDump, blocks: Sequence[Block] | None = None) -> tuple[Section, ...]:
-    """The sections "file", "blocks", and where there is something to tell "values" and
-    "allocations". `blocks` are the dump's, where they are at hand already."""
+    """The sections "file", "blocks", "values" and "allocations"; one without rows is left out.
+    `blocks` are the dump's, if they are known already."""
     blocks = find_blocks(dump) if blocks is None else blocks
     values = logged_values(dump)
-    found = (_facts(dump, values), _blocks(blocks), _values(values), _allocations(dump))
+    allocations = rows(
+        "allocations",
+        "Allocations, of all runs together",
+        (
+            Column("block"),
+            Column("allocator"),
+            Column("count", Kind.COUNT),
+            Column("bytes", Kind.BYTES),
+        ),
+        [(*key, *sums) for key, sums in Trace(dump).allocations().items()],
+    )
+    found = (_facts(dump, values), _blocks(blocks), _values(values), allocations)
     return tuple(section for section in found if len(section.table))
 
 
@@ -83,6 +94,7 @@ def _block_row(block: Block) -> Sequence[Any]:
     delegated = [key for key in block.keys if key.delegate_id is not None]
     calls = {key.instruction_id for key in block.keys if key.name == "DELEGATE_CALL"}
     calls |= {key.instruction_id for key in delegated}
+    id_kinds = {"numbers" if isinstance(key.delegate_id, int) else "texts" for key in delegated}
     index = _timed(block.keys)
     samples = None if index is None else block.ticks[index] / _TICKS_PER_MS
     return (
@@ -93,7 +105,7 @@ def _block_row(block: Block) -> Sequence[Any]:
         sum(key.name.startswith(KERNEL_PREFIX) for key in block.keys),
         len(calls),
         len(delegated),
-        _identifiers(delegated),
+        " and ".join(sorted(id_kinds)) or None,
         None if index is None else block.keys[index].name,
         None if samples is None else float(samples[0]),
         None if samples is None else float(np.median(samples)),
@@ -101,18 +113,12 @@ def _block_row(block: Block) -> Sequence[Any]:
 
 
 def _timed(keys: Sequence[EventKey]) -> int | None:
-    """The event that spans the run: the execution of the method, else its loading."""
+    """The index of the event that spans the run: the method's execution, else its loading."""
     for name in (EXECUTE, *LOAD_EVENTS):
         for index, key in enumerate(keys):
             if key.is_framework and key.name == name and key.profile is not None:
                 return index
     return None
-
-
-def _identifiers(delegated: Sequence[EventKey]) -> str | None:
-    """Whether delegates name their events by texts or by numbers of a map."""
-    kinds = {"numbers" if isinstance(key.delegate_id, int) else "texts" for key in delegated}
-    return " and ".join(sorted(kinds)) or None
 
 
 def _values(values: LoggedValues) -> Section:
@@ -137,18 +143,4 @@ def _values(values: LoggedValues) -> Section:
         notes=("The tensors of tensor lists are counted among the tensors.",)
         if (values.kind == ValueType.TENSOR_LIST).any()
         else (),
-    )
-
-
-def _allocations(dump: ETDump) -> Section:
-    return rows(
-        "allocations",
-        "Allocations, of all runs together",
-        (
-            Column("block"),
-            Column("allocator"),
-            Column("count", Kind.COUNT),
-            Column("bytes", Kind.BYTES),
-        ),
-        [(*key, *sums) for key, sums in Trace(dump).allocations().items()],
     )

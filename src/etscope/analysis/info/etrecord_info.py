@@ -1,4 +1,4 @@
-"""What is in an ETRecord: graphs, methods, delegates, and what it keeps of the program."""
+"""Summarise an ETRecord: graphs, methods, delegates, and the stored program."""
 
 from __future__ import annotations
 
@@ -29,21 +29,31 @@ def etrecord_sections(
     record: RecordFile, graphs: Mapping[str, Graph] | None = None
 ) -> tuple[Section, ...]:
     """The sections "file", "graphs", "methods", "delegates" and "members"; one without rows is
-    left out. `graphs` are the record's by name, where they are at hand already."""
+    left out. `graphs` are the record's by name, if they are known already."""
     if graphs is None:
         graphs = {name: load_graph(record, name) for name in record.graph_names}
+    members = rows(
+        "members",
+        "Members of the zip",
+        (
+            Column("member", Kind.PATH),
+            Column("size", Kind.BYTES),
+            Column("stored", Kind.BYTES, title="in the file"),
+        ),
+        [(member.name, member.size, member.stored_size) for member in record.members.values()],
+    )
     found = (
         _facts(record),
         _graphs(record, graphs),
         _methods(record),
         _delegates(record),
-        _members(record),
+        members,
     )
     return tuple(section for section in found if len(section.table))
 
 
 def written_by(record: RecordFile) -> str:
-    """Who wrote the record (before it was slimmed), told by its layout: no version is in it."""
+    """The tool that wrote the record (before it was slimmed), by the layout: it has no version."""
     members = record.members
     if any(name.startswith(OWN_PREFIX) and name != SLIMMED for name in members):
         return "etscope"
@@ -60,7 +70,7 @@ def written_by(record: RecordFile) -> str:
 
 
 def _schema_version(record: RecordFile, name: str) -> tuple[int, int]:
-    """Major and minor version of a graph's JSON; (0, 0) where none is told."""
+    """Major and minor version of a graph's JSON; (0, 0) without one."""
     version = record.program_json(name).get("schema_version")
     if not isinstance(version, dict):
         return (version if isinstance(version, int) else 0, 0)
@@ -174,17 +184,4 @@ def _delegates(record: RecordFile) -> Section:
             Column("identifiers", Kind.COUNT, title="own events explained"),
         ),
         [(*key, *sums) for key, sums in content.items()],
-    )
-
-
-def _members(record: RecordFile) -> Section:
-    return rows(
-        "members",
-        "Members of the zip",
-        (
-            Column("member", Kind.PATH),
-            Column("size", Kind.BYTES),
-            Column("stored", Kind.BYTES, title="in the file"),
-        ),
-        [(member.name, member.size, member.stored_size) for member in record.members.values()],
     )

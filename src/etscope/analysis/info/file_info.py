@@ -1,4 +1,4 @@
-"""What a file is and what is in it, for any file of ExecuTorch: the answer of `etscope info`."""
+"""Summarise any file of ExecuTorch, for `etscope info`."""
 
 from __future__ import annotations
 
@@ -11,34 +11,33 @@ SCHEMA = "etscope.info/1"
 
 
 def file_info(path: str | os.PathLike[str]) -> Report:
-    """What the file at `path` holds; its kind is told by its content, not by its name.
+    """Summarise the file at `path`. Its kind is found by its content, not by its name.
 
     `about` has "file" (the path) and "kind": "etdump", "etrecord", "pte" or "bpte". Raises
     `FormatError` for a file of another kind or a damaged one, `MissingFileError` if there is none.
     """
     name = os.fspath(path)
     kind = identify(path)
-    return Report({"file": name, "kind": kind}, _sections(name, kind))
-
-
-def _sections(path: str, kind: str) -> tuple[Section, ...]:
-    # Each kind's own module is imported alone: a file is of one kind.
+    sections: tuple[Section, ...]
+    # Only the modules of the file's own kind are imported.
     if kind == ETDUMP:
         from etscope.analysis.info.etdump_info import etdump_sections
         from etscope.formats.etdump.reader import read_etdump
 
-        return etdump_sections(read_etdump(path))
-    if kind == ETRECORD:
+        sections = etdump_sections(read_etdump(name))
+    elif kind == ETRECORD:
         from etscope.analysis.info.etrecord_info import etrecord_sections
         from etscope.formats.etrecord.reader import read_etrecord
 
-        return etrecord_sections(read_etrecord(path))
-    if kind == BPTE:
+        sections = etrecord_sections(read_etrecord(name))
+    elif kind == BPTE:
         from etscope.analysis.info.program_info import bundled_sections
         from etscope.formats.program.bpte import read_bundled
 
-        return bundled_sections(read_bundled(path))
-    from etscope.analysis.info.program_info import program_sections
-    from etscope.formats.program.pte import read_pte
+        sections = bundled_sections(read_bundled(name))
+    else:
+        from etscope.analysis.info.program_info import program_sections
+        from etscope.formats.program.pte import read_pte
 
-    return program_sections(read_pte(path))
+        sections = program_sections(read_pte(name))
+    return Report({"file": name, "kind": kind}, sections)

@@ -1,4 +1,4 @@
-"""What is in a program (.pte) or a bundled program (.bpte)."""
+"""Summarise a program (.pte) or a bundled program (.bpte)."""
 
 from __future__ import annotations
 
@@ -36,10 +36,19 @@ def program_sections(
     program: Program, plans: Mapping[str, MemoryPlan] | None = None
 ) -> tuple[Section, ...]:
     """The sections "file", "methods", "signature", "operators", "delegates", "memory",
-    "memory_peak" and "named_data"; one without rows is left out. `plans` are the methods', where
-    they are at hand already."""
+    "memory_peak" and "named_data"; one without rows is left out. `plans` are the methods', if
+    they are known already."""
     if plans is None:
         plans = {method.name: memory_plan(program, method.name) for method in program.methods}
+    named_data = rows(
+        "named_data",
+        "Named data, the largest first",
+        (Column("key"), Column("bytes", Kind.BYTES)),
+        sorted(
+            ((entry.key, entry.blob.size) for entry in program.named_data),
+            key=lambda row: -row[1],
+        ),
+    )
     found = (
         _facts(program, plans),
         _methods(program, plans),
@@ -48,7 +57,7 @@ def program_sections(
         _delegates(program),
         summary_section(plans),
         peak_section(plans),
-        _named_data(program),
+        named_data,
     )
     return tuple(section for section in found if len(section.table))
 
@@ -68,7 +77,27 @@ def bundled_sections(bundle: BundledFile) -> tuple[Section, ...]:
             (Column("program_size", Kind.BYTES), program),
         ),
     )
-    sections = [head, _cases(bundle)]
+    cases = rows(
+        "cases",
+        "Test cases",
+        (
+            Column("method"),
+            Column("case", Kind.INT),
+            Column("inputs", Kind.LIST),
+            Column("expected_outputs", Kind.LIST),
+        ),
+        [
+            (
+                suite.method,
+                number,
+                [_value_text(value) for value in case.inputs],
+                [_value_text(value) for value in case.expected_outputs],
+            )
+            for suite in bundle.suites
+            for number, case in enumerate(suite.cases)
+        ],
+    )
+    sections = [head, cases]
     if program:
         sections += [
             replace(section, name="program" if section.is_facts else f"program_{section.name}")
@@ -79,6 +108,14 @@ def bundled_sections(bundle: BundledFile) -> tuple[Section, ...]:
 
 def _facts(program: Program, plans: Mapping[str, MemoryPlan]) -> Section:
     traced = any(chain.traces_at for method in program.methods for chain in method.chains)
+    delegates = (entry.blob for method in program.methods for entry in method.delegates)
+    # Weights and initial states in the file, which methods may share.
+    weights = {
+        (tensor.is_constant, tensor.mutable_segment, tensor.data_index): tensor.nbytes or 0
+        for method in program.methods
+        for tensor in method.values
+        if isinstance(tensor, TensorValue) and tensor.has_data
+    }
     return facts(
         "file",
         f"{program.source.name}: ExecuTorch program",
@@ -87,8 +124,8 @@ def _facts(program: Program, plans: Mapping[str, MemoryPlan]) -> Section:
             (Column("version", Kind.INT), program.version),
             (Column("methods", Kind.LIST), [method.name for method in program.methods]),
             (Column("segments", Kind.COUNT), len(program.segments)),
-            (Column("weights", Kind.BYTES), _constant_bytes(program)),
-            (Column("delegate_data", Kind.BYTES), _delegate_bytes(program)),
+            (Column("weights", Kind.BYTES), sum(weights.values())),
+            (Column("delegate_data", Kind.BYTES), _span_bytes(delegates)),
             (Column("named_data", Kind.BYTES), _span_bytes(e.blob for e in program.named_data)),
             (
                 Column("largest_plan", Kind.BYTES, title="largest memory plan"),
@@ -98,22 +135,6 @@ def _facts(program: Program, plans: Mapping[str, MemoryPlan]) -> Section:
             (Column("sha256"), program_fingerprint(program.source.buffer)),
         ),
     )
-
-
-def _constant_bytes(program: Program) -> int:
-    """Bytes of the weights and initial states in the file, each piece once though methods share
-    them."""
-    tensors = {
-        (tensor.is_constant, tensor.mutable_segment, tensor.data_index): tensor.nbytes or 0
-        for method in program.methods
-        for tensor in method.values
-        if isinstance(tensor, TensorValue) and tensor.has_data
-    }
-    return sum(tensors.values())
-
-
-def _delegate_bytes(program: Program) -> int:
-    return _span_bytes(entry.blob for method in program.methods for entry in method.delegates)
 
 
 def _span_bytes(spans: Iterable[Span]) -> int:
@@ -219,41 +240,6 @@ def _delegates(program: Program) -> Section:
             )
             for method in program.methods
             for number, delegate in enumerate(method.delegates)
-        ],
-    )
-
-
-def _named_data(program: Program) -> Section:
-    return rows(
-        "named_data",
-        "Named data, the largest first",
-        (Column("key"), Column("bytes", Kind.BYTES)),
-        sorted(
-            ((entry.key, entry.blob.size) for entry in program.named_data),
-            key=lambda row: -row[1],
-        ),
-    )
-
-
-def _cases(bundle: BundledFile) -> Section:
-    return rows(
-        "cases",
-        "Test cases",
-        (
-            Column("method"),
-            Column("case", Kind.INT),
-            Column("inputs", Kind.LIST),
-            Column("expected_outputs", Kind.LIST),
-        ),
-        [
-            (
-                suite.method,
-                number,
-                [_value_text(value) for value in case.inputs],
-                [_value_text(value) for value in case.expected_outputs],
-            )
-            for suite in bundle.suites
-            for number, case in enumerate(suite.cases)
         ],
     )
 

@@ -1,4 +1,4 @@
-"""Shrinks an ETRecord to what attribution needs: a record of 900 MB becomes one of a few MB.
+"""Shrink an ETRecord to what attribution needs: a record of 900 MB becomes one of a few MB.
 
 Kept are the graphs with stack traces, module names, debug handles and origins, the maps, the
 fingerprints, and the reference outputs and representative inputs. Dropped are weights, example
@@ -39,8 +39,7 @@ class SlimMember:
 
 @dataclass(frozen=True, slots=True)
 class SlimResult:
-    """What became of each member. `before` and `after` are the sizes of the files in bytes, 0 for
-    the new one when it went to a stream."""
+    """The sizes of the files in bytes, and of each member. `after` is 0 for a stream."""
 
     before: int
     after: int
@@ -70,12 +69,12 @@ class SlimResult:
 def slim_etrecord(
     source: PathLike | BytesLike | IO[bytes], destination: PathLike | IO[bytes]
 ) -> SlimResult:
-    """Write the record without weights to `destination`, and say what was dropped.
+    """Write the record without weights to `destination`, and return what was dropped.
 
     The two may be the same path: the new file takes the old one's place when it is complete. One
     member is in memory at a time.
 
-    Raises `FormatError` for what is not a record, `UsageError` if the destination is the stream
+    Raises `FormatError` if the source is not a record, `UsageError` if the destination is the stream
     that the source is.
     """
     is_path = isinstance(destination, (str, os.PathLike))

@@ -81,7 +81,8 @@ class Observed:
         return None
 
     def joined(self, other: Observed) -> Observed | None:
-        """What both logged; None if an instruction ran different things, as in two methods."""
+        """The union of what both logged; None if an instruction ran different things, as in two
+        methods."""
         events = dict(self.events)
         for instruction, names in other.events.items():
             known = events.get(instruction, names)
@@ -94,17 +95,20 @@ class Observed:
 def instruction_labels(method: pte.Method) -> tuple[str, ...]:
     """The instructions of a program's method as labels: "aten::add.out", "delegate:<backend>",
     "move", "jump_false" or "free"."""
-    return tuple(_label(method, instruction) for instruction in method.instructions)
-
-
-def _label(method: pte.Method, instruction: pte.Instruction) -> str:
-    if isinstance(instruction, pte.KernelCall):
-        return method.operators[instruction.operator].full_name
-    if isinstance(instruction, pte.DelegateCall):
-        return f"delegate:{method.delegates[instruction.delegate].backend_id}"
-    if isinstance(instruction, pte.MoveCall):
-        return "move"
-    return "jump_false" if isinstance(instruction, pte.JumpFalseCall) else "free"
+    labels = []
+    for instruction in method.instructions:
+        match instruction:
+            case pte.KernelCall(operator):
+                labels.append(method.operators[operator].full_name)
+            case pte.DelegateCall(delegate):
+                labels.append(f"delegate:{method.delegates[delegate].backend_id}")
+            case pte.MoveCall():
+                labels.append("move")
+            case pte.JumpFalseCall():
+                labels.append("jump_false")
+            case _:
+                labels.append("free")
+    return tuple(labels)
 
 
 def differs_from_labels(observed: Observed, labels: Sequence[str]) -> str | None:
@@ -142,10 +146,10 @@ _INSERTED = frozenset({"copy", "clone", "to", "to_dim_order", "clone_dim_order"}
 def differs_from_symbols(observed: Observed, symbols: MethodSymbols) -> str | None:
     """The first instruction that contradicts a record's maps and graph, as a sentence.
 
-    One kernel that is another operator than its nodes contradicts nothing, since passes rename
-    operators, nor does one that has no handle, since passes insert operators; more than
-    `_TOLERATED` do. Branches of control flow have no handles at all, and what is always inserted
-    (`_INSERTED`) does not count. A record without maps contradicts nothing.
+    Passes rename and insert operators: up to the share `_TOLERATED` of the kernels may be another
+    operator than their nodes, and as many may have no handle. Branches of control flow have no
+    handles at all, and `_INSERTED` operators do not count. A record without maps contradicts
+    nothing.
     """
     if not symbols.has_maps:
         return None
@@ -159,9 +163,14 @@ def differs_from_symbols(observed: Observed, symbols: MethodSymbols) -> str | No
     if not observed.has_jumps and len(unknown) > _TOLERATED * len(kernels):
         kernel = observed.kernel(unknown[0])
         return f"instruction {unknown[0]} ran {kernel}, which the record has no handle for"
-    verdicts = {i: _kernel_differs(observed, symbols, i) for i in kernels if i in symbols.handles}
-    strangers = [difference for difference in verdicts.values() if difference is not None]
-    if len(strangers) > _TOLERATED * len(verdicts):
+    recorded_kernels = [i for i in kernels if i in symbols.handles]
+    strangers = []
+    for i in recorded_kernels:
+        kernel, nodes = observed.kernel(i), symbols.nodes_of(symbols.handles[i])
+        if kernel and nodes and stem(kernel) not in {stem(node.op) for node in nodes}:
+            shown = ", ".join(dict.fromkeys(node.op for node in nodes))
+            strangers.append(f"instruction {i} ran {kernel}, but is {shown} in the record")
+    if len(strangers) > _TOLERATED * len(recorded_kernels):
         return strangers[0]
     missing = observed.missing(recorded)
     if missing and observed.events and not observed.has_jumps:
@@ -190,9 +199,9 @@ def _delegate_differs(observed: Observed, symbols: MethodSymbols, instruction: i
 
 
 def doubt(observed: Observed, symbols: MethodSymbols) -> str | None:
-    """What makes it unlikely that these runs are of that method, as a sentence; not a proof.
+    """Describe why these runs are unlikely to be of that method; not a proof.
 
-    All that a dump tells of a program of one XNNPACK delegate is how often it logged
+    The dump of a program of one XNNPACK delegate only shows how often it logged
     "Convolution (…) #k". Each convolution of the record should be there, maybe as "Deconvolution"
     or as "Fully Connected" (a pointwise one).
     """
@@ -212,16 +221,6 @@ def doubt(observed: Observed, symbols: MethodSymbols) -> str | None:
                 f"convolutions, but has {known} in the record"
             )
     return None
-
-
-def _kernel_differs(observed: Observed, symbols: MethodSymbols, instruction: int) -> str | None:
-    kernel = observed.kernel(instruction)
-    handles = symbols.handles[instruction]
-    nodes = symbols.nodes_of(handles)
-    if kernel is None or not nodes or stem(kernel) in {stem(node.op) for node in nodes}:
-        return None
-    shown = ", ".join(dict.fromkeys(node.op for node in nodes))
-    return f"instruction {instruction} ran {kernel}, but is {shown} in the record"
 
 
 def _ran(names: frozenset[str]) -> str:

@@ -1,10 +1,10 @@
-"""What the instructions of a program do: names, arguments, shapes and bytes, without a record.
+"""The instructions of a program: names, arguments, shapes and bytes, without a record.
 
-An ETDump names what ran by the index of its instruction, so these tables give a dump operator
-names and sizes with nothing but the .pte at hand.
+An ETDump names events by the index of their instruction, so the .pte alone gives a dump the names
+and sizes of operators.
 
-Which arguments are results. A .pte has no schemas, but ExecuTorch's emitter has habits, which hold
-for all operators and are relied on here:
+A .pte has no schemas, so the results among the arguments are found by rules of ExecuTorch's
+emitter, which hold for all operators:
 
 - The last argument of a kernel call is its result. An out-variant with one result has the same
   value just before it, as its `out` argument: ``[self, other, alpha, out, out]``.
@@ -15,11 +15,10 @@ for all operators and are relied on here:
   read it.
 - ``et_copy_index`` has no result and fills its first argument.
 - A delegate call has its inputs, then its outputs. The outputs are emitted together, so their
-  indices are consecutive, and nothing has written them: they are no inputs, weights or state. A
-  view that costs no instruction is a value that nothing writes, too. When it stands just before
-  the outputs in both orders, it is told from them by holding what was written to the same memory
-  and not read since; if it was read, it is taken for an output. Where a record gives the number of
-  outputs, that decides.
+  indices are consecutive, and nothing has written them: they are not inputs, weights or state. A
+  view that costs no instruction is not written, either. When it stands just before the outputs in
+  both orders, it is recognised by memory that was written and not read since; if it was read, it is
+  taken for an output. If a record gives the number of outputs, that decides.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import (
     Allocation,
     DelegateCall,
-    Frame,
     FreeCall,
     Instruction,
     JumpFalseCall,
@@ -49,7 +47,7 @@ from etscope.model.table import Column, Kind, Table
 
 _Place = tuple[Allocation, int | None]  # where a tensor is, and its bytes
 
-# What the runtime calls the events that it logs for an instruction.
+# The names of the events that the runtime logs for an instruction.
 _NATIVE_CALL = "native_call_"
 _CALLS = {
     "kernel": "OPERATOR_CALL",
@@ -64,7 +62,7 @@ _TENSOR_LISTS = (ValueKind.TENSOR_LIST, ValueKind.OPTIONAL_TENSOR_LIST)
 _PRIM_NAMESPACES = ("executorch_prim", "et_prim")
 _PRIM_OPERATORS = frozenset({"aten::sym_size", "aten::sym_numel", "aten::_local_scalar_dense"})
 
-# Of these, those that look at a tensor's shape or place, and not at its elements.
+# Those of them that read a tensor's shape or place, and not its elements.
 _SHAPE_OPERATORS = frozenset({"aten::sym_size", "aten::sym_numel", "executorch_prim::et_view"})
 
 
@@ -72,13 +70,13 @@ _SHAPE_OPERATORS = frozenset({"aten::sym_size", "aten::sym_numel", "executorch_p
 class InstructionRecord:
     """One instruction of a method.
 
-    `kind` is "kernel", "delegate", "move", "jump" or "free". `event` is the most telling event that
-    the runtime logs for it: "native_call_add.out", "DELEGATE_CALL". `label` is for people: "add",
-    "XnnpackBackend". `inputs` and `outputs` are indices of the method's values; `read` and
-    `written` the tensors among them, lists unfolded.
+    kind: "kernel", "delegate", "move", "jump" or "free". event: the most specific event that the
+    runtime logs for it: "native_call_add.out", "DELEGATE_CALL". label: a short name: "add",
+    "XnnpackBackend". inputs, outputs: indices of the method's values. read, written: the tensors
+    among them, those of lists one by one.
 
-    Bytes are the sizes of those tensors, each counted once: what the instruction may touch, not
-    what it was measured to touch. They are bounds for dynamic shapes, None without a bound.
+    bytes_read, bytes_written: sizes of these tensors, each counted once: what the instruction may
+    touch, not what was measured. Bounds for dynamic shapes, None without a bound.
     """
 
     instruction_id: int
@@ -111,7 +109,7 @@ class MethodInstructions:
     records: tuple[InstructionRecord, ...]
 
     def table(self) -> Table:
-        """One row an instruction."""
+        """A table with one row for each instruction."""
         records = self.records
         return Table(
             columns=(
@@ -143,26 +141,33 @@ class MethodInstructions:
 def instructions(
     program: Program, method: str, *, delegate_outputs: Mapping[int, int] | None = None
 ) -> MethodInstructions:
-    """The instructions of a method.
+    """List the instructions of a method.
 
-    `delegate_outputs` gives, where it is known, how many of the last arguments of a delegate call
-    are outputs, by instruction; an ETRecord's `instruction_id_to_num_outs` is such a map.
+    delegate_outputs: by instruction, how many of the last arguments of a delegate call are outputs,
+    where known; an ETRecord's `instruction_id_to_num_outs` is such a map.
     """
     found = program.method(method)
     known = delegate_outputs or {}
-    stacks = _stacks(program.stack_traces(method))
+    traces = program.stack_traces(method)
+    shared: dict[int, tuple[SourceLine, ...]] = {}  # instructions may share a trace
+    for trace in traces:
+        if id(trace) not in shared:
+            shared[id(trace)] = tuple(
+                SourceLine(frame.filename, frame.lineno, frame.name, frame.context)
+                for frame in trace
+            )
     flow = _Flow(found)
     records = []
     for index, instruction in enumerate(found.instructions):
         inputs, outputs = flow.split(instruction, known.get(index))
-        stack = stacks[index] if index < len(stacks) else ()
+        stack = shared[id(traces[index])] if index < len(traces) else ()
         records.append(_record(found, index, instruction, inputs, outputs, stack))
         flow.run(inputs, outputs)
     return MethodInstructions(method, tuple(records))
 
 
 def is_prim(operator: Operator) -> bool:
-    """Whether the runtime has this operator built in, and so logs no `native_call_` for it."""
+    """True for operators built into the runtime, which log no `native_call_` event."""
     return operator.name.partition("::")[0] in _PRIM_NAMESPACES or operator.name in _PRIM_OPERATORS
 
 
@@ -181,7 +186,7 @@ def unfolded(values: Sequence[Value], indices: Iterable[int]) -> tuple[int, ...]
 
 
 class _Flow:
-    """What values hold data so far: walked along the instructions to part inputs and outputs."""
+    """Follows the values that hold data along the instructions, to tell inputs from outputs."""
 
     def __init__(self, method: Method) -> None:
         self._values = method.values
@@ -214,7 +219,7 @@ class _Flow:
                 return (value,), ()
 
     def run(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
-        """Take note of what the instruction read and wrote."""
+        """Record what the instruction read and wrote."""
         for index in unfolded(self._values, inputs):
             self._unread.discard(place(self._values[index]))
         self._written.update(outputs)
@@ -237,7 +242,7 @@ class _Flow:
 
 
 def place(value: Value) -> _Place | None:
-    """The planned memory of a tensor, None for what has none."""
+    """The planned memory of a tensor, None for values without."""
     if not isinstance(value, TensorValue) or value.allocation is None:
         return None
     return value.allocation, value.nbytes
@@ -276,47 +281,37 @@ def _record(
     read = tuple(_tensors(method.values, inputs))
     written = tuple(_tensors(method.values, outputs))
     delegate = instruction.delegate if isinstance(instruction, DelegateCall) else None
-    kind = _kind(instruction)
-    touches = _touches_elements(method, instruction)
+    kind, operator, touches = _kind(instruction), None, delegate is not None
+    label, event = kind, _CALLS[kind]
+    match instruction:
+        case KernelCall(number):
+            operator = method.operators[number]
+            touches = operator.name not in _SHAPE_OPERATORS
+            namespace, _, name = operator.name.rpartition("::")
+            label = name if namespace in ("aten", "") else f"{namespace}.{name}"
+            if not is_prim(operator):
+                event = _NATIVE_CALL + operator.full_name.rpartition("::")[2]
+        case DelegateCall(number):
+            label = method.delegates[number].backend_id
+        case JumpFalseCall(_, destination):
+            label = f"jump to {destination} if false"
     return InstructionRecord(
         instruction_id=index,
         kind=kind,
-        event=_event(method, instruction),
-        label=_label(method, instruction),
+        event=event,
+        label=label,
         inputs=inputs,
         outputs=outputs,
         read=read,
         written=written,
         bytes_read=_total(read) if touches else 0,
         bytes_written=_total(written) if touches else 0,
-        operator=(
-            method.operators[instruction.operator].full_name
-            if isinstance(instruction, KernelCall)
-            else None
-        ),
+        operator=None if operator is None else operator.full_name,
         delegate=delegate,
         backend_id=None if delegate is None else method.delegates[delegate].backend_id,
         destination=instruction.destination if isinstance(instruction, JumpFalseCall) else None,
         stack=stack,
     )
-
-
-def _stacks(traces: Sequence[tuple[Frame, ...]]) -> list[tuple[SourceLine, ...]]:
-    """The traces as source lines; what instructions share stays shared."""
-    made: dict[int, tuple[SourceLine, ...]] = {}
-    for trace in traces:
-        if id(trace) not in made:
-            made[id(trace)] = tuple(
-                SourceLine(frame.filename, frame.lineno, frame.name, frame.context)
-                for frame in trace
-            )
-    return [made[id(trace)] for trace in traces]
-
-
-def _touches_elements(method: Method, instruction: Instruction) -> bool:
-    if isinstance(instruction, KernelCall):
-        return method.operators[instruction.operator].name not in _SHAPE_OPERATORS
-    return isinstance(instruction, DelegateCall)
 
 
 def _tensors(values: Sequence[Value], indices: Iterable[int]) -> Iterable[TensorValue]:
@@ -347,23 +342,3 @@ def _kind(instruction: Instruction) -> str:
             return "jump"
         case FreeCall():
             return "free"
-
-
-def _event(method: Method, instruction: Instruction) -> str:
-    if isinstance(instruction, KernelCall):
-        operator = method.operators[instruction.operator]
-        if not is_prim(operator):
-            return _NATIVE_CALL + operator.full_name.rpartition("::")[2]
-    return _CALLS[_kind(instruction)]
-
-
-def _label(method: Method, instruction: Instruction) -> str:
-    match instruction:
-        case KernelCall(operator):
-            namespace, _, name = method.operators[operator].name.rpartition("::")
-            return name if namespace in ("aten", "") else f"{namespace}.{name}"
-        case DelegateCall(delegate):
-            return method.delegates[delegate].backend_id
-        case JumpFalseCall(_, destination):
-            return f"jump to {destination} if false"
-    return _kind(instruction)
