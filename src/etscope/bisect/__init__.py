@@ -3,7 +3,7 @@
 from etscope.bisect import bisect
 
 found = bisect("model.pt2", "bisected", backend="xnnpack")
-print(found.pieces)
+print(found.nodes)
 """
 
 from __future__ import annotations

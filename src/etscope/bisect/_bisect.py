@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etscope.analysis.metrics import find_metric
+from etscope.analysis.profile.source_location import user_line
 from etscope.bisect import _repro_script
 from etscope.bisect._probe import (
     COMMAND,
@@ -18,15 +19,17 @@ from etscope.bisect._probe import (
     Answer,
     CommandCheck,
     MetricCheck,
+    Piece,
     Probe,
     metric_check,
+    names_of,
     write_repro,
 )
 from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope.formats.bytes.atomic_write import make_folder
 from etscope.formats.bytes.source import PathLike
 from etscope.formats.identify import ETRECORD, identify
-from etscope.model.pieces import Piece, Pieces, written
+from etscope.model.graph import Graph
 from etscope.model.table import Column, Kind, Table
 from etscope.search import (
     FAILURES,
@@ -55,12 +58,12 @@ _FAILURES = {VALUE: "wrong value", COMMAND: "reported by the command", **FAILURE
 class Bisected:
     """The failing pieces of a model.
 
-    whole: the answer for the whole model. found: failing pieces, as positions in `pieces`, with
+    whole: the answer for the whole model. found: failing pieces, as positions in `graph`, with
     their answers; empty when the whole model is good. repro: the script that reproduces the failure
     of the first piece. tried, unknown: numbers of pieces that were tried, and that stayed unknown.
     """
 
-    pieces: Pieces = field(repr=False)
+    graph: Graph = field(repr=False)
     check: MetricCheck | CommandCheck = field(repr=False)
     whole: Answer
     found: tuple[tuple[Piece, Answer], ...]
@@ -71,7 +74,7 @@ class Bisected:
     @property
     def nodes(self) -> list[list[str]]:
         """The names of the nodes of each piece that was found."""
-        return [self.pieces.names(piece) for piece, _ in self.found]
+        return [names_of(self.graph, piece) for piece, _ in self.found]
 
     def table(self) -> Table:
         """A row for each piece that was found."""
@@ -88,14 +91,17 @@ class Bisected:
             "detail": [answer.detail or None for _, answer in self.found],
         }
         for piece, _ in self.found:
-            nodes = [self.pieces.nodes[index] for index in piece]
-            values["piece"].append(written(piece))
+            nodes = [self.graph.nodes[index] for index in piece]
+            values["piece"].append(piece_text(piece))
             values["ops"].append(_distinct(node.op for node in nodes))
-            values["modules"].append(_distinct(node.modules[-1] for node in nodes if node.modules))
-            values["source"].append(
-                _distinct(PurePath(node.source).name for node in nodes if node.source)
+            values["modules"].append(
+                _distinct(node.modules[-1].path for node in nodes if node.modules)
             )
-        notes = [f"{self.tried} of the pieces of {len(self.pieces.nodes)} nodes were tried"]
+            lines = [line for node in nodes if (line := user_line(node.stack_trace)) is not None]
+            values["source"].append(
+                _distinct(PurePath(f"{line.file}:{line.line}").name for line in lines)
+            )
+        notes = [f"{self.tried} of the pieces of {len(self.graph.nodes)} nodes were tried"]
         if self.unknown:
             notes[0] += f"; {self.unknown} stayed unknown"
         notes[0] += "."
@@ -188,8 +194,8 @@ def bisect(
         method=by_name,
     )
     bridge.check_samples(subject)
-    pieces = bridge.pieces_of(subject.program)
-    if not pieces.nodes:
+    graph = bridge.operator_graph(subject.program)
+    if not graph.nodes:
         raise MissingDataError("the model computes nothing: there are no operators in its graph")
     given = {
         "model": bridge.fingerprint(subject),
@@ -202,16 +208,16 @@ def bisect(
     state = open_state(
         folder, given, Answer.of_json, section="answers", search="bisection", resume=resume
     )
-    probe = Probe(subject, pieces, backend, checked, isolation)
+    probe = Probe(subject, graph, backend, checked, isolation)
 
     def answer(piece: Piece) -> Answer:
         def report(found: Answer) -> None:
             if progress is not None:
                 progress(piece, found)
 
-        return state.result(written(piece), lambda: probe(piece), report)
+        return state.result(piece_text(piece), lambda: probe(piece), report)
 
-    whole = answer(pieces.whole)
+    whole = answer(tuple(range(len(graph.nodes))))
     if whole.kind == UNKNOWN:
         raise MissingDataError(
             f"the whole model cannot be judged: {whole.detail}",
@@ -225,12 +231,12 @@ def bisect(
     failing: tuple[tuple[Piece, Answer], ...] = ()
     repro = None
     if whole.kind != GOOD:
-        found = PieceSearch(pieces, verdict).run(strategy)
+        found = PieceSearch(graph, verdict).run(strategy)
         failing = tuple((piece, answer(piece)) for piece in found)
         repro = write_repro(folder / "repro", probe, *failing[0])
     answers = state.results.values()
     unknown = sum(one.like(whole) is None for one in answers)
-    return Bisected(pieces, checked, whole, failing, repro, len(answers), unknown)
+    return Bisected(graph, checked, whole, failing, repro, len(answers), unknown)
 
 
 def _checked(
@@ -312,14 +318,14 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PieceSearch:
-    """A search in `pieces`, whose whole is known to fail. `attempt` tries a piece."""
+    """A search in a graph that is known to fail as a whole. `attempt` tries a piece."""
 
-    pieces: Pieces
+    graph: Graph
     attempt: Callable[[Piece], Verdict]
 
     def run(self, strategy: str) -> list[Piece]:
         """The smallest failing pieces: one, or with "linear" all single nodes that fail alone."""
-        whole = self.pieces.whole
+        whole = tuple(range(len(self.graph.nodes)))
         if strategy == LINEAR:
             alone = [(index,) for index in whole if self._is_bad((index,))]
             return list(alone) or [self.shrink(whole)]
@@ -330,7 +336,7 @@ class PieceSearch:
 
     def _innermost_module(self, piece: Piece) -> Piece:
         """The innermost module that fails alone, within modules that do."""
-        deepest = max((len(self.pieces.nodes[index].modules) for index in piece), default=0)
+        deepest = max((len(self.graph.nodes[index].modules) for index in piece), default=0)
         for depth in range(deepest):
             children = self._children(piece, depth)
             if len(children) == 1:
@@ -346,9 +352,9 @@ class PieceSearch:
         groups: dict[object, list[int]] = {}
         modules_before = 0
         for index in piece:
-            modules = self.pieces.nodes[index].modules
+            modules = self.graph.nodes[index].modules
             if len(modules) > depth:
-                groups.setdefault(modules[depth], []).append(index)
+                groups.setdefault(modules[depth].path, []).append(index)
                 modules_before += 1
             else:
                 groups.setdefault(modules_before, []).append(index)
@@ -361,7 +367,7 @@ class PieceSearch:
         piece = piece[: self._boundary(0, len(piece), lambda length: piece[:length])]
         # Of that, only the nodes that a wrong output depends on.
         for output in self.attempt(piece).outputs:
-            smaller = self.pieces.leading_to(piece, (output,))
+            smaller = self.graph.leading_to(piece, (output,))
             if smaller and len(smaller) < len(piece) and self._is_bad(smaller):
                 piece = smaller
                 break
@@ -409,7 +415,7 @@ class PieceSearch:
             ]
         seen: set[Piece] = {piece}
         for candidate in candidates:
-            for part in self.pieces.connected(candidate):
+            for part in self.graph.connected(candidate):
                 if part not in seen:
                     seen.add(part)
                     yield part
@@ -419,3 +425,14 @@ def _from_the_middle(low: int, high: int) -> Sequence[int]:
     """The numbers between, the nearest to the middle first."""
     middle = (low + high) // 2
     return sorted(range(low + 1, high), key=lambda number: abs(number - middle))
+
+
+def piece_text(piece: Piece) -> str:
+    """The positions of the piece as text: "0-4,7"."""
+    runs: list[list[int]] = []
+    for index in piece:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)

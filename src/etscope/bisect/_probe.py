@@ -35,7 +35,7 @@ from etscope.errors import (
 from etscope.formats.bytes.atomic_write import make_folder
 from etscope.formats.program.pte import read_pte
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
-from etscope.model.pieces import Piece, Pieces
+from etscope.model.graph import Graph
 from etscope.search import LOWER, RUN, Isolation, check_tolerance, reaches, run_samples
 
 if TYPE_CHECKING:
@@ -209,12 +209,21 @@ class PieceValues:
     expected: list[list[Any]]
 
 
+Piece = tuple[int, ...]
+"""Positions of a graph's nodes, ascending."""
+
+
+def names_of(graph: Graph, piece: Piece) -> list[str]:
+    """The names of the piece's nodes."""
+    return [graph.nodes[index].name for index in piece]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
     """Tries pieces of one model."""
 
     subject: Subject
-    pieces: Pieces
+    graph: Graph
     backend: str
     check: MetricCheck | CommandCheck
     isolation: Isolation
@@ -245,7 +254,7 @@ class Probe:
         """The piece as a program, and its values in eager PyTorch."""
         from etscope.bridge.programs import subprograms as bridge
 
-        cut = bridge.cut(self.subject.program, self.pieces.names(piece))
+        cut = bridge.cut(self.subject.program, names_of(self.graph, piece))
         values = PieceValues([], [])
         for sample in self.subject.samples:
             found = bridge.capture(self.subject.program, sample, [*cut.inputs, *cut.outputs])
@@ -308,7 +317,7 @@ def write_repro(folder: Path, probe: Probe, piece: Piece, answer: Answer) -> Pat
     settings: dict[str, Any] = {
         "kind": answer.kind,
         "backend": probe.backend,
-        "nodes": probe.pieces.names(piece),
+        "nodes": names_of(probe.graph, piece),
         "outputs": list(cut.outputs),
         "samples": [{"inputs": one.name, "expected": two.name} for one, two in samples],
         "quantized_kernels": quantized_kernels,

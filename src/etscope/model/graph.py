@@ -7,7 +7,7 @@ the node that calls them. Nodes of sub-graphs are found by path: "true_graph_0/a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -171,6 +171,47 @@ class Graph:
                 yield from graph.walk(into_delegates=into_delegates)
             if into_delegates and node.delegate is not None and node.delegate.graph is not None:
                 yield from node.delegate.graph.walk(into_delegates=True)
+
+    # -- parts of this graph, as ascending positions of its nodes
+
+    @cached_property
+    def sources(self) -> tuple[tuple[int, ...], ...]:
+        """For each node, the positions of the nodes whose values it uses."""
+        position = {node.name: index for index, node in enumerate(self.nodes)}
+        return tuple(
+            tuple(
+                sorted({position[self.by_name[v].name] for v in node.inputs if v in self.by_name})
+            )
+            for node in self.nodes
+        )
+
+    def leading_to(self, part: Sequence[int], outputs: Iterable[str]) -> tuple[int, ...]:
+        """The nodes of the part named in `outputs`, and those of the part that they depend on."""
+        wanted, inside = set(outputs), set(part)
+        kept = {index for index in part if self.nodes[index].name in wanted}
+        for index in reversed(part):
+            if index in kept:
+                kept.update(used for used in self.sources[index] if used in inside)
+        return tuple(sorted(kept))
+
+    def connected(self, part: Sequence[int]) -> list[tuple[int, ...]]:
+        """Split the part into parts that share no value, in order of their first nodes."""
+        parent = {index: index for index in part}
+
+        def root(index: int) -> int:
+            while parent[index] != index:
+                parent[index] = parent[parent[index]]
+                index = parent[index]
+            return index
+
+        for index in part:
+            for used in self.sources[index]:
+                if used in parent:
+                    parent[root(index)] = root(used)
+        parts: dict[int, list[int]] = {}
+        for index in part:
+            parts.setdefault(root(index), []).append(index)
+        return [tuple(positions) for positions in parts.values()]
 
     # -- nodes by path, those of sub-graphs included
 

@@ -44,9 +44,9 @@ def test_the_planted_operator_is_found(seed: int, tmp_path: Path) -> None:
     found = quick(model, inputs, tmp_path, strategy=strategy)
 
     assert found.whole.kind == kind
-    assert len(found.pieces.nodes) > 3
+    assert len(found.graph.nodes) > 3
     for piece, answer in found.found:
-        ops = [found.pieces.nodes[index].op for index in piece]
+        ops = [found.graph.nodes[index].op for index in piece]
         assert plant.op in ops
         assert len(ops) <= 3
         assert answer.kind == kind
@@ -102,7 +102,7 @@ def test_a_command_decides(tmp_path: Path) -> None:
     model.insert(2, Doubled())
     found = quick(model, (torch.ones(1, 2),), tmp_path / "out", command=command)
     assert (found.whole.kind, found.whole.number) == ("command", 3)
-    assert [node.op for node in found.pieces.nodes if node.name in found.nodes[0]] == [
+    assert [node.op for node in found.graph.nodes if node.name in found.nodes[0]] == [
         "aten.mul.Tensor"
     ]
     with pytest.raises(MissingDataError, match="the whole model cannot be judged"):
@@ -198,7 +198,7 @@ def test_the_model_may_be_quantised(tmp_path: Path) -> None:
         tolerance=1e9,
     )
     assert found.found == ()
-    assert any("quantize_per_tensor" in node.op for node in found.pieces.nodes)
+    assert any("quantize_per_tensor" in node.op for node in found.graph.nodes)
 
 
 def test_options_that_make_no_sense(tmp_path: Path) -> None:

@@ -3,49 +3,62 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
-from etscope.bisect._bisect import STRATEGIES, PieceSearch, Verdict
-from etscope.model.pieces import Piece, PieceNode, Pieces, written
+from etscope.bisect._bisect import STRATEGIES, PieceSearch, Verdict, piece_text
+from etscope.bisect._probe import Piece
+from etscope.model.graph import Graph, ModuleFrame, Node
 
 
-def chain(count: int) -> Pieces:
-    return Pieces(
+def graph(uses: Sequence[Sequence[int]], modules: Sequence[Sequence[str]] = ()) -> Graph:
+    """A graph of nodes n0, n1, ... that use the values of the nodes at these positions."""
+    return Graph(
+        "made up",
         tuple(
-            PieceNode(f"n{i}", "op", (i - 1,) if i else (), (f"m{i // 4}", f"m{i // 4}.{i // 2}"))
-            for i in range(count)
-        )
-    )
-
-
-def web(seed: int, count: int) -> Pieces:
-    chance = random.Random(seed)
-    return Pieces(
-        tuple(
-            PieceNode(
-                f"n{i}", "op", tuple(sorted({chance.randrange(i) for _ in range(2)} if i else ()))
+            Node(
+                f"n{i}",
+                "call_function",
+                "op",
+                "op",
+                inputs=tuple(f"n{used}" for used in used_by_node),
+                modules=tuple(ModuleFrame(path, path, "Module") for path in modules[i])
+                if modules
+                else (),
             )
-            for i in range(count)
-        )
+            for i, used_by_node in enumerate(uses)
+        ),
     )
 
 
-def search(
-    pieces: Pieces, wanted: set[int], unknown: float = 0.0
-) -> tuple[PieceSearch, list[Piece]]:
+def chain(count: int) -> Graph:
+    return graph(
+        [(i - 1,) if i else () for i in range(count)],
+        [(f"m{i // 4}", f"m{i // 4}.{i // 2}") for i in range(count)],
+    )
+
+
+def web(seed: int, count: int) -> Graph:
+    chance = random.Random(seed)
+    return graph(
+        [sorted({chance.randrange(i) for _ in range(2)} if i else ()) for i in range(count)]
+    )
+
+
+def search(nodes: Graph, wanted: set[int], unknown: float = 0.0) -> tuple[PieceSearch, list[Piece]]:
     """A piece is bad when it has all that is wanted; some answers, the same each time, are none."""
     asked: list[Piece] = []
 
     def ask(piece: Piece) -> Verdict:
         asked.append(piece)
-        silent = random.Random(written(piece)).random() < unknown
-        if silent and piece != pieces.whole:
+        silent = random.Random(piece_text(piece)).random() < unknown
+        if silent and len(piece) < len(nodes.nodes):
             return Verdict(None)
         bad = wanted <= set(piece)
         return Verdict(bad, (f"n{max(wanted)}",) if bad else ())
 
-    return PieceSearch(pieces, ask), asked
+    return PieceSearch(nodes, ask), asked
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -61,7 +74,7 @@ def test_two_nodes_that_fail_together_are_found_with_what_connects_them(seed: in
     pieces = web(seed, 24)
     chance = random.Random(seed)
     last = chance.randrange(1, 24)
-    wanted = {last, *pieces.nodes[last].uses[:1]}
+    wanted = {last, *pieces.sources[last][:1]}
     looking, _ = search(pieces, wanted)
     assert looking.run("bisect") == [tuple(sorted(wanted))]
 
@@ -96,10 +109,8 @@ def test_a_module_that_fails_is_entered() -> None:
 
 
 def test_parts_of_a_graph() -> None:
-    pieces = Pieces(
-        tuple(PieceNode(f"n{i}", "op", uses) for i, uses in enumerate([(), (0,), (), (2,), (1, 3)]))
-    )
+    pieces = graph([(), (0,), (), (2,), (1, 3)])
     assert pieces.connected((0, 1, 2, 3)) == [(0, 1), (2, 3)]
     assert pieces.connected((0, 1, 2, 3, 4)) == [(0, 1, 2, 3, 4)]
     assert pieces.leading_to((0, 1, 2, 3), ["n3"]) == (2, 3)
-    assert written((0, 1, 2, 5, 7, 8)) == "0-2,5,7-8"
+    assert piece_text((0, 1, 2, 5, 7, 8)) == "0-2,5,7-8"

@@ -74,8 +74,8 @@ def slim_etrecord(
     The two may be the same path: the new file takes the old one's place when it is complete. One
     member is in memory at a time.
 
-    Raises `FormatError` if the source is not a record, `UsageError` if the destination is the stream
-    that the source is.
+    Raises `FormatError` if the source is not a record, `UsageError` if the destination is the same
+    stream.
     """
     is_path = isinstance(destination, (str, os.PathLike))
     if source is destination and not is_path:

@@ -24,7 +24,6 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from etscope.analysis.profile.source_location import user_line
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (
     ExportOptions,
@@ -38,7 +37,9 @@ from etscope.bridge.programs.programs import program_buffer
 from etscope.bridge.reference.reference import keeps_state, run_reference
 from etscope.bridge.tensors import numpy_from_tensor, numpy_value
 from etscope.errors import ExportFailure, MissingDataError, UsageError
-from etscope.model.pieces import PieceNode, Pieces
+from etscope.model.graph import Graph as OperatorGraph
+from etscope.model.graph import ModuleFrame
+from etscope.model.graph import Node as OperatorNode
 
 
 class Subject(NamedTuple):
@@ -119,28 +120,31 @@ def _plain(program: ExportedProgram, inputs: Inputs) -> ExportedProgram:
 # -- nodes
 
 
-def pieces_of(program: ExportedProgram) -> Pieces:
-    """Return the program's nodes, as positions to cut by."""
-    positions: dict[Node, int] = {}
-    nodes: list[PieceNode] = []
-    for node in program.graph.nodes:
-        if not _is_unit(node):
-            continue
-        positions[node] = len(nodes)
-        owners = (_owner(used) for used in node.all_input_nodes)
-        uses = {positions[owner] for owner in owners if owner in positions}
-        stack = node.meta.get("nn_module_stack") or {}
-        line = user_line(node.meta.get("stack_trace"))
-        nodes.append(
-            PieceNode(
+def operator_graph(program: ExportedProgram) -> OperatorGraph:
+    """The program's calls as a graph, whose nodes `cut` takes by name."""
+    units = [node for node in program.graph.nodes if _is_unit(node)]
+    names = {node.name for node in units}
+    return OperatorGraph(
+        name="",
+        nodes=tuple(
+            OperatorNode(
                 name=node.name,
+                kind="call_function",
+                target=str(node.target),
                 op=str(node.target),
-                uses=tuple(sorted(uses)),
-                modules=tuple(path for path, _ in stack.values() if path),
-                source=f"{line.file}:{line.line}" if line else None,
+                inputs=tuple(
+                    owner.name for owner in map(_owner, node.all_input_nodes) if owner.name in names
+                ),
+                stack_trace=node.meta.get("stack_trace"),
+                modules=tuple(
+                    ModuleFrame(key, path, str(kind))
+                    for key, (path, kind) in (node.meta.get("nn_module_stack") or {}).items()
+                    if path
+                ),
             )
-        )
-    return Pieces(tuple(nodes))
+            for node in units
+        ),
+    )
 
 
 def _is_unit(node: Node) -> bool:
