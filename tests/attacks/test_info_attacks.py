@@ -14,9 +14,8 @@ import pytest
 
 from etscope.analysis.graphs.graph_names import graph_list
 from etscope.analysis.graphs.linked_graph import linked_graph
-from etscope.analysis.graphs.module_tree import module_tree
 from etscope.analysis.graphs.node_info import node_info
-from etscope.analysis.graphs.node_table import node_table, placed_nodes
+from etscope.analysis.graphs.node_table import module_tree, node_table, placed_nodes
 from etscope.analysis.info.file_info import SCHEMA, file_info
 from etscope.errors import EtscopeError
 from etscope.formats.etrecord.reader import read_etrecord

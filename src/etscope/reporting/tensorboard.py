@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.graphs.errors import with_errors
-from etscope.analysis.graphs.views import graph_views
+from etscope.analysis.graphs.views import graph_views, with_errors
 from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.profile_table import grouped_table, profile_table

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from etscope.analysis.graphs.module_tree import module_tree
 from etscope.analysis.graphs.node_info import SCHEMA, find_node, node_info
-from etscope.analysis.graphs.node_table import default_columns, node_table
+from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
 from etscope.analysis.graphs.node_times import node_times
 from etscope.analysis.profile.scale import Scale
 from etscope.cli import main

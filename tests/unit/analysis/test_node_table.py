@@ -6,9 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from etscope.analysis.graphs.module_tree import module_tree
 from etscope.analysis.graphs.node_info import find_node, node_info
-from etscope.analysis.graphs.node_table import default_columns, node_table, placed_nodes
+from etscope.analysis.graphs.node_table import (
+    default_columns,
+    module_tree,
+    node_table,
+    placed_nodes,
+)
 from etscope.analysis.graphs.node_times import node_times
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import MissingDataError, UsageError

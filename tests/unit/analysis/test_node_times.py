@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
-from etscope.analysis.graphs.module_tree import module_tree
-from etscope.analysis.graphs.node_table import node_table
+from etscope.analysis.graphs.node_table import module_tree, node_table
 from etscope.analysis.graphs.node_times import NodeTimes, kernel_labels, node_times
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace

@@ -1,9 +1,9 @@
-"""The graph of what runs: the instructions of a program, with its delegates opened.
+"""The executed graph: the instructions of a program, with its delegates opened.
 
-Nodes are instructions, in their order, and edges are the values between them. What a record knows
-of an instruction (its module, line, debug handle) is on its node. Inside the call of a delegate are
-the nodes of the edge graph that it computes, the very objects of that graph; without a record
-XNNPACK's own operators, of which the order is known and the flow is not.
+Nodes are instructions in order, and edges are the values between them. With a record, a node has
+the module, source line and debug handle of its instruction. Inside the call of a delegate are the
+nodes of the edge graph that it computes, the same objects as in that graph. Without a record these
+are XNNPACK's own operators, whose order is known, but not their edges.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from etscope.model.graph import Delegate, Graph, ModuleFrame, Node, SourceLine, 
 EXECUTED = "executed"
 DIALECT = "EXECUTORCH"
 
+_NOT_A_WORD = re.compile(r"\W+")
+
 
 @dataclass(frozen=True)
 class ExecutedGraph(LinkedGraph):
-    """The instructions of a method as a graph. `edge` is the record's edge graph of the method,
-    None without one; `number_of` the instruction of a node, by `id` of the node."""
+    """The instructions of a method as a graph. edge: the record's edge graph of the method, None
+    without one. number_of: the instruction of a node, by `id` of the node."""
 
     edge: LinkedGraph | None = None
     number_of: Mapping[int, int] = field(default_factory=dict)
 
     def ran(self, instruction: int) -> Nodes:
-        """The node of an instruction; of a delegate call the nodes inside, if they are known."""
+        """The node of an instruction; for a delegate call the nodes inside, if they are known."""
         node = self._node_of.get(instruction)
         if node is None:
             return ()
@@ -46,7 +48,7 @@ class ExecutedGraph(LinkedGraph):
 
     @cached_property
     def instructions(self) -> Mapping[int, tuple[int, ...]]:
-        """The instruction that runs a node, by `id` of the node; also of nodes in delegates."""
+        """The instruction that runs a node, by `id` of the node, also for nodes in delegates."""
         table = {key: (number,) for key, number in self.number_of.items()}
         for call, inner in self._delegated:
             for node in inner:
@@ -54,8 +56,8 @@ class ExecutedGraph(LinkedGraph):
         return table
 
     def feeding(self, placeholder: Node) -> str | None:
-        """The value of this graph that comes in by a placeholder of an opened delegate, which has
-        the name of a node of the edge graph; None where nothing tells."""
+        """The value of this graph that a placeholder of an opened delegate stands for; None if
+        unknown. The placeholder has the name of a node of the edge graph."""
         if self.edge is None or placeholder.name not in self.edge.graph.by_name:
             return None
         waiting, seen = [self.edge.graph.by_name[placeholder.name]], set[str]()
@@ -69,14 +71,14 @@ class ExecutedGraph(LinkedGraph):
             numbers = self.edge.instructions.get(id(source), ())
             if numbers and numbers[-1] in self._node_of:
                 return self._node_of[numbers[-1]].name
-            # A view that costs no instruction: what it is a view of.
+            # A view that costs no instruction: follow it to its base.
             known = self.edge.graph.by_name
             waiting += [known[value] for value in reversed(source.inputs) if value in known]
         return None
 
     @cached_property
     def _inputs(self) -> Mapping[str, str]:
-        """The inputs of the edge graph, by name, and which of this graph's they are."""
+        """Map the inputs of the edge graph to those of this graph, by name."""
         if self.edge is None:
             return {}
         theirs = [n for n in self.edge.graph.inputs if n not in self.edge.graph.parameters]
@@ -108,12 +110,12 @@ def executed_graph(
     symbols: MethodSymbols | None = None,
     edge: LinkedGraph | None = None,
 ) -> ExecutedGraph:
-    """The graph of a method's instructions. `symbols` are the record's of the method, `edge` its
-    edge graph, both None without a record. Raises `MissingDataError` if there is no such method."""
+    """Build the graph of a method's instructions. `symbols` are the record's of the method, `edge`
+    its edge graph, both None without a record. Raises `MissingDataError` without such a method."""
     found = program.method(method)
     outputs = {} if symbols is None else symbols.num_outputs
     records = instructions(program, method, delegate_outputs=outputs).records
-    maker = _Maker(program, found, symbols, edge)
+    maker = _Builder(program, found, symbols, edge)
     nodes = [*maker.inputs()]
     calls = [maker.instruction(record) for record in records]
     nodes = [*nodes, *maker.weights.values(), *calls, maker.output()]
@@ -137,8 +139,8 @@ def executed_graph(
     )
 
 
-class _Maker:
-    """Makes the nodes in the order of execution, and knows who wrote each value last."""
+class _Builder:
+    """Builds the nodes in the order of execution, and follows the last writer of each value."""
 
     def __init__(
         self,
@@ -150,7 +152,7 @@ class _Maker:
         self._program, self._method, self._symbols, self._edge = program, method, symbols, edge
         self.weights: dict[int, Node] = {}
         self.parameters: dict[str, str] = {}
-        # What holds a value, and a place in memory (for views, which no instruction writes).
+        # The nodes that hold a value or a place in memory (for views, which no instruction writes).
         self._holders: dict[int, tuple[str, ...]] = {}
         self._at: dict[Allocation, tuple[str, ...]] = {}
         self._moves: set[str] = set()
@@ -163,7 +165,8 @@ class _Maker:
 
     def instruction(self, record: InstructionRecord) -> Node:
         number = record.instruction_id
-        name = f"{_word(record.label if record.kind != 'jump' else 'jump')}_{number}"
+        label = "jump" if record.kind == "jump" else record.label
+        name = f"{_NOT_A_WORD.sub('_', label) or 'instruction'}_{number}"
         read = self._tensors_and_symbols(record.inputs)
         inputs = tuple(dict.fromkeys(holder for i in read for holder in self._holder(i)))
         written = unfolded(self._method.values, record.outputs) or record.outputs
@@ -219,7 +222,7 @@ class _Maker:
         return () if value.allocation is None else self._at.get(value.allocation, ())
 
     def _hold(self, index: int, names: tuple[str, ...], *, moved: bool = False) -> None:
-        """The two branches of a condition each move their result to one value: both hold it."""
+        """Both branches of a condition move their result to one value, so both hold it."""
         before = self._holders.get(index, ())
         if moved:
             names = (*(n for n in before if n in self._moves), *names)
@@ -257,14 +260,14 @@ class _Maker:
             graph = _lowered(f"{EXECUTED}/{self._method.name}/{name}", self._edge.graph, behind)
         else:
             blob = self._program.delegate_blob(self._method.name, record.delegate)
-            graph = _operators_of(f"{EXECUTED}/{self._method.name}/{name}", blob)
+            graph = _xnnpack_operators(f"{EXECUTED}/{self._method.name}/{name}", blob)
         specs = {spec.key: spec.value for spec in entry.compile_specs}
         return Delegate(entry.backend_id, name, graph, entry.blob.size, specs)
 
 
 def _lowered(name: str, edge: Graph, behind: Nodes) -> Graph:
-    """The part of the edge graph (or of a lowered module in it) that a delegate computes; its
-    placeholders have the names of the nodes outside that it reads."""
+    """The part of the edge graph (or of a lowered module in it) that a delegate computes. Its
+    placeholders have the names of the outside nodes that it reads."""
     wanted = {id(node) for node in behind}
     inner: dict[str, Node] = {}
     outer: dict[str, Node] = {}
@@ -304,7 +307,7 @@ def _graphs(graph: Graph) -> Iterator[Graph]:
             yield from _graphs(node.delegate.graph)
 
 
-def _operators_of(name: str, data: memoryview) -> Graph | None:
+def _xnnpack_operators(name: str, data: memoryview) -> Graph | None:
     """XNNPACK's operators in their order; None for other backends and unreadable data."""
     if not is_xnnpack(data):
         return None
@@ -326,7 +329,7 @@ def _operators_of(name: str, data: memoryview) -> Graph | None:
     return Graph(name=name, nodes=nodes, dialect="XNNPACK") if nodes else None
 
 
-# -- what a record knows of an instruction
+# -- attributes from a record
 
 
 def _common_frames(nodes: Nodes) -> tuple[ModuleFrame, ...]:
@@ -344,7 +347,7 @@ def _common_frames(nodes: Nodes) -> tuple[ModuleFrame, ...]:
 
 
 def _stack_trace(behind: Nodes, stack: Sequence[SourceLine]) -> str | None:
-    """The stack trace of the first node, else the one that the program holds, in torch's form."""
+    """The stack trace of the first node, else the program's own, in torch's format."""
     for node in behind:
         if node.stack_trace:
             return node.stack_trace
@@ -354,7 +357,3 @@ def _stack_trace(behind: Nodes, stack: Sequence[SourceLine]) -> str | None:
         for line in stack
     )
     return "\n".join(lines) or None
-
-
-def _word(label: str) -> str:
-    return re.sub(r"\W+", "_", label) or "instruction"

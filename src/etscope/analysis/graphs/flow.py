@@ -1,7 +1,7 @@
-"""The edges of a `GraphView`: which value goes from which node into which, through opened calls.
+"""The edges of a `GraphView`: the values that go from node to node, through opened calls.
 
-A call that opens stands for the way in and the way out: what it is given goes to the placeholders
-inside, what the graph inside gives goes to the call, and from there on.
+The inputs of a call that opens go to the placeholders inside, the outputs of the graph inside go to
+the call, and from there to its users.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from etscope.model.graph import Graph, Node, TensorSpec
 class Edge:
     """Value number `output` of the node `source` (a key) goes in as input `input` of `target`.
 
-    `name` is the value's, `tensor` what is known of it.
+    `name` and `tensor` are the value's.
     """
 
     source: str
@@ -46,10 +46,10 @@ def edges(view: GraphView) -> Iterator[Edge]:
 
 
 def own_times(view: GraphView, statistic: str) -> dict[str, float]:
-    """A statistic of the time at each node, in ticks, such that boxes add up, by key: what stands
-    at a call that opens is what the nodes inside do not account for.
+    """A statistic of the time of each node, in ticks, by key, such that boxes add up: a call that
+    opens has its time without that of the nodes inside.
 
-    The times inside a call that hold one another are left out, and the call has all of its time.
+    If times inside a call contain each other, they are left out, and the call has all of its time.
     """
     values: dict[str, float] = {}
     within: dict[str, float] = {}
@@ -59,8 +59,8 @@ def own_times(view: GraphView, statistic: str) -> dict[str, float]:
         if time is None:
             own = 0.0
         elif node.opens and view.rest(node.key) is None and inside:
-            # The times inside hold one another: that of the call says more.
-            for inner in _below(view, node.key):
+            # The times inside contain each other: only that of the call is used.
+            for inner in view.inside(node.key):
                 values.pop(inner.key, None)
             own, inside = time.statistic(statistic), 0.0
             values[node.key] = own
@@ -72,14 +72,8 @@ def own_times(view: GraphView, statistic: str) -> dict[str, float]:
     return {key: value for key, value in values.items() if not math.isnan(value)}
 
 
-def _below(view: GraphView, call: str) -> Iterator[ViewNode]:
-    for node in view.below.get(call, ()):
-        yield node
-        yield from _below(view, node.key)
-
-
 def without_delegates(view: GraphView) -> GraphView:
-    """The view with delegates closed: their calls are nodes like others."""
+    """Close the delegates of a view: their calls are nodes like others."""
     nodes: list[ViewNode] = []
     opened: set[str | None] = {None}
     for node in view.nodes:
@@ -135,7 +129,7 @@ class _Flow:
                 yield key, value
 
     def _results(self, call: ViewNode) -> Iterator[tuple[str, str]]:
-        """What the graphs inside of a call give: by their output nodes, or as they name it."""
+        """The outputs of the graphs inside a call: of their output nodes, or by name."""
         for inner in self._view.below[call.key]:
             if inner.node.kind == "output":
                 yield inner.key, inner.node.name
@@ -150,7 +144,8 @@ class _Flow:
     def _feeds(self, call: ViewNode) -> dict[str, str]:
         """The value that goes to each placeholder of the graphs that a call opens."""
         linked, found = self._view.linked, dict[str, str]()
-        values = [v for v in call.node.inputs if _kind(call.graph, v) != "get_attr"]
+        makers = call.graph.by_name
+        values = [v for v in call.node.inputs if v not in makers or makers[v].kind != "get_attr"]
         for graph in _graphs_below(call.node):
             free = [
                 node
@@ -172,8 +167,3 @@ class _Flow:
 def _graphs_below(node: Node) -> list[Graph]:
     delegated = None if node.delegate is None else node.delegate.graph
     return [*node.subgraphs, *([] if delegated is None else [delegated])]
-
-
-def _kind(graph: Graph, value: str) -> str | None:
-    maker = graph.by_name.get(value)
-    return None if maker is None else maker.kind

@@ -1,4 +1,4 @@
-"""Names of a record's graphs: short ones for people, and back."""
+"""Short names of a record's graphs, and the list of its graphs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ _LONG = {"edge": EDGE, EDGE_GRAPH: EDGE, "exported": EXPORTED}
 
 
 def short_name(name: str) -> str:
-    """A graph's name for people: "edge/forward" for "edge_dialect_exported_program/forward"."""
+    """A short name to display: "edge/forward" for "edge_dialect_exported_program/forward"."""
     head, slash, method = name.partition("/")
     return _SHORT.get(head, head) + slash + method
 
 
 def find_graph(record: RecordView, wanted: str) -> str:
-    """The name in the record of the graph that a person calls `wanted`.
+    """Find the graph `wanted` and return its name in the record.
 
-    That is its name in the file, its short name, or a part of either that no other graph has:
-    "edge", "forward". Raises `UsageError` if several graphs could be meant, `MissingDataError` if
-    there is none.
+    wanted: the name in the file, the short name, or a part of either that no other graph has:
+    "edge", "forward". Raises `UsageError` if several graphs match, `MissingDataError` if none does.
     """
     head, slash, method = wanted.partition("/")
     full = _LONG.get(head, head) + slash + method
@@ -42,23 +41,16 @@ def find_graph(record: RecordView, wanted: str) -> str:
             hint="name one of: " + ", ".join(map(short_name, found)),
         )
     if not found:
-        raise _missing(record, wanted)
+        known = [short_name(name) for name in names]
+        heads = dict.fromkeys(name.partition("/")[0] for name in known)
+        close = get_close_matches(wanted, [*heads, *known, *names], n=1)
+        raise MissingDataError(
+            f"the record has no graph {wanted!r}",
+            hint=f"did you mean {close[0]!r}?"
+            if close
+            else "its graphs are: " + (", ".join(known) or "none"),
+        )
     return found[0]
-
-
-def _missing(record: RecordView, wanted: str) -> MissingDataError:
-    known = [short_name(name) for name in record.graph_names]
-    heads = dict.fromkeys(name.partition("/")[0] for name in known)
-    close = get_close_matches(wanted, [*heads, *known, *record.graph_names], n=1)
-    return MissingDataError(
-        f"the record has no graph {wanted!r}",
-        hint=f"did you mean {close[0]!r}?"
-        if close
-        else "its graphs are: " + (", ".join(known) or "none"),
-    )
-
-
-# The graphs of a record as a `Table`.
 
 
 _COLUMNS = (
@@ -80,8 +72,8 @@ _COLUMNS = (
 
 
 def graph_list(record: RecordView) -> Table:
-    """One row a graph. Nodes are those of the graph itself; calls, operators, modules, delegates,
-    branches and handles are counted in its sub-graphs too."""
+    """A table with one row for each graph. Nodes are those of the graph itself; calls, operators,
+    modules, delegates, branches and handles are counted in its sub-graphs, too."""
     content = [_row(graph_from_record(record, name)) for name in record.graph_names]
     return Table(
         columns=_COLUMNS,

@@ -1,12 +1,12 @@
-"""A graph of a record, joined to the instructions that the runtime runs for its nodes.
+"""A graph of a record, linked to the instructions that run its nodes.
 
-Debug handles lead from instructions to nodes of the edge graph. An operator that was decomposed
-gives its handle to all its parts, of which each is an instruction: of these the operator's name
-tells. Where it has several of one name, the program tells, by shapes and the flow of values; and
-where it does not, or there is none, their order, which is that of the instructions unless lowering
-to a backend has sorted them anew.
+Debug handles lead from instructions to nodes of the edge graph. The parts of a decomposed operator
+share its handle, and each is an instruction: the operator's name tells them apart. For several
+parts of one name the program decides, by shapes and the flow of values. Without a program, or if it
+does not decide, their order does, which is that of the instructions unless lowering to a backend
+has sorted them.
 
-Nodes of the exported program are found behind those of the edge graph by their `from_node` chains,
+Nodes of the exported program are found from those of the edge graph by their `from_node` chains,
 nodes of other graphs by their own handles.
 """
 
@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from etscope.analysis.matching.matching import Matching
-from etscope.analysis.matching.program import program_matching
+from etscope.analysis.matching.matching import Matching, program_matching
 from etscope.analysis.matching.run import LoggedSpec, type_mismatch
 from etscope.analysis.profile.correlate import MethodSymbols, method_symbols, record_methods
 from etscope.analysis.program.branches import branch_nodes
@@ -32,9 +31,11 @@ Nodes = tuple[Node, ...]
 
 @dataclass(frozen=True)
 class LinkedGraph:
-    """A graph, its method, and the edge program's symbols of that method (None where the record
-    has none). `labels` are the method's instructions, where they are known: "aten::add.out" or
-    "add.out". `program`: that ran, where it is known."""
+    """A graph and its method, linked to the method's instructions.
+
+    symbols: the edge program's, of the method; None if the record has none. labels: the method's
+    instructions, if known: "aten::add.out" or "add.out". program: the one that ran, if known.
+    """
 
     name: str
     graph: Graph
@@ -50,7 +51,7 @@ class LinkedGraph:
 
     @cached_property
     def instructions(self) -> Mapping[int, tuple[int, ...]]:
-        """The instructions that run a node, by `id` of the node; of a delegate call those of the
+        """The instructions that run a node, by `id` of the node; for a delegate call those of the
         nodes inside."""
         table: dict[int, set[int]] = {}
         for instruction in self._edge_nodes:
@@ -95,8 +96,8 @@ class LinkedGraph:
         ]
 
     def ran(self, instruction: int) -> Nodes:
-        """The nodes of this graph that an instruction runs; several when it runs them together,
-        or when nothing tells which of them it runs."""
+        """The nodes of this graph that an instruction runs; several if it runs them together, or
+        if it is unknown which of them it runs."""
         return self.behind(self._edge_nodes.get(instruction, ()))
 
     @cached_property
@@ -114,13 +115,19 @@ class LinkedGraph:
             if len(named) > 1:
                 alike.setdefault(tuple(map(id, named)), []).append(instruction)
         for numbers in alike.values():
-            table.update(self._told_apart(numbers, table[numbers[0]]))
+            table.update(self._distinguished(numbers, table[numbers[0]]))
         for instruction, node in branch_nodes(self.labels, self.symbols).items():
             table[instruction] = (node,)
-        return _without_kernels(table, self.symbols)
+        # A delegate has the handles of its nodes, which parts outside of it may share.
+        delegates = {i for i, h in self.symbols.handles.items() if not isinstance(h, int)}
+        kernels = {id(n[0]) for i, n in table.items() if len(n) == 1 and i not in delegates}
+        for instruction in delegates & table.keys():
+            inside = tuple(node for node in table[instruction] if id(node) not in kernels)
+            table[instruction] = inside or table[instruction]
+        return table
 
-    def _told_apart(self, numbers: Sequence[int], nodes: Nodes) -> Mapping[int, Nodes]:
-        """Which of the nodes each of these instructions runs, as far as it is known."""
+    def _distinguished(self, numbers: Sequence[int], nodes: Nodes) -> Mapping[int, Nodes]:
+        """The node that each of these instructions runs, where it is known."""
         sorted_anew = self.symbols is not None and self.symbols.delegates
         known: dict[int, Node] = {}
         if sorted_anew or len(numbers) != len(nodes):
@@ -140,8 +147,8 @@ class LinkedGraph:
 
     @cached_property
     def matching(self) -> Matching | None:
-        """Which values of the program are values of which nodes of the edge program, as far as the
-        program tells without a run; None without a program of the method."""
+        """The matching of the program's values with the edge program's, as far as it is known
+        without a run; None without a program of the method."""
         graph = None if self.symbols is None else self.symbols.graph
         if self.program is None or self.symbols is None or graph is None or not self._records:
             return None
@@ -150,7 +157,7 @@ class LinkedGraph:
 
     @cached_property
     def _of_program(self) -> Mapping[int, Node]:
-        """The edge program's nodes of kernels, as far as the program tells."""
+        """The edge program's nodes of kernels, as far as the program decides."""
         if self.matching is None or self.symbols is None or self.symbols.graph is None:
             return {}
         nodes = self.symbols.graph.calls
@@ -161,7 +168,7 @@ class LinkedGraph:
         }
 
     def _can_run(self, instruction: int, node: Node) -> bool:
-        """Whether the tensors that an instruction writes may be a node's, as far as it is known."""
+        """False if the tensors that an instruction writes are known not to be the node's."""
         if not 0 <= instruction < len(self._records):
             return True
         written = self._records[instruction].written
@@ -207,8 +214,8 @@ def linked_graph(
     labels: Mapping[str, Sequence[str]] | None = None,
     program: Program | None = None,
 ) -> LinkedGraph:
-    """The graph `name` of a record. `symbols` and `labels` give those of a method, when they are
-    at hand already: `Trace.symbols`, `Trace.labels`. program: that of the record, or that ran."""
+    """Link the graph `name` of a record. `symbols` and `labels` are those of `Trace`, if there is
+    one. program: the record's, or the one that ran."""
     method = method_of_graph(record, name)
     found = None
     if method is not None and f"{EDGE}/{method}" in record.graph_names:
@@ -228,7 +235,7 @@ def linked_graph(
 
 
 def method_of_graph(record: RecordView, name: str) -> str | None:
-    """The method that a graph is of; None when its name does not tell."""
+    """The method of a graph; None if its name does not contain it."""
     methods = record_methods(record)
     last = name.rpartition("/")[2]
     if last in methods:
@@ -236,19 +243,6 @@ def method_of_graph(record: RecordView, name: str) -> str | None:
     if name == EXPORTED and "forward" in methods:
         return "forward"
     return methods[0] if len(methods) == 1 else None
-
-
-def _without_kernels(table: Mapping[int, Nodes], symbols: MethodSymbols) -> Mapping[int, Nodes]:
-    """The table with nodes that are known to be a kernel's taken from delegate calls.
-
-    A delegate has the handles of its nodes, which parts outside of it may share.
-    """
-    delegates = {i for i, handles in symbols.handles.items() if not isinstance(handles, int)}
-    kernels = {id(n[0]) for i, n in table.items() if len(n) == 1 and i not in delegates}
-    return {
-        i: tuple(node for node in nodes if i not in delegates or id(node) not in kernels) or nodes
-        for i, nodes in table.items()
-    }
 
 
 def _chain(origins: Iterable[Origin]) -> Iterator[Origin]:

@@ -1,4 +1,4 @@
-"""All that is known of one node of a graph: the answer of `etscope graph --node`."""
+"""The report on one node of a graph, for `etscope graph --node`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,26 @@ _LONGEST_OPTION = 80
 
 
 def find_node(linked: LinkedGraph, name: str) -> PlacedNode:
-    """The node that is called `name`, or of which a value is; in sub-graphs "lowered_module_0/add".
+    """Find a node by its name or that of its value; in a sub-graph "lowered_module_0/add".
 
-    A name that only one sub-graph has needs no more. Raises `UsageError` if several sub-graphs
-    have it, `MissingDataError` if there is none.
+    The sub-graph may be left out if no other sub-graph has the name. Raises `UsageError` if several
+    have it, `MissingDataError` if none has.
     """
     places = list(placed_nodes(linked.graph))
-    for among in ([place for place in places if place.graph is linked.graph], places):
-        found = [place for place in among if _is_called(place, name)]
+    parent, _, plain = name.rpartition("/")
+    matching = [
+        place
+        for place in places
+        if plain in (place.node.name, *(value.name for value in place.node.outputs))
+        and (not parent or f"/{place.graph.name}".endswith(f"/{parent}"))
+    ]
+    for found in ([place for place in matching if place.graph is linked.graph], matching):
         if len(found) == 1:
             return found[0]
         if found:
+            names = (f"{p.graph.name.rpartition('/')[2]}/{p.node.name}" for p in found)
             raise UsageError(
-                f"several nodes are called {name!r}",
-                hint="name one of: " + ", ".join(map(_full_name, found)),
+                f"several nodes are called {name!r}", hint="name one of: " + ", ".join(names)
             )
     known = [place.node.name for place in places]
     close = get_close_matches(name, known, n=1)
@@ -46,23 +52,13 @@ def find_node(linked: LinkedGraph, name: str) -> PlacedNode:
     )
 
 
-def _is_called(place: PlacedNode, name: str) -> bool:
-    graph, _, plain = name.rpartition("/")
-    names = {place.node.name, *(value.name for value in place.node.outputs)}
-    return plain in names and (not graph or f"/{place.graph.name}".endswith(f"/{graph}"))
-
-
-def _full_name(place: PlacedNode) -> str:
-    return f"{place.graph.name.rpartition('/')[2]}/{place.node.name}"
-
-
 def node_info(
     linked: LinkedGraph,
     place: PlacedNode,
     times: NodeTimes | None = None,
     scale: Scale | None = None,
 ) -> Report:
-    """A report with the sections "node", "times", "arguments", "outputs", "users", "modules",
+    """Build a report with the sections "node", "times", "arguments", "outputs", "users", "modules",
     "stack", "metadata", "origins", "delegate", "delegated" and "subgraphs"; those without content
     are left out."""
     found = [
@@ -71,9 +67,23 @@ def node_info(
         _arguments(place),
         _outputs(place),
         _users(place),
-        _modules(place),
+        (
+            rows(
+                "modules",
+                "Modules, outermost first",
+                (Column("module"), Column("type", Kind.PATH), Column("key", priority=1)),
+                [(frame.path or "(root)", frame.type, frame.key) for frame in place.node.modules],
+            )
+        ),
         _stack(place),
-        _metadata(place),
+        (
+            rows(
+                "metadata",
+                "Metadata",
+                (Column("key"), Column("value")),
+                place.node.metadata.items(),
+            )
+        ),
         _origins(place),
         *_delegate(place.node.delegate),
         _subgraphs(place),
@@ -203,15 +213,6 @@ def _users(place: PlacedNode) -> Section:
     )
 
 
-def _modules(place: PlacedNode) -> Section:
-    return rows(
-        "modules",
-        "Modules, outermost first",
-        (Column("module"), Column("type", Kind.PATH), Column("key", priority=1)),
-        [(frame.path or "(root)", frame.type, frame.key) for frame in place.node.modules],
-    )
-
-
 def _stack(place: PlacedNode) -> Section:
     return rows(
         "stack",
@@ -226,12 +227,6 @@ def _stack(place: PlacedNode) -> Section:
             (line.file, line.line, line.function or None, line.text or None)
             for line in source_lines(place.node.stack_trace)
         ],
-    )
-
-
-def _metadata(place: PlacedNode) -> Section:
-    return rows(
-        "metadata", "Metadata", (Column("key"), Column("value")), place.node.metadata.items()
     )
 
 

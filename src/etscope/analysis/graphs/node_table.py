@@ -1,16 +1,17 @@
-"""The nodes of a graph as a `Table`: what they give, where they come from, how long they took."""
+"""Tables of a graph: its nodes with outputs, sources and times, and its modules as a tree."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph
-from etscope.analysis.graphs.node_times import NodeTimes
+from etscope.analysis.graphs.node_times import NodeTimes, nodes_of_row
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import (
+    common_module,
     module_path,
     module_type,
     short_lines,
@@ -23,8 +24,7 @@ from etscope.model.selector import Fields
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_duration
 
-# What is shown when nobody asked for columns, those that hold something. The names of nodes tell
-# their operators.
+# The columns shown by default, if they are not empty. The names of nodes contain their operators.
 DEFAULT_COLUMNS = (
     "node", "output", "avg", "share", "nodes", "instructions", "handle", "backend", "module",
     "source", "users",
@@ -35,7 +35,7 @@ _SHORT_DTYPES = (("float", "f"), ("uint", "u"), ("int", "i"))
 
 @dataclass(frozen=True, slots=True)
 class PlacedNode:
-    """A node and where it is: in which graph, how deep below the first, inside which backend."""
+    """A node with its graph, its depth below the first graph, and the backend around it."""
 
     node: Node
     graph: Graph
@@ -44,17 +44,17 @@ class PlacedNode:
 
     @property
     def is_plumbing(self) -> bool:
-        """Whether it only brings a weight or a lowered module to the nodes that use it."""
+        """True if it only holds a weight or a lowered module for the nodes that use it."""
         if self.node.kind == "get_attr":
             return self.node.target not in _branches(self.graph)
         return self.node.name in self.graph.parameters
 
 
 def placed_nodes(graph: Graph, *, into_delegates: bool = True) -> Iterator[PlacedNode]:
-    """All nodes of a graph, each followed by those of its sub-graphs.
+    """Yield all nodes of a graph, each followed by those of its sub-graphs.
 
-    Nodes of a lowered module are one level below their call; those of a branch two, below the
-    `get_attr` node that names it, which stands below the call.
+    Nodes of a lowered module are one level below their call. Nodes of a branch are two levels below
+    it: between them is the `get_attr` node that names the branch.
     """
     yield from _placed(graph, 0, None, into_delegates)
 
@@ -83,13 +83,13 @@ def _branches(graph: Graph) -> set[str]:
 
 
 def _last(branch: Graph) -> str:
-    """A sub-graph's own name, which follows that of the graph around it."""
+    """A sub-graph's own name, without the name of the graph around it."""
     return branch.name.rpartition("/")[2]
 
 
 def fields_of(linked: LinkedGraph, place: PlacedNode) -> Fields:
-    """What the node offers to a selector: also its instructions, and its backend if it is
-    delegated."""
+    """The node's fields for a selector, with its instructions, and the backend of a delegated
+    node."""
     backend = place.backend or linked.backends.get(id(place.node))
     return {
         **fields_of_node(place.node),
@@ -99,12 +99,12 @@ def fields_of(linked: LinkedGraph, place: PlacedNode) -> Fields:
 
 
 def columns(times: bool, unit: str) -> tuple[Column, ...]:
-    """All columns of `node_table`; the higher the priority the sooner a narrow terminal leaves the
-    column out."""
+    """All columns of `node_table`; narrow terminals leave out those of high priority numbers
+    first."""
     measured = (
         Column("avg", Kind.DURATION, unit),
         Column("share", Kind.SHARE),
-        Column("nodes", Kind.COUNT, title="of nodes", priority=2),
+        Column("nodes", Kind.COUNT, title="shared by", priority=2),
     )
     return (
         Column("node"),
@@ -129,7 +129,7 @@ def columns(times: bool, unit: str) -> tuple[Column, ...]:
 
 
 def default_columns(table: Table) -> tuple[str, ...]:
-    """The columns of `node_table` that people get, when they ask for none."""
+    """The columns of `node_table` that are shown by default."""
     several = any(count is not None and count > 1 for count in table.values.get("nodes", ()))
     wanted = {*DEFAULT_COLUMNS} - ({"nodes"} if not several else set())
     return tuple(name for name in filled_columns(table) if name in wanted)
@@ -145,11 +145,11 @@ def node_table(
     sort: str | None = None,
     limit: int | None = None,
 ) -> Table:
-    """One row a node, in execution order, those of sub-graphs below the node that calls them.
+    """A table with one row for each node, in execution order, sub-graphs below their calls.
 
-    keep: which nodes to show, with the calls around them; None: all but weights and `get_attr`.
-    times, scale: for the columns of times; see `NodeTimes`. sort: a column, with "-" largest
-    first; sub-graphs stay below their calls. limit: at most so many nodes of the graph itself.
+    keep: selects nodes, which are shown with the calls around them; None: all but weights and
+    `get_attr`. times, scale: for the columns of times; see `NodeTimes`. sort: a column, with "-"
+    largest first; sub-graphs stay below their calls. limit: of nodes of the graph itself.
     """
     places = list(placed_nodes(linked.graph, into_delegates=into_delegates))
     shown = [
@@ -157,28 +157,40 @@ def node_table(
         for place in places
     ]
     hidden = len(shown) - sum(shown) if keep is None else 0
-    _show_calls(places, shown)
+    # Show the calls around shown nodes.
+    calls_wanted: set[int] = set()  # depths at which the next node before is such a call
+    for i in range(len(places) - 1, -1, -1):
+        depth = places[i].depth
+        shown[i] = shown[i] or depth in calls_wanted
+        calls_wanted.discard(depth)
+        if shown[i] and depth:
+            calls_wanted.add(depth - 1)
     places = [place for place, is_shown in zip(places, shown, strict=True) if is_shown]
     table = _table(linked, places, times, scale)
-    groups = _groups(table)
+    groups: list[list[int]] = []  # the rows of each node of the graph itself with those below it
+    for row, place in enumerate(places):
+        if place.depth == 0 or not groups:
+            groups.append([])
+        groups[-1].append(row)
     if sort is not None:
-        groups = _sorted(table, groups, sort)
+        name = sort.removeprefix("-")
+        values = table.select([name]).values[name]
+        known = [group for group in groups if values[group[0]] is not None]
+        unknown = [group for group in groups if values[group[0]] is None]
+        known.sort(key=lambda group: values[group[0]], reverse=sort != name)
+        groups = known + unknown
     rows = [row for group in groups[:limit] for row in group]
-    notes = [*_hidden_notes(hidden, len(groups[limit:]) if limit is not None else 0)]
+    notes = []
+    if rest := len(groups[limit:]) if limit is not None else 0:
+        notes.append(f"{rest:,} more {'node is' if rest == 1 else 'nodes are'} not shown.")
+    if hidden:
+        notes.append(
+            f"Weights and lowered modules, {hidden:,} in number, are not shown "
+            "(--select 'kind:*' shows all nodes)."
+        )
     if times is not None and scale is not None:
         notes += _time_notes(times, scale, [places[row] for row in rows])
     return replace(table.take(rows), notes=tuple(notes))
-
-
-def _show_calls(places: Sequence[PlacedNode], shown: list[bool]) -> None:
-    """Show the calls around what is shown."""
-    wanted = set()  # depths at which the next node before is the call of something shown
-    for i in range(len(places) - 1, -1, -1):
-        depth = places[i].depth
-        shown[i] = shown[i] or depth in wanted
-        wanted.discard(depth)
-        if shown[i] and depth:
-            wanted.add(depth - 1)
 
 
 def _table(
@@ -190,7 +202,13 @@ def _table(
     heads = columns(times is not None, "" if scale is None else scale.unit)
     values: dict[str, list[Any]] = {column.name: [] for column in heads}
     for place in places:
-        cells = {**_identity(linked, place), **_measures(place.node, times, scale)}
+        cells = {**_identity(linked, place), "avg": None, "share": None, "nodes": None}
+        time = None if times is None else times.at.get(id(place.node))
+        if times is not None and time is not None and scale is not None:
+            total = float(times.profile.total.mean())
+            cells["avg"] = float(scale(time.avg))
+            cells["share"] = time.avg / total if total else None
+            cells["nodes"] = len(time.nodes)
         for name, column in values.items():
             column.append(cells[name])
     graph = linked.graph
@@ -229,7 +247,7 @@ def _identity(linked: LinkedGraph, place: PlacedNode) -> Mapping[str, Any]:
 
 
 def short_outputs(node: Node) -> str | None:
-    """The first tensor that the node gives, and how many more: "f32[1,8] +2"."""
+    """The node's first tensor, and the number of others: "f32[1,8] +2"."""
     specs = [value.tensor for value in node.outputs if value.tensor is not None]
     if not specs:
         return None
@@ -240,50 +258,9 @@ def short_outputs(node: Node) -> str | None:
     return f"{dtype}[{','.join(map(str, specs[0].shape))}]{more}"
 
 
-def _measures(node: Node, times: NodeTimes | None, scale: Scale | None) -> Mapping[str, Any]:
-    time = None if times is None else times.at.get(id(node))
-    if times is None or time is None or scale is None:
-        return {"avg": None, "share": None, "nodes": None}
-    mean, total = float(time.ticks.mean()), float(times.profile.total.mean())
-    return {
-        "avg": float(scale(mean)),
-        "share": mean / total if total else None,
-        "nodes": len(time.nodes),
-    }
-
-
 def tensor_text(spec: TensorSpec | None) -> str:
-    """Type and shape ("float32[1, 8]", symbolic sizes as they are written); "" for no tensor."""
+    """Type and shape ("float32[1, 8]", symbolic sizes as written); "" without a tensor."""
     return "" if spec is None else f"{spec.dtype}[{', '.join(map(str, spec.shape))}]"
-
-
-def _groups(table: Table) -> list[list[int]]:
-    """The rows of each node of the graph itself with those below it."""
-    groups: list[list[int]] = []
-    for row, depth in enumerate(table.depth or ()):
-        if depth == 0 or not groups:
-            groups.append([])
-        groups[-1].append(row)
-    return groups
-
-
-def _sorted(table: Table, groups: list[list[int]], sort: str) -> list[list[int]]:
-    """The groups by a column of their first rows; what has no value comes last."""
-    name = sort.removeprefix("-")
-    values = table.select([name]).values[name]
-    known = [group for group in groups if values[group[0]] is not None]
-    unknown = [group for group in groups if values[group[0]] is None]
-    return sorted(known, key=lambda group: values[group[0]], reverse=sort != name) + unknown
-
-
-def _hidden_notes(plumbing: int, rest: int) -> Iterator[str]:
-    if rest:
-        yield f"{rest:,} more {'node is' if rest == 1 else 'nodes are'} not shown."
-    if plumbing:
-        yield (
-            f"Weights and lowered modules, {plumbing:,} in number, are not shown "
-            "(--select 'kind:*' shows all nodes)."
-        )
 
 
 def _time_notes(times: NodeTimes, scale: Scale, shown: Sequence[PlacedNode]) -> Iterator[str]:
@@ -299,6 +276,136 @@ def _time_notes(times: NodeTimes, scale: Scale, shown: Sequence[PlacedNode]) -> 
     here = [times.at[id(place.node)] for place in shown if id(place.node) in times.at]
     if any(len(time.nodes) > 1 for time in here):
         yield (
-            "A time of several nodes is of one instruction (#) and stands at the first of them; "
-            "how it divides is not known."
+            "A time shared by several nodes is of one instruction (#) and is shown at the first of "
+            "them; how it divides is not known."
         )
+
+
+# -- modules
+
+_UNKNOWN = "(no module)"
+_DEEPEST = 100  # levels; no model has as many
+
+
+@dataclass(slots=True)
+class _Module:
+    """A module of the tree: sums over it and all below."""
+
+    path: str
+    parent: str | None
+    depth: int
+    types: set[str] = field(default_factory=set)
+    nodes: int = 0
+    operators: set[str] = field(default_factory=set)
+    delegated: int = 0
+    ticks: float | None = None  # None: no instruction belongs to this module alone
+
+
+def module_tree(
+    linked: LinkedGraph,
+    *,
+    keep: Callable[[Fields], bool] | None = None,
+    into_delegates: bool = True,
+    times: NodeTimes | None = None,
+    scale: Scale | None = None,
+) -> Table:
+    """A table with one row for each module, in order of first use, with the sums of its sub-tree.
+
+    Nodes that call an operator are counted, if `keep` selects them. An instruction's time counts
+    for the innermost module that contains all its nodes, and for those around it.
+    """
+    calls = [
+        place
+        for place in placed_nodes(linked.graph, into_delegates=into_delegates)
+        if place.node.kind == "call_function" and (keep is None or keep(fields_of(linked, place)))
+    ]
+    tree = _Tree()
+    for place in calls:
+        tree.add_node(place, place.backend or linked.backends.get(id(place.node)))
+    if times is not None:
+        kept = {id(place.node) for place in calls}
+        for row in times.profile.rows:
+            nodes = nodes_of_row(linked, row) if row.depth == 0 else ()
+            if any(id(node) in kept for node in nodes):
+                tree.add_time(common_module(nodes), float(row.ticks.mean()))
+    modules = tree.modules()
+    measured: tuple[Column, ...] = ()
+    values: dict[str, list[Any]] = {
+        "module": [module.path or "(root)" for module in modules],
+        "type": [", ".join(sorted(module.types)) or None for module in modules],
+        "nodes": [module.nodes for module in modules],
+        "operators": [len(module.operators) for module in modules],
+        "delegated": [module.delegated for module in modules],
+    }
+    notes: tuple[str, ...] = ()
+    if times is not None and scale is not None:
+        measured = (Column("avg", Kind.DURATION, scale.unit), Column("share", Kind.SHARE))
+        total = float(times.profile.total.mean())
+        ticks = [module.ticks for module in modules]
+        values["avg"] = [None if value is None else float(scale(value)) for value in ticks]
+        values["share"] = [value / total if value and total else value for value in ticks]
+        notes = (
+            "An instruction's time counts for the innermost module that holds all its nodes, and "
+            "for those around it.",
+        )
+    return Table(
+        columns=(
+            Column("module"),
+            Column("type", priority=2),
+            Column("nodes", Kind.COUNT),
+            Column("operators", Kind.COUNT, title="distinct operators", priority=3),
+            Column("delegated", Kind.COUNT, priority=1),
+            *measured,
+        ),
+        values=values,
+        title=f"{short_name(linked.name)} · modules",
+        notes=notes,
+        depth=[module.depth for module in modules],
+    )
+
+
+class _Tree:
+    def __init__(self) -> None:
+        self._modules: dict[str, _Module] = {}
+
+    def add_node(self, place: PlacedNode, backend: str | None) -> None:
+        node = place.node
+        for frame in node.modules:
+            self._around(frame.path)[-1].types.add(frame.type.rpartition(".")[2])
+        for module in self._around(node.modules[-1].path if node.modules else None):
+            module.nodes += 1
+            module.operators.add(node.op)
+            module.delegated += backend is not None
+
+    def add_time(self, path: str | None, ticks: float) -> None:
+        for module in self._around(path):
+            module.ticks = (module.ticks or 0.0) + ticks
+
+    def modules(self) -> list[_Module]:
+        """All modules, each before those below it, siblings in order of first use."""
+        children: dict[str | None, list[_Module]] = {}
+        for module in self._modules.values():
+            children.setdefault(module.parent, []).append(module)
+        ordered: list[_Module] = []
+        waiting = sorted(children.get(None, ()), key=lambda module: module.path != _UNKNOWN)
+        while waiting:
+            module = waiting.pop()
+            ordered.append(module)
+            waiting += reversed(children.get(module.path, ()))
+        return ordered
+
+    def _around(self, path: str | None) -> list[_Module]:
+        """The module and those around it, outermost first."""
+        if path is None:
+            return [self._at(_UNKNOWN, None, 0)]
+        modules = [self._at("", None, 0)]
+        for part in path.split(".", _DEEPEST - 1) if path else ():
+            above = modules[-1].path
+            name = f"{above}.{part}" if above else part
+            modules.append(self._at(name, above, len(modules)))
+        return modules
+
+    def _at(self, path: str, parent: str | None, depth: int) -> _Module:
+        if path not in self._modules:
+            self._modules[path] = _Module(path, parent, depth)
+        return self._modules[path]

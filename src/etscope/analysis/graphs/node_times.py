@@ -1,7 +1,7 @@
 """The times of a graph's nodes, from the profile of a run.
 
-A time belongs to all nodes behind its instruction and is never split among them: it stands at one
-of them, with the number of nodes that it is of.
+A time belongs to all nodes of its instruction and is never split among them: it is displayed at one
+of them, with the number of nodes that share it.
 """
 
 from __future__ import annotations
@@ -16,31 +16,46 @@ from etscope.analysis.graphs.linked_graph import LinkedGraph, Nodes
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
 from etscope.analysis.profile.trace import Trace
 from etscope.model.graph import Node
+from etscope.model.statistics import statistic
+
+STATISTICS = ("avg", "p50", "p90", "min", "max", "first")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """Time of the instructions (or of a delegate's events) behind `nodes`.
+    """Time of the instructions (or of a delegate's events) that `nodes` share.
 
-    ticks: int64, one element for each run of the profile. ran: bool, the runs in which something
-    of it ran. `inside` tells that it is a part of the time of a delegate call that stands at
-    another node.
+    ticks: int64, one element for each run of the method; 0 where it did not run. ran: bool, True
+    where it did. inside: part of a delegate call's time, which is displayed at another node. keys:
+    of the nodes in a `GraphView`, in its order; the time is displayed at the first that displays
+    no other time.
     """
 
     nodes: Nodes
     ticks: Ticks
     ran: npt.NDArray[np.bool_]
     inside: bool = False
+    keys: tuple[str, ...] = ()
+
+    @property
+    def avg(self) -> float:
+        """Mean of all runs, in ticks, so that the means of the nodes add up."""
+        return float(self.ticks.mean())
+
+    def statistic(self, name: str) -> float:
+        """One of `STATISTICS`, in ticks: `avg` over all runs, the others over those in which the
+        node ran, as in the table of events. NaN if it never ran."""
+        return self.avg if name == "avg" else statistic(self.ticks[self.ran], name)
 
 
 @dataclass(frozen=True)
 class NodeTimes:
     """The times of a graph's nodes in a profile.
 
-    `at` maps the `id` of a node to the time that stands at it: the first of the time's nodes, in
-    the order of the graph, at which none of fewer nodes stands. For a delegate call that is a
-    node of the graph, it is that node. `shared` maps the `id` of each further node to its time.
-    `accounted` is what instructions with nodes in this graph took in each run, in ticks.
+    at: `id` of a node -> the time displayed at it. That is the first of the time's nodes, in the
+    order of the graph, that does not display a time of fewer nodes; for a delegate call in the
+    graph, the call. shared: `id` of each other node -> the time that it shares. accounted: time of
+    the instructions with nodes in this graph in each run, in ticks.
     """
 
     profile: MethodProfile
@@ -49,7 +64,7 @@ class NodeTimes:
     accounted: Ticks
 
     def of(self, node: Node) -> NodeTime | None:
-        """The time that the node is behind, be it alone or with others; None without one."""
+        """The time of the node, alone or shared; None without one."""
         return self.at.get(id(node)) or self.shared.get(id(node))
 
 
@@ -68,7 +83,7 @@ def node_times(linked: LinkedGraph, profile: MethodProfile) -> NodeTimes:
         if call is not None:
             nodes = (call,)
         elif row.kind == "delegate" and row.instruction_id in explained:
-            # Its nodes have times of their own, from inside the delegate: what is left is of all.
+            # Nodes have times of their own from inside the delegate: the rest is shared by all.
             ticks = ticks - explained[row.instruction_id]
             if (ticks < 0).any() or not ticks.any():
                 continue
@@ -76,20 +91,30 @@ def node_times(linked: LinkedGraph, profile: MethodProfile) -> NodeTimes:
         key = frozenset(map(id, nodes))
         time = NodeTime(nodes, ticks, row.ran, inside)
         times[key] = _both(times[key], time) if key in times else time
-    at = _placed(linked, list(times.values()))
+    position = {id(node): i for i, node in enumerate(linked.graph.walk())}
+    at: dict[int, NodeTime] = {}
+    for time in sorted(times.values(), key=lambda time: len(time.nodes)):
+        ids = sorted(map(id, time.nodes), key=lambda node: position.get(node, -1))
+        free = next((node for node in ids if node not in at), None)
+        if free is not None:
+            at[free] = time
+        else:  # there is no node left to display it at
+            at[ids[0]] = _both(at[ids[0]], time)
     return NodeTimes(
         profile=profile,
         at=at,
         shared={
             id(node): time for time in at.values() for node in time.nodes if id(node) not in at
         },
-        accounted=_sum(profile, [row for row, _ in found if not row.depth]),
+        accounted=sum(
+            (row.ticks for row, _ in found if not row.depth), np.zeros_like(profile.total)
+        ),
     )
 
 
 def kernel_labels(trace: Trace, profiles: Sequence[MethodProfile]) -> Mapping[str, Sequence[str]]:
     """The instructions of each method: those of the record or program, else as the run named
-    them, "" where it ran none. Beyond the last that the record knows they are left out."""
+    them, "" for those that did not run, up to the last one in the record."""
     labels: dict[str, Sequence[str]] = {}
     for profile in profiles:
         ran = {row.instruction_id: row.name for row in profile.rows if row.depth == 0}
@@ -101,7 +126,7 @@ def kernel_labels(trace: Trace, profiles: Sequence[MethodProfile]) -> Mapping[st
 
 
 def nodes_of_row(linked: LinkedGraph, row: Row) -> Nodes:
-    """The nodes of the graph behind a row of a profile; none for times on a clock of their own."""
+    """The nodes of the graph that a row of a profile ran; none for times of another clock."""
     if row.own_clock:
         return ()
     if row.depth == 0 and row.instruction_id is not None:
@@ -110,30 +135,11 @@ def nodes_of_row(linked: LinkedGraph, row: Row) -> Nodes:
 
 
 def _call_node(linked: LinkedGraph, nodes: Sequence[Node]) -> Node | None:
-    """The delegate call of this graph that `nodes` are inside of."""
+    """The delegate call of this graph that contains `nodes`."""
     return next((linked.calls[id(node)] for node in nodes if id(node) in linked.calls), None)
 
 
-def _placed(linked: LinkedGraph, times: list[NodeTime]) -> dict[int, NodeTime]:
-    """The node at which each time stands. Two that can stand nowhere else are added up."""
-    position = {id(node): i for i, node in enumerate(linked.graph.walk())}
-    at: dict[int, NodeTime] = {}
-    for time in sorted(times, key=lambda time: len(time.nodes)):
-        places = sorted(map(id, time.nodes), key=lambda key: position.get(key, -1))
-        free = next((place for place in places if place not in at), None)
-        if free is not None:
-            at[free] = time
-            continue
-        at[places[0]] = _both(at[places[0]], time)
-    return at
-
-
 def _both(first: NodeTime, time: NodeTime) -> NodeTime:
-    """The two added up; the nodes are the second's, of which there are as many or more."""
+    """The sum of two times, with the nodes of the second, which has as many or more."""
     ticks, ran = first.ticks + time.ticks, first.ran | time.ran
     return NodeTime(time.nodes, ticks, ran, time.inside)
-
-
-def _sum(profile: MethodProfile, rows: Sequence[Row]) -> Ticks:
-    total: Ticks = sum((row.ticks for row in rows), np.zeros_like(profile.total))
-    return total

@@ -1,14 +1,14 @@
-"""All graphs of a record and its program, each with what was measured of its nodes.
+"""The graphs of a record and its program with times, memory and errors of their nodes.
 
-This is what the views of graphs are made of (TensorBoard, the HTML report, DOT, JSON, Model
-Explorer): the same nodes under the same keys, with the same numbers.
+All views of graphs (TensorBoard, the HTML report, DOT, JSON, Model Explorer) show a `GraphView`:
+the same nodes under the same keys, with the same numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 
@@ -17,8 +17,9 @@ import numpy as np
 from etscope.analysis.graphs.executed import EXECUTED, executed_graph
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
-from etscope.analysis.graphs.node_times import NodeTime, NodeTimes, kernel_labels, node_times
+from etscope.analysis.graphs.node_times import STATISTICS, NodeTime, kernel_labels, node_times
 from etscope.analysis.memory import memory_plan
+from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.analysis.profile.correlate import method_symbols, record_methods
 from etscope.analysis.profile.profile import MethodProfile, Ticks
 from etscope.analysis.profile.source_location import common_module, module_path
@@ -28,27 +29,24 @@ from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.scalar_type import scalar_type_of
 from etscope.model.graph import Graph, Node, TensorSpec
-from etscope.model.statistics import statistic
 
 __all__ = [
     "EXECUTED",
     "STATISTICS",
     "GraphView",
     "NodeError",
-    "NodeMeasure",
+    "NodeTime",
     "ViewNode",
     "graph_views",
     "view_keys",
     "view_of",
+    "with_errors",
 ]
 
 
-# Bytes of a graph's nodes: of the tensors that they give.
-
-
 def given_bytes(node: Node) -> int | None:
-    """Bytes of the tensors that the node gives; symbolic sizes count with their hints. None if it
-    gives none, or a size is not known."""
+    """Bytes of the node's tensors; symbolic sizes count with their hints. None without tensors, or
+    if a size is unknown."""
     if node.kind == "output":
         return None
     sizes = [_nbytes(value.tensor) for value in node.outputs if value.tensor is not None]
@@ -71,20 +69,17 @@ def _nbytes(spec: TensorSpec) -> int | None:
     return kind.nbytes(math.prod(sizes))
 
 
-STATISTICS = ("avg", "p50", "p90", "min", "max", "first")
-
-
 @dataclass(frozen=True, slots=True)
 class ViewNode:
     """A node of a view.
 
     key: unique in the view, and the same in every run of etscope: the node's name, in sub-graphs
-        behind the sub-graph's ("lowered_module_0/aten_add_tensor").
-    graph: that the node stands in. call: key of the node that calls that graph, None in the first.
+        with the sub-graph's as prefix ("lowered_module_0/aten_add_tensor").
+    graph: the graph of the node. call: key of the node that calls that graph, None in the first.
     scope: the boxes around it, outermost first: modules, and for nodes in branches and delegates
-        the box of the call. A call that opens stands in its own box.
-    backend: that it is delegated to. instructions: of the program, that run it.
-    opens: whether the node is a call with a sub-graph in the view.
+        the box of the call. A call that opens is in its own box.
+    backend: that it is delegated to. instructions: those of the program that run it.
+    opens: True for a call with a sub-graph in the view.
     """
 
     key: str
@@ -99,40 +94,12 @@ class ViewNode:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeMeasure:
-    """The time that stands at a node.
-
-    ticks: int64, of each run of the method; 0 where it did not run. ran: bool, where it did.
-    keys: all nodes that the time is of, in the order of the view; it stands at the first, except
-        that no two times stand at one node. inside: it is a part of a delegate call's time that
-        stands at another node.
-    """
-
-    ticks: Ticks
-    ran: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-    keys: tuple[str, ...]
-    inside: bool = False
-
-    @property
-    def avg(self) -> float:
-        """Mean of all runs, in ticks, so that the means of the nodes add up."""
-        return float(self.ticks.mean())
-
-    def statistic(self, name: str) -> float:
-        """One of `STATISTICS`, in ticks: `avg` over all runs, the others over those in which the
-        node ran, as in the table of events. NaN if it never ran."""
-        if name == "avg":
-            return self.avg
-        return statistic(self.ticks[self.ran], name)
-
-
-@dataclass(frozen=True, slots=True)
 class NodeError:
     """The numeric error of a node's value on the device.
 
-    metric: its name. total: the error to the reference; local: to what PyTorch makes of the
-    device's own values that went in, None where that is not known. verdict: "fine", "wrong" or
-    "inherited", None without a diagnosis.
+    metric: its name. total: the error to the reference. local: the error to PyTorch's result from
+    the device's own inputs, None if unknown. verdict: "fine", "wrong" or "inherited", None without
+    a diagnosis.
     """
 
     metric: str
@@ -143,15 +110,15 @@ class NodeError:
 
 @dataclass(frozen=True)
 class GraphView:
-    """A graph with what is known of its nodes.
+    """A graph with layers of attributes of its nodes: times, memory, errors.
 
     key: "exported/forward", "edge/forward", "executed/forward" or "<name in the record>", short
-        and stable. title: for people. dialect: as in the file ("ATEN", "EDGE"), "EXECUTORCH" for
+        and stable. title: to display. dialect: as in the file ("ATEN", "EDGE"), "EXECUTORCH" for
         the executed program.
-    profile: the runs that `times` are of; None without a dump, or if the method did not run.
-    times: by key of the node that a time stands at (see `NodeMeasure`); each run's times that are
-        not `inside` add up to `accounted`.
-    memory: bytes of the tensors that a node gives, by key; bounds for dynamic shapes.
+    profile: the runs of `times`; None without a dump, or if the method did not run.
+    times: by key of the node that displays the time (see `NodeTime`); in each run, the times that
+        are not `inside` add up to `accounted`.
+    memory: bytes of a node's tensors, by key; bounds for dynamic shapes.
     live: planned bytes alive while a node's instruction runs, by key; empty without a program.
     errors: by key; empty until `with_errors`.
     """
@@ -163,7 +130,7 @@ class GraphView:
     linked: LinkedGraph
     nodes: tuple[ViewNode, ...]
     profile: MethodProfile | None = None
-    times: Mapping[str, NodeMeasure] = field(default_factory=dict)
+    times: Mapping[str, NodeTime] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
     live: Mapping[str, int] = field(default_factory=dict)
     errors: Mapping[str, NodeError] = field(default_factory=dict)
@@ -192,7 +159,7 @@ class GraphView:
 
     @cached_property
     def shared(self) -> Mapping[str, str]:
-        """Of nodes without a time of their own that another node's time is of too: that node."""
+        """Map each node that shares a time to the node that displays it."""
         return {
             key: place
             for place, time in self.times.items()
@@ -202,7 +169,7 @@ class GraphView:
 
     @property
     def accounted(self) -> Ticks | None:
-        """What instructions with nodes in this graph took in each run, in ticks."""
+        """Time of the instructions with nodes in this graph in each run, in ticks."""
         if self.profile is None:
             return None
         outer = [time.ticks for time in self.times.values() if not time.inside]
@@ -210,13 +177,13 @@ class GraphView:
         return total
 
     def rest(self, call: str) -> Ticks | None:
-        """What a delegate call took beyond the times inside that stand at nodes, in each run, in
-        ticks, so that a box adds up to its call; None when nothing inside has a time, or they
-        hold one another."""
+        """The time of a delegate call without the times of the nodes inside, in each run, in
+        ticks, so that a box adds up to its call. None if no node inside has a time, or if these
+        times contain each other."""
         whole = self.times.get(call)
         inside = [
             time.ticks
-            for node in self._within(call)
+            for node in self.inside(call)
             if (time := self.times.get(node.key)) is not None and time.inside
         ]
         if whole is None or not inside:
@@ -224,10 +191,11 @@ class GraphView:
         rest: Ticks = whole.ticks - np.sum(inside, axis=0)
         return None if (rest < 0).any() else rest
 
-    def _within(self, call: str) -> Iterator[ViewNode]:
+    def inside(self, call: str) -> Iterator[ViewNode]:
+        """All nodes inside a call, at any depth."""
         for node in self.below.get(call, ()):
             yield node
-            yield from self._within(node.key)
+            yield from self.inside(node.key)
 
 
 def graph_views(
@@ -237,11 +205,11 @@ def graph_views(
     *,
     only: Collection[str] | None = None,
 ) -> tuple[GraphView, ...]:
-    """The graphs of the record (exported programs first, then the edge dialect, then the others),
-    and the executed program of each method.
+    """The views of the record's graphs (exported programs first, then the edge dialect, then the
+    others), and of the executed program of each method.
 
-    record, program: by default those of `trace`; a program that the record stores is used, too.
-    trace: gives the times. only: keys of the views to make; None for all.
+    record, program: by default those of `trace`; a program stored in the record is used, too.
+    trace: for the times. only: keys of the views; None for all.
 
     Raises `UsageError` without a record and a program, or for an unknown key in `only`, and
     `MissingDataError` when they have no graph.
@@ -269,7 +237,7 @@ def graph_views(
 def view_keys(
     record: RecordView | None = None, trace: Trace | None = None, program: Program | None = None
 ) -> tuple[str, ...]:
-    """The keys of the views that `graph_views` makes of the same arguments."""
+    """The keys of the views that `graph_views` returns for the same arguments."""
     record = record if record is not None or trace is None else trace.record
     return tuple(_keys(record, _program(record, trace, program)))
 
@@ -281,10 +249,15 @@ def _keys(record: RecordView | None, program: Program | None) -> Mapping[str, st
     names.sort(key=lambda name: order.get(name.partition("/")[0], 2))
     found: dict[str, str] = {}
     for name in names:
-        key = _key(record, name)
+        key = short_name(name)
+        if name == EXPORTED and record is not None:
+            # torch.export's program of "forward" alone has no method in its name.
+            methods = record_methods(record)
+            method = "forward" if "forward" in methods else methods[0] if len(methods) == 1 else ""
+            key = f"{key}/{method}" if method else key
         found[name if key in found else key] = name
-    methods = [] if program is None else [method.name for method in program.methods]
-    found.update((f"{EXECUTED}/{method}", f"{EXECUTED}/{method}") for method in methods)
+    executed = [] if program is None else [f"{EXECUTED}/{m.name}" for m in program.methods]
+    found.update((name, name) for name in executed)
     return found
 
 
@@ -300,7 +273,7 @@ def _program(
 
 
 class _Views:
-    """Makes the views; what several of them need is made once."""
+    """Builds views; data that several of them need is built once."""
 
     def __init__(
         self, record: RecordView | None, trace: Trace | None, program: Program | None
@@ -328,7 +301,7 @@ class _Views:
 
     def _linked(self, name: str) -> LinkedGraph:
         if self._record is None:
-            raise UsageError(f"the graph {name!r} is of a record, and none was given")
+            raise UsageError(f"the graph {name!r} is in a record, and none was given")
         symbols = None if self._trace is None else self._trace.symbols
         return linked_graph(self._record, name, symbols, self._labels, self._program)
 
@@ -356,69 +329,84 @@ def view_of(
     profile: MethodProfile | None = None,
     program: Program | None = None,
 ) -> GraphView:
-    """The view of one graph. `profile` is of the graph's method and gives the times, `program`
-    what is alive in planned memory."""
+    """The view of one graph. `profile`, of the graph's method, is for the times, `program` for the
+    memory that is alive."""
     nodes = tuple(_Placing(linked).nodes(linked.graph, None, "", (), 0, None))
-    times = None if profile is None else node_times(linked, profile)
+    keys: dict[int, list[str]] = {}
+    for node in nodes:
+        keys.setdefault(id(node.node), []).append(node.key)
+    times: dict[str, NodeTime] = {}
+    if profile is not None:
+        position = {node.key: i for i, node in enumerate(nodes)}
+        for place, time in node_times(linked, profile).at.items():
+            if place in keys:
+                shared = {key for node in time.nodes for key in keys.get(id(node), ())}
+                in_order = tuple(sorted(shared, key=position.__getitem__))
+                times[keys[place][0]] = replace(time, keys=in_order)
+    live: dict[str, int] = {}
+    if program is not None and linked.method in [method.name for method in program.methods]:
+        plan = memory_plan(program, linked.method or "")
+        live = {
+            node.key: max(plan.live_bytes[i] for i in node.instructions)
+            for node in nodes
+            if node.instructions and max(node.instructions) < len(plan.live_bytes)
+        }
+    head, _, method = key.partition("/")
+    titles = {"exported": "exported program", "edge": "edge program", EXECUTED: "executed program"}
     return GraphView(
         key=key,
-        title=_title(key),
+        title=key if head not in titles else titles[head] + (f" · {method}" if method else ""),
         dialect=linked.graph.dialect,
         method=linked.method,
         linked=linked,
         nodes=nodes,
         profile=profile,
-        times={} if times is None else _measures(nodes, times),
+        times=times,
         memory={n.key: size for n in nodes if (size := given_bytes(n.node)) is not None},
-        live=_live(linked, nodes, program),
+        live=live,
     )
 
 
-def _live(
-    linked: LinkedGraph, nodes: tuple[ViewNode, ...], program: Program | None
-) -> Mapping[str, int]:
-    methods = () if program is None else tuple(m.name for m in program.methods)
-    if program is None or linked.method is None or linked.method not in methods:
-        return {}
-    plan = memory_plan(program, linked.method)
-    return {
-        node.key: max(plan.live_bytes[i] for i in node.instructions)
-        for node in nodes
-        if node.instructions and max(node.instructions) < len(plan.live_bytes)
-    }
+# -- errors
 
 
-def _key(record: RecordView | None, name: str) -> str:
-    """A stable short key: what torch.export keeps of "forward" alone has no method in its name."""
-    short = short_name(name)
-    if "/" in short or record is None:
-        return short
-    methods = record_methods(record)
-    method = "forward" if "forward" in methods else methods[0] if len(methods) == 1 else None
-    return short if method is None or name != EXPORTED else f"{short}/{method}"
+def with_errors(views: Iterable[GraphView], found: Numerics) -> tuple[GraphView, ...]:
+    """Add the errors of a diagnosis to the views of its method.
 
+    A row belongs to a node of the reference graph. In other views it is displayed at the node that
+    this one is, or comes from, which is known for the edge graph only. Of several rows of one node
+    (passes of a loop, several outputs) the worst counts.
+    """
+    views = tuple(views)
+    reference = next((view for view in views if view.linked.name == found.reference), None)
+    if reference is None:
+        return views
+    nodes = {key: node.node for key, node in reference.by_key.items()}
+    rows = [(nodes[row.pair.node], row) for row in found.rows if row.pair.node in nodes]
 
-def _title(key: str) -> str:
-    head, _, method = key.partition("/")
-    what = {"exported": "exported program", "edge": "edge program", EXECUTED: "executed program"}
-    if head not in what:
-        return key
-    return f"{what[head]} · {method}" if method else what[head]
+    def badness(row: NumericsRow) -> tuple[float, float]:
+        return found.metric.badness(row.total), found.metric.badness(row.local)
 
-
-def _measures(nodes: tuple[ViewNode, ...], times: NodeTimes) -> dict[str, NodeMeasure]:
-    keys: dict[int, list[str]] = {}
-    for node in nodes:
-        keys.setdefault(id(node.node), []).append(node.key)
-    position = {node.key: i for i, node in enumerate(nodes)}
-
-    def measure(time: NodeTime) -> NodeMeasure:
-        found = {key for node in time.nodes for key in keys.get(id(node), ())}
-        return NodeMeasure(
-            time.ticks, time.ran, tuple(sorted(found, key=position.__getitem__)), time.inside
-        )
-
-    return {keys[place][0]: measure(time) for place, time in times.at.items() if place in keys}
+    with_layer = []
+    for view in views:
+        if view.method != found.method:
+            with_layer.append(view)
+            continue
+        keys: dict[int, str] = {}
+        for placed in view.nodes:
+            keys.setdefault(id(placed.node), placed.key)
+        worst: dict[str, NumericsRow] = {}
+        for node, row in rows:
+            for counterpart in (node,) if view is reference else view.linked.behind((node,)):
+                key = keys.get(id(counterpart))
+                if key is not None and (key not in worst or badness(row) > badness(worst[key])):
+                    worst[key] = row
+        errors = {
+            key: NodeError(found.metric.name, row.total, row.local, row.verdict)
+            for key, row in worst.items()
+        }
+        with_layer.append(replace(view, errors=errors))
+    return tuple(with_layer)
 
 
 # -- nodes and their boxes
@@ -480,8 +468,8 @@ class _Placing:
 
 
 def _around(node: Node, graph: Graph, box: tuple[str, ...]) -> tuple[str, ...]:
-    """The boxes around a node of a graph that is in `box`: of its module, for a call without one
-    of the module that holds all that is inside; a weight is at its module or else its users."""
+    """The boxes around a node of a graph in `box`: those of its module. A call without one has the
+    module of all nodes inside; a weight without one the boxes that its users share."""
     if node.name in graph.parameters:
         module = graph.parameters[node.name].rpartition(".")[0]
         users = [graph.by_name[name] for name in graph.users[node.name]]
@@ -496,7 +484,7 @@ def _around(node: Node, graph: Graph, box: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _shared(scopes: Sequence[tuple[str, ...]]) -> int:
-    """How many boxes all have in common."""
+    """The number of outer boxes that all scopes share."""
     shortest = min(map(len, scopes))
     same = (len({scope[depth] for scope in scopes}) == 1 for depth in range(shortest))
     return sum(1 for _ in takewhile(bool, same))
@@ -511,7 +499,7 @@ def _opened(node: Node) -> list[Graph]:
 
 
 def _relative(path: str | None, box: tuple[str, ...]) -> tuple[str, ...]:
-    """The modules of a path that no box around stands for already."""
+    """The modules of a path that are not among the boxes around already."""
     parts = tuple(path.split(".")) if path else ()
     shared = _shared([parts, box])
     return parts[shared:]

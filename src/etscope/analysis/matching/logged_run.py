@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from etscope.analysis.matching.matching import Pair
-from etscope.analysis.matching.program import with_flow
+from etscope.analysis.matching.matching import Pair, with_flow
 from etscope.analysis.matching.run import LoggedSpec
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import InstructionRecord

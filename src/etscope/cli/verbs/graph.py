@@ -150,7 +150,7 @@ def command(
         "keep": keep, "into_delegates": into_delegates, "times": times, "scale": scale,
     }  # fmt: skip
     if tree:
-        from etscope.analysis.graphs.module_tree import module_tree
+        from etscope.analysis.graphs.node_table import module_tree
 
         table = module_tree(linked, **shown)
         table = table.take(range(len(table))[:limit])
@@ -242,8 +242,7 @@ def _write_graphs(
 
 def _graph_views(files: _GraphFiles, name: str | None) -> list[GraphView]:
     """Return the graphs to write. `name` is a key ("edge/forward") or a part of one ("edge")."""
-    from etscope.analysis.graphs.errors import with_errors
-    from etscope.analysis.graphs.views import graph_views, view_keys
+    from etscope.analysis.graphs.views import graph_views, view_keys, with_errors
     from etscope.formats.etrecord.reader import read_etrecord
     from etscope.formats.identify import PTE, identify
     from etscope.formats.program.bpte import read_program_file

@@ -11,10 +11,10 @@ import numpy as np
 
 from etscope.analysis.graphs.graph_names import find_graph, short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph
-from etscope.analysis.graphs.module_tree import module_tree
 from etscope.analysis.graphs.node_info import find_node, node_info
 from etscope.analysis.graphs.node_table import (
     default_columns,
+    module_tree,
     node_table,
     placed_nodes,
     tensor_text,

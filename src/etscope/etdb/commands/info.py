@@ -10,8 +10,7 @@ import numpy as np
 
 from etscope.analysis.graphs.graph_names import graph_list
 from etscope.analysis.graphs.linked_graph import LinkedGraph
-from etscope.analysis.graphs.module_tree import module_tree
-from etscope.analysis.graphs.node_table import default_columns, node_table
+from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
 from etscope.analysis.graphs.node_times import NodeTimes
 from etscope.analysis.memory import memory_plan
 from etscope.analysis.metrics import METRICS

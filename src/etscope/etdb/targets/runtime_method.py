@@ -10,8 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
-from etscope.analysis.matching.matching import Matching, Pair
-from etscope.analysis.matching.program import COMPUTING, one_by_one, with_flow
+from etscope.analysis.matching.matching import COMPUTING, Matching, Pair, one_by_one, with_flow
 from etscope.analysis.profile.correlate import MethodSymbols, method_symbols
 from etscope.analysis.profile.trace import attribution_of, differs_from_record
 from etscope.analysis.program.compatibility import Observed, instruction_labels

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from etscope._version import __version__
-from etscope.analysis.graphs.errors import with_errors
-from etscope.analysis.graphs.views import EXECUTED, GraphView, ViewNode, graph_views
+from etscope.analysis.graphs.views import EXECUTED, GraphView, ViewNode, graph_views, with_errors
 from etscope.analysis.info.etdump_info import etdump_sections
 from etscope.analysis.info.etrecord_info import etrecord_sections
 from etscope.analysis.info.program_info import program_sections
