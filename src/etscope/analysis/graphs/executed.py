@@ -9,7 +9,7 @@ are XNNPACK's own operators, whose order is known, but not their edges.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from etscope.errors import FormatError
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import Allocation, Method, ScalarValue, TensorValue
 from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
-from etscope.model.graph import Delegate, Graph, ModuleFrame, Node, SourceLine, TensorSpec, Value
+from etscope.model.graph import Delegate, Graph, ModuleFrame, Node, TensorSpec, Value
 
 EXECUTED = "executed"
 DIALECT = "EXECUTORCH"
@@ -179,6 +179,20 @@ class _Builder:
         behind = () if self._edge is None else self._edge.ran(number)
         operator = (record.operator or "").replace("::", ".")
         handles = None if self._symbols is None else self._symbols.handles.get(number)
+        # Without a record, the program's own stack in torch's format.
+        stack_trace = next((node.stack_trace for node in behind if node.stack_trace), None)
+        lines = (
+            f'  File "{line.file}", line {line.line}, in {line.function}'
+            + (f"\n    {line.text}" if line.text else "")
+            for line in record.stack
+        )
+        # The stack of the innermost module that contains all nodes.
+        path = common_module(behind)
+        stack = next((node.modules for node in behind if node.modules), ())
+        frames: tuple[ModuleFrame, ...] = ()
+        if path is not None:
+            around = [f for f in stack if f.path in ("", path) or path.startswith(f.path + ".")]
+            frames = tuple(around) or stack[:1]
         return Node(
             name=name,
             kind="call_function",
@@ -188,8 +202,8 @@ class _Builder:
             arguments=tuple(("", self._argument(index)) for index in record.inputs),
             outputs=values,
             debug_handle=handles if isinstance(handles, int) else None,
-            stack_trace=_stack_trace(behind, record.stack),
-            modules=_common_frames(behind),
+            stack_trace=stack_trace or "\n".join(lines) or None,
+            modules=frames,
             metadata={"instruction": str(number)},
             delegate=self._delegate(record, name, behind),
         )
@@ -308,7 +322,7 @@ def _graphs(graph: Graph) -> Iterator[Graph]:
 
 
 def _xnnpack_operators(name: str, data: memoryview) -> Graph | None:
-    """XNNPACK's operators in their order; None for other backends and unreadable data."""
+    """XNNPACK's operators in order; None for other backends and unreadable data."""
     if not is_xnnpack(data):
         return None
     try:
@@ -327,33 +341,3 @@ def _xnnpack_operators(name: str, data: memoryview) -> Graph | None:
         for position, operator in enumerate(operators)
     )
     return Graph(name=name, nodes=nodes, dialect="XNNPACK") if nodes else None
-
-
-# -- attributes from a record
-
-
-def _common_frames(nodes: Nodes) -> tuple[ModuleFrame, ...]:
-    """The module stack of the innermost module that holds all nodes."""
-    path = common_module(nodes)
-    if path is None:
-        return ()
-    stack = next((node.modules for node in nodes if node.modules), ())
-    frames = tuple(
-        frame
-        for frame in stack
-        if frame.path == "" or path == frame.path or path.startswith(frame.path + ".")
-    )
-    return frames or stack[:1]
-
-
-def _stack_trace(behind: Nodes, stack: Sequence[SourceLine]) -> str | None:
-    """The stack trace of the first node, else the program's own, in torch's format."""
-    for node in behind:
-        if node.stack_trace:
-            return node.stack_trace
-    lines: Iterable[str] = (
-        f'  File "{line.file}", line {line.line}, in {line.function}'
-        + (f"\n    {line.text}" if line.text else "")
-        for line in stack
-    )
-    return "\n".join(lines) or None

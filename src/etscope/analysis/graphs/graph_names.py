@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -10,7 +9,6 @@ from etscope.analysis.profile.correlate import EDGE_GRAPH
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.model.exported_graph import graph_from_record
-from etscope.model.graph import Graph
 from etscope.model.table import Column, Kind, Table
 
 _SHORT = {EDGE: "edge", EXPORTED: "exported"}
@@ -74,30 +72,28 @@ _COLUMNS = (
 def graph_list(record: RecordView) -> Table:
     """A table with one row for each graph. Nodes are those of the graph itself; calls, operators,
     modules, delegates, branches and handles are counted in its sub-graphs, too."""
-    content = [_row(graph_from_record(record, name)) for name in record.graph_names]
-    return Table(
-        columns=_COLUMNS,
-        values={column.name: [row[column.name] for row in content] for column in _COLUMNS},
-        title=f"graphs of {record.path or 'the record'}",
-    )
-
-
-def _row(graph: Graph) -> Mapping[str, Any]:
-    calls = [node for node in graph.walk() if node.kind == "call_function"]
-    delegates = [node.delegate for node in calls if node.delegate is not None]
-    return {
-        "graph": short_name(graph.name),
-        "dialect": graph.dialect,
-        "nodes": len(graph.nodes),
-        "calls": len(calls),
-        "operators": len({node.op for node in calls}),
-        "weights": len(graph.parameters),
-        "inputs": len(graph.inputs) - len(graph.parameters),
-        "outputs": len(graph.outputs),
-        "modules": len({frame.path for node in calls for frame in node.modules}),
-        "delegates": len(delegates),
-        "backends": list(dict.fromkeys(delegate.backend_id for delegate in delegates)),
-        "branches": sum(len(node.subgraphs) for node in calls),
-        "handles": sum(node.debug_handle is not None for node in calls),
-        "name": graph.name,
-    }
+    values: dict[str, list[Any]] = {column.name: [] for column in _COLUMNS}
+    for name in record.graph_names:
+        graph = graph_from_record(record, name)
+        calls = [node for node in graph.walk() if node.kind == "call_function"]
+        delegates = [node.delegate for node in calls if node.delegate is not None]
+        row = {
+            "graph": short_name(graph.name),
+            "dialect": graph.dialect,
+            "nodes": len(graph.nodes),
+            "calls": len(calls),
+            "operators": len({node.op for node in calls}),
+            "weights": len(graph.parameters),
+            "inputs": len(graph.inputs) - len(graph.parameters),
+            "outputs": len(graph.outputs),
+            "modules": len({frame.path for node in calls for frame in node.modules}),
+            "delegates": len(delegates),
+            "backends": list(dict.fromkeys(delegate.backend_id for delegate in delegates)),
+            "branches": sum(len(node.subgraphs) for node in calls),
+            "handles": sum(node.debug_handle is not None for node in calls),
+            "name": graph.name,
+        }
+        for column, cells in values.items():
+            cells.append(row[column])
+    title = f"graphs of {record.path or 'the record'}"
+    return Table(columns=_COLUMNS, values=values, title=title)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from typing import Any
 
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph
@@ -13,7 +12,7 @@ from etscope.analysis.graphs.node_times import NodeTimes
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_path, module_type, user_line
 from etscope.errors import MissingDataError, UsageError
-from etscope.model.graph import Delegate, Graph, Origin, source_lines
+from etscope.model.graph import Delegate, Origin, source_lines
 from etscope.model.report import Report, Section, facts, rows
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
@@ -61,12 +60,24 @@ def node_info(
     """Build a report with the sections "node", "times", "arguments", "outputs", "users", "modules",
     "stack", "metadata", "origins", "delegate", "delegated" and "subgraphs"; those without content
     are left out."""
+    using = [place.graph.by_name[name] for name in place.graph.users[place.node.name]]
+    users = rows(
+        "users",
+        "Used by",
+        (Column("node"), Column("op"), Column("module", Kind.PATH)),
+        [(user.name, user.op or user.kind, module_path(user)) for user in using],
+    )
+    subgraphs = []
+    for graph in place.node.subgraphs:
+        calls = [node for node in graph.walk() if node.kind == "call_function"]
+        name = graph.name.rpartition("/")[2]
+        subgraphs.append((name, len(graph.nodes), [node.op for node in calls]))
     found = [
         _facts(linked, place),
         _times(place, times, scale),
         _arguments(place),
         _outputs(place),
-        _users(place),
+        users,
         (
             rows(
                 "modules",
@@ -86,7 +97,12 @@ def node_info(
         ),
         _origins(place),
         *_delegate(place.node.delegate),
-        _subgraphs(place),
+        rows(
+            "subgraphs",
+            "Sub-graphs",
+            (Column("graph"), Column("nodes", Kind.COUNT), Column("ops", Kind.LIST)),
+            subgraphs,
+        ),
     ]
     about = {"graph": linked.name, "node": place.node.name}
     return Report(about, tuple(s for s in found if s is not None and len(s.table)))
@@ -148,6 +164,18 @@ def _times(place: PlacedNode, times: NodeTimes | None, scale: Scale | None) -> S
 
 
 def _arguments(place: PlacedNode) -> Section:
+    graph = place.graph
+    content = []
+    for position, (name, text) in enumerate(place.node.arguments):
+        tensors, makers, weights = list[str](), list[str](), list[str]()
+        for value in text.strip("[]").split(", "):
+            node = graph.by_name.get(value)
+            if node is not None:
+                tensors += [tensor_text(v.tensor) for v in node.outputs if v.name == value]
+                makers.append(node.op or node.kind)
+                weights += [graph.parameters[node.name]] if node.name in graph.parameters else []
+        cells = [", ".join(filter(None, texts)) or None for texts in (tensors, makers, weights)]
+        content.append((name or str(position), text, *cells))
     return rows(
         "arguments",
         "Arguments",
@@ -158,25 +186,8 @@ def _arguments(place: PlacedNode) -> Section:
             Column("given_by", title="given by", priority=1),
             Column("weight", Kind.PATH, priority=2),
         ),
-        [
-            (name or str(position), text, *_given(place.graph, text))
-            for position, (name, text) in enumerate(place.node.arguments)
-        ],
+        content,
     )
-
-
-def _given(graph: Graph, value: str) -> Sequence[str | None]:
-    """Of an argument that is values of nodes: the tensors, the nodes' operators, the weights."""
-    names = value.strip("[]").split(", ")
-    tensors, makers, weights = [], [], []
-    for name in names:
-        node = graph.by_name.get(name)
-        if node is None:
-            continue
-        tensors += [tensor_text(v.tensor) for v in node.outputs if v.name == name]
-        makers.append(node.op or node.kind)
-        weights += [graph.parameters[node.name]] if node.name in graph.parameters else []
-    return [", ".join(filter(None, texts)) or None for texts in (tensors, makers, weights)]
 
 
 def _outputs(place: PlacedNode) -> Section:
@@ -200,16 +211,6 @@ def _outputs(place: PlacedNode) -> Section:
             )
             for value in place.node.outputs
         ],
-    )
-
-
-def _users(place: PlacedNode) -> Section:
-    users = [place.graph.by_name[name] for name in place.graph.users[place.node.name]]
-    return rows(
-        "users",
-        "Used by",
-        (Column("node"), Column("op"), Column("module", Kind.PATH)),
-        [(user.name, user.op or user.kind, module_path(user)) for user in users],
     )
 
 
@@ -259,7 +260,15 @@ def _walk(origins: Iterable[Origin], depth: int) -> Iterator[tuple[int, Origin]]
 def _delegate(delegate: Delegate | None) -> Iterator[Section]:
     if delegate is None:
         return
-    inner = None if delegate.graph is None else delegate.graph
+    inner = delegate.graph
+    options = []
+    for key, value in delegate.compile_specs.items():
+        shown = value.decode("utf-8", errors="replace")
+        if not shown.isprintable() or "\ufffd" in shown:
+            shown = value.hex(" ")
+        if len(shown) > _LONGEST_OPTION:
+            shown = f"{shown[:_LONGEST_OPTION]}…"
+        options.append((Column(f"option_{key}", title=f"option {key}"), shown))
     yield facts(
         "delegate",
         "Delegate",
@@ -268,10 +277,7 @@ def _delegate(delegate: Delegate | None) -> Iterator[Section]:
             (Column("name"), delegate.name),
             (Column("data", Kind.BYTES), delegate.processed_bytes),
             (Column("nodes", Kind.COUNT), None if inner is None else len(inner.nodes)),
-            *(
-                (Column(f"option_{key}", title=f"option {key}"), _option(value))
-                for key, value in delegate.compile_specs.items()
-            ),
+            *options,
         ),
     )
     if inner is not None:
@@ -290,23 +296,3 @@ def _delegate(delegate: Delegate | None) -> Iterator[Section]:
                 if node.kind == "call_function"
             ],
         )
-
-
-def _option(value: bytes) -> str:
-    """The value of a compile spec as text where it is text, else in hexadecimal, both cut."""
-    text = value.decode("utf-8", errors="replace")
-    shown = text if text.isprintable() and "\ufffd" not in text else value.hex(" ")
-    return shown if len(shown) <= _LONGEST_OPTION else f"{shown[:_LONGEST_OPTION]}…"
-
-
-def _subgraphs(place: PlacedNode) -> Section:
-    def row(graph: Graph) -> Sequence[Any]:
-        calls = [node for node in graph.walk() if node.kind == "call_function"]
-        return (graph.name.rpartition("/")[2], len(graph.nodes), [node.op for node in calls])
-
-    return rows(
-        "subgraphs",
-        "Sub-graphs",
-        (Column("graph"), Column("nodes", Kind.COUNT), Column("ops", Kind.LIST)),
-        map(row, place.node.subgraphs),
-    )

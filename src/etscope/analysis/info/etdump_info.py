@@ -16,7 +16,6 @@ from etscope.model.event_table import (
     KERNEL_PREFIX,
     LOAD_EVENTS,
     Block,
-    EventKey,
     find_blocks,
 )
 from etscope.model.report import Section, facts, rows
@@ -95,7 +94,13 @@ def _block_row(block: Block) -> Sequence[Any]:
     calls = {key.instruction_id for key in block.keys if key.name == "DELEGATE_CALL"}
     calls |= {key.instruction_id for key in delegated}
     id_kinds = {"numbers" if isinstance(key.delegate_id, int) else "texts" for key in delegated}
-    index = _timed(block.keys)
+    framework = {
+        key.name: position
+        for position, key in reversed(list(enumerate(block.keys)))
+        if key.is_framework and key.profile is not None
+    }
+    # The event that spans the run: the method's execution, else its loading.
+    index = next((framework[n] for n in (EXECUTE, *LOAD_EVENTS) if n in framework), None)
     samples = None if index is None else block.ticks[index] / _TICKS_PER_MS
     return (
         block.name,
@@ -110,15 +115,6 @@ def _block_row(block: Block) -> Sequence[Any]:
         None if samples is None else float(samples[0]),
         None if samples is None else float(np.median(samples)),
     )
-
-
-def _timed(keys: Sequence[EventKey]) -> int | None:
-    """The index of the event that spans the run: the method's execution, else its loading."""
-    for name in (EXECUTE, *LOAD_EVENTS):
-        for index, key in enumerate(keys):
-            if key.is_framework and key.name == name and key.profile is not None:
-                return index
-    return None
 
 
 def _values(values: LoggedValues) -> Section:

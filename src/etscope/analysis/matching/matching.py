@@ -15,7 +15,7 @@ from functools import cached_property
 
 from etscope.analysis.matching.instructions import match_instructions
 from etscope.analysis.matching.origins import match_origins
-from etscope.analysis.matching.run import LoggedSpec, PartialMatching, Runtime
+from etscope.analysis.matching.run import LoggedSpec, Runtime
 from etscope.analysis.profile.correlate import MethodSymbols
 from etscope.analysis.program.program import InstructionRecord
 from etscope.model.graph import Graph
@@ -198,10 +198,6 @@ def match(
     else:
         edge = symbols.graph
         found = match_origins(match_instructions(runtime, symbols, edge), edge, graph)
-    return _matching(found, runtime, graph)
-
-
-def _matching(found: PartialMatching, runtime: Runtime, graph: Graph) -> Matching:
     pairs = [
         Pair(
             slot.instruction,

@@ -1,1 +1,1 @@
-"""Where the numbers of a run depart from the reference."""
+"""Numerics: the errors of a run's values, and the operators that cause them."""

@@ -28,12 +28,12 @@ _TOLERATED = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a block's runs logged for each instruction: instruction id -> names of its events.
+    """The events that a block's runs logged: instruction id -> names of its events.
 
-    An event inside a delegate has the name "" there; `delegated` has the identifiers. `ended`:
-    nothing tells that the runs ended before the method did, as those do that logged what
-    instructions gave, and not what the program gave. Operators of the runtime itself log neither
-    their names nor what they gave: where nothing else ran, more may have been to come.
+    An event inside a delegate has the name ""; `delegated` has the identifiers. ended: False if
+    the runs seem to have ended before the method did: they logged outputs of instructions, but not
+    of the program. Operators of the runtime itself log neither names nor outputs, so if nothing
+    else ran, more may have followed.
     """
 
     events: Mapping[int, frozenset[str]]
@@ -64,12 +64,12 @@ class Observed:
 
     @classmethod
     def foreseen(cls, records: Sequence[InstructionRecord]) -> Observed:
-        """What a run of a program's instructions logs, if it takes all branches."""
+        """The events of a run of a program's instructions that takes all branches."""
         events = {r.instruction_id: frozenset({r.event, r.call}) for r in records}
         return cls(events, {}, any(record.kind == "jump" for record in records))
 
     def missing(self, instructions: Iterable[int]) -> list[int]:
-        """Those that did not run, though the runs went so far."""
+        """The instructions that did not run, though the runs reached them."""
         last = max(self.events, default=-1)
         return [i for i in instructions if i not in self.events and (self.ended or i < last)]
 
@@ -155,9 +155,21 @@ def differs_from_symbols(observed: Observed, symbols: MethodSymbols) -> str | No
         return None
     recorded = sorted({*symbols.handles, *symbols.delegates})
     for instruction in observed.events:
-        difference = _delegate_differs(observed, symbols, instruction)
-        if difference is not None:
-            return difference
+        names = observed.events[instruction]
+        delegate = symbols.delegates.get(instruction)
+        recorded_delegate = delegate is not None or isinstance(
+            symbols.handles.get(instruction), Sequence
+        )
+        if names.isdisjoint({"DELEGATE_CALL", ""}):
+            if recorded_delegate:
+                backend = "a" if delegate is None else f"a {delegate.backend_id}"
+                return (
+                    f"instruction {instruction} ran {_ran(names)}, but is {backend} delegate in "
+                    "the record"
+                )
+        # A delegate in a branch has no handles, like all instructions there.
+        elif not recorded_delegate and (not observed.has_jumps or instruction in symbols.handles):
+            return f"instruction {instruction} ran a delegate, which the record does not have there"
     kernels = [i for i in observed.events if stem(observed.kernel(i) or "") not in ("", *_INSERTED)]
     unknown = [i for i in kernels if i not in symbols.handles]
     if not observed.has_jumps and len(unknown) > _TOLERATED * len(kernels):
@@ -177,24 +189,6 @@ def differs_from_symbols(observed: Observed, symbols: MethodSymbols) -> str | No
         return f"instruction {missing[0]} is in the record, but never ran"
     if observed.events and recorded and len(missing) == len(recorded):
         return "none of the record's instructions ran"
-    return None
-
-
-def _delegate_differs(observed: Observed, symbols: MethodSymbols, instruction: int) -> str | None:
-    names = observed.events[instruction]
-    delegated = not names.isdisjoint({"DELEGATE_CALL", ""})
-    delegate = symbols.delegates.get(instruction)
-    known = delegate is not None or isinstance(symbols.handles.get(instruction), Sequence)
-    if delegated:
-        # One in a branch has no handles, like all that is in there.
-        if known or (observed.has_jumps and instruction not in symbols.handles):
-            return None
-        return f"instruction {instruction} ran a delegate, which the record does not have there"
-    if known:
-        backend = "a" if delegate is None else f"a {delegate.backend_id}"
-        return (
-            f"instruction {instruction} ran {_ran(names)}, but is {backend} delegate in the record"
-        )
     return None
 
 
