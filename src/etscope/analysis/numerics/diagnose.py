@@ -16,9 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
-from etscope.analysis.matching.matching import Coverage, Matching, Pair, Unpaired
+from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.metrics import Metric, find_metric
-from etscope.analysis.numerics.gap import coverage_without
 from etscope.analysis.numerics.limits import difference, exceeds, judge, new_nan
 from etscope.analysis.numerics.rows import (
     FINE,
@@ -28,7 +27,13 @@ from etscope.analysis.numerics.rows import (
     Numerics,
     NumericsRow,
 )
-from etscope.analysis.numerics.runs import MethodRun, check_values, chosen_run, match_run
+from etscope.analysis.numerics.runs import (
+    MethodRun,
+    PairedValues,
+    check_values,
+    chosen_run,
+    match_run,
+)
 from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import unfolded as unfolded_indices
@@ -99,32 +104,32 @@ class Subgraphs:
     """The sub-graphs between the nodes of a graph whose values were recorded."""
 
     def __init__(self, graph: Graph, recorded: Collection[str]) -> None:
-        self._graph, self._recorded = graph, recorded
+        self.graph, self._recorded = graph, recorded
         self._position = {path: index for index, path in enumerate(graph.calls)}
 
     def of(self, path: str) -> Subgraph:
         """The sub-graph that computes the value of the node at `path`."""
         nodes, reads, inputs = {path}, set[str](), dict[str, None]()
-        waiting = [self._graph.calls[path]]
+        waiting = [self.graph.calls[path]]
         while waiting:
             for source in self._sources(waiting.pop()):
                 if source.kind == "placeholder":
-                    own = self._graph.graph_of(source) is self._graph
-                    if own and source.name not in self._graph.parameters:
+                    own = self.graph.graph_of(source) is self.graph
+                    if own and source.name not in self.graph.parameters:
                         inputs[source.name] = None
                     continue
-                found = self._graph.path_of.get(id(source), "")
+                found = self.graph.path_of.get(id(source), "")
                 if found in self._recorded and found != path:
                     reads.add(found)
                 elif found in self._position and found not in nodes:
                     nodes.add(found)
                     waiting.append(source)
-        listed = [name for name in self._in_order(nodes) if name in self._graph.operators]
+        listed = [name for name in self._in_order(nodes) if name in self.graph.operators]
         return Subgraph(tuple(listed), tuple(self._in_order(reads)), tuple(inputs))
 
     def _sources(self, node: Node) -> list[Node]:
         """The nodes whose values a node reads, with the output nodes of its branches."""
-        graph = self._graph.graph_of(node)
+        graph = self.graph.graph_of(node)
         found = [graph.by_name[name] for name in node.inputs if name in graph.by_name]
         for below in node.subgraphs:
             found += [below.by_name[name] for name in below.outputs if name in below.by_name]
@@ -194,23 +199,28 @@ def diagnose_run(
     """`diagnose` a run that has values, with a matcher that other runs share."""
     logged = logged_run(trace, chosen.block, chosen.position, method)
     matching, subgraphs = matcher.matched(trace, logged)
-    diagnosis = _Diagnosis(logged, matching, subgraphs, recomputation, found, tolerance)
+    paired = PairedValues(logged, matching)
     rows: list[NumericsRow] = []
     wrong_before: set[str] = set()  # nodes that are wrong, or compute with the values of such
-    for row in diagnosis.rows():
-        inherits = any(name in wrong_before for name in row.reads)
-        if row.verdict == FINE and inherits:
-            counts = row.non_finite
-            if counts is not None and counts.nan == math.prod(row.shape):
-                shows = counts.new_nan > 0  # NaN that the reference has, too, are not an error
-            else:
-                shows = exceeds(found, row.inherited, row.limit)
-            if shows:
-                row = replace(row, verdict=INHERITED)
-        if inherits or row.verdict == WRONG:
-            wrong_before.add(row.pair.node)
-        rows.append(row)
-    coverage = diagnosis.coverage()
+    device = device_values(logged, matching)
+    for item in recomputation.run(device, set(matching.by_node)):
+        for pair in matching.by_node[item.name]:
+            row = _judged_row(pair, item, paired, subgraphs, found, tolerance)
+            if row is None:
+                continue
+            inherits = any(name in wrong_before for name in row.reads)
+            if row.verdict == FINE and inherits:
+                counts = row.non_finite
+                if counts is not None and counts.nan == math.prod(row.shape):
+                    shows = counts.new_nan > 0  # NaN that the reference has, too, are not an error
+                else:
+                    shows = exceeds(found, row.inherited, row.limit)
+                if shows:
+                    row = replace(row, verdict=INHERITED)
+            if inherits or row.verdict == WRONG:
+                wrong_before.add(row.pair.node)
+            rows.append(row)
+    coverage = paired.coverage()
     if not rows:
         raise NumericGapError(
             f"none of the {len(coverage.outputs)} values that were logged is known to be a value "
@@ -229,110 +239,55 @@ def diagnose_run(
     )
 
 
-class _Diagnosis:
-    """Compares each logged value with those of the recomputation."""
-
-    def __init__(
-        self,
-        logged: LoggedRun,
-        matching: Matching,
-        subgraphs: Subgraphs,
-        recomputation: Recomputation,
-        metric: Metric,
-        tolerance: float | None,
-    ) -> None:
-        self._logged, self._matching, self._recomputation = logged, matching, recomputation
-        self._device_values = device_values(logged, matching)
-        self._metric, self._tolerance = metric, tolerance
-        self._records = {record.instruction_id: record for record in logged.instructions}
-        self._graph, self._subgraphs = recomputation.graph, subgraphs
-        self._seen: set[Pair] = set()
-        self._failed: dict[Pair, Unpaired] = {}
-
-    def rows(self) -> Iterator[NumericsRow]:
-        for item in self._recomputation.run(self._device_values, set(self._matching.by_node)):
-            for pair in self._matching.by_node[item.name]:
-                self._seen.add(pair)
-                row = self._compared(pair, item)
-                if row is not None:
-                    yield row
-
-    def coverage(self) -> Coverage:
-        """The coverage of the comparison, after `rows` has ended."""
-        for pair in self._matching.pairs:
-            if pair not in self._seen:
-                self._fail(pair, f"the reference did not run {pair.node}: it took another branch")
-        return coverage_without(self._matching, self._failed)
-
-    def _compared(self, pair: Pair, item: Recomputed) -> NumericsRow | None:
-        passes = self._logged.values(pair)
-        if item.loop_pass >= len(passes):
-            self._fail(pair, f"the loop ran {len(passes)} times, and more often in the reference")
-            return None
-        local, reference, wide = (
-            value if value is None or pair.element is None else value[pair.element]
-            for value in (item.local, item.reference, item.wide)
-        )
-        value = passes[item.loop_pass]
-        shape = np.shape(local)
-        if np.shape(value) != shape:
-            if not pair.is_view or np.size(value) != np.size(local):
-                logged_shape = list(np.shape(value))
-                self._fail(pair, f"logged as {logged_shape}, but {list(shape)} in the reference")
-                return None
-            value = np.reshape(value, shape)
-        if np.size(local) == 0:
-            self._fail(pair, "it has no elements", "empty")
-            return None
-        subgraph = self._subgraphs.of(pair.node)
-        quantized = any("quantize" in self._graph.calls[path].op for path in subgraph.nodes)
-        judged = judge(
-            self._metric, local, value, wide, tolerance=self._tolerance, quantized=quantized
-        )
-        row = self._row(pair, subgraph, item.loop_pass, value)
-        expected = local if reference is None else reference
-        counts = _non_finite(value)
-        return replace(
-            row,
-            total=difference(self._metric, reference, value),
-            local=judged.error,
-            inherited=difference(self._metric, reference, local),
-            noise=judged.noise,
-            limit=judged.limit,
-            excess=judged.excess,
-            share=judged.share,
-            verdict=WRONG if judged.is_wrong else FINE,
-            non_finite=NonFinite(*counts, *_non_finite(expected), new_nan(expected, value))
-            if any(counts)
-            else None,
-        )
-
-    def _row(self, pair: Pair, subgraph: Subgraph, loop_pass: int, value: Any) -> NumericsRow:
-        record = self._records[pair.instruction]
-        node = self._graph.calls[pair.node]
-        inside = [self._graph.calls[path] for path in subgraph.nodes]
-        own = [] if record.kind == "delegate" else [node]
-        return NumericsRow(
-            pair=pair,
-            loop_pass=loop_pass,
-            event=record.event if pair.delegate_id is None else str(pair.delegate_id),
-            label=record.label,
-            is_delegate=record.kind == "delegate",
-            op=node.op,
-            nodes=subgraph.nodes,
-            reads=subgraph.reads,
-            inputs=subgraph.inputs,
-            lines=lines_of([*own, *inside]),
-            module=module_path(node),
-            shape=tuple(np.shape(value)),
-            dtype=str(getattr(value, "dtype", type(value).__name__)),
-        )
-
-    def _fail(self, pair: Pair, reason: str, kind: str = "differs") -> None:
-        label = self._records[pair.instruction].label
-        self._failed[pair] = Unpaired(
-            reason, kind, instruction=pair.instruction, output=pair.output, op=label
-        )
+def _judged_row(
+    pair: Pair,
+    item: Recomputed,
+    paired: PairedValues,
+    subgraphs: Subgraphs,
+    metric: Metric,
+    tolerance: float | None,
+) -> NumericsRow | None:
+    """Compare a logged value with its recomputed ones; None if it cannot be compared."""
+    local, reference, wide = (
+        value if value is None or pair.element is None else value[pair.element]
+        for value in (item.local, item.reference, item.wide)
+    )
+    value = paired.value(pair, item.loop_pass, local)
+    if value is None:
+        return None
+    graph, subgraph = subgraphs.graph, subgraphs.of(pair.node)
+    record, node = paired.records[pair.instruction], graph.calls[pair.node]
+    inside = [graph.calls[path] for path in subgraph.nodes]
+    quantized = any("quantize" in one.op for one in inside)
+    judged = judge(metric, local, value, wide, tolerance=tolerance, quantized=quantized)
+    expected = local if reference is None else reference
+    counts = _non_finite(value)
+    return NumericsRow(
+        pair=pair,
+        loop_pass=item.loop_pass,
+        event=record.event if pair.delegate_id is None else str(pair.delegate_id),
+        label=record.label,
+        is_delegate=record.kind == "delegate",
+        op=node.op,
+        nodes=subgraph.nodes,
+        reads=subgraph.reads,
+        inputs=subgraph.inputs,
+        lines=lines_of([*([] if record.kind == "delegate" else [node]), *inside]),
+        module=module_path(node),
+        shape=tuple(np.shape(value)),
+        dtype=str(getattr(value, "dtype", type(value).__name__)),
+        total=difference(metric, reference, value),
+        local=judged.error,
+        inherited=difference(metric, reference, local),
+        noise=judged.noise,
+        limit=judged.limit,
+        excess=judged.excess,
+        share=judged.share,
+        verdict=WRONG if judged.is_wrong else FINE,
+        non_finite=NonFinite(*counts, *_non_finite(expected), new_nan(expected, value))
+        if any(counts)
+        else None,
+    )
 
 
 def device_values(logged: LoggedRun, matching: Matching) -> DeviceValues:

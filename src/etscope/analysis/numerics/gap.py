@@ -6,16 +6,18 @@ than a few tensors are in memory at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from etscope.analysis.matching.logged_run import LoggedRun, logged_run
-from etscope.analysis.matching.matching import Coverage, Matching, Pair, Unpaired
+from etscope.analysis.matching.logged_run import logged_run
+from etscope.analysis.matching.matching import Coverage, Matching, Pair
 from etscope.analysis.metrics import Metric, find_metric, measure_all
 from etscope.analysis.numerics.runs import (
+    PairedValues,
     check_values,
     chosen_run,
     edge_symbols,
@@ -154,9 +156,40 @@ def numeric_gap(
     check_values(trace)
     logged = logged_run(trace, chosen.block, chosen.position, method)
     matching = match_run(trace, logged, reference.graph)
-    comparison = _Comparison(trace, logged, matching, reference, found, keep)
-    rows = tuple(comparison.rows())
-    coverage = comparison.coverage()
+    paired = PairedValues(logged, matching)
+    handles = edge_symbols(trace, method).handles
+    rows: list[GapRow] = []
+    passes: Counter[Pair] = Counter()
+    for name, value in reference.values():
+        for pair in matching.by_node.get(name, ()):
+            expected = value if pair.element is None else value[pair.element]
+            loop_pass = passes[pair]
+            passes[pair] += 1
+            actual = paired.value(pair, loop_pass, expected)
+            if actual is None:
+                continue
+            record, node = paired.records[pair.instruction], reference.graph.calls[pair.node]
+            row = GapRow(
+                pair=pair,
+                event=record.event if pair.delegate_id is None else str(pair.delegate_id),
+                label=record.label,
+                node=pair.node,
+                op=node.op,
+                nodes=tuple(
+                    dict.fromkeys((*matching.covered.get(pair.instruction, ()), pair.node))
+                ),
+                handles=tuple(handle_list(handles.get(pair.instruction))),
+                metrics=measure_all(found, expected, actual),
+                shape=tuple(np.shape(expected)),
+                dtype=str(getattr(expected, "dtype", type(expected).__name__)),
+                loop_pass=loop_pass,
+                line=user_line(node.stack_trace),
+                module=module_path(node) or "",
+            )
+            if keep is not None:
+                keep(row, expected, actual)
+            rows.append(row)
+    coverage = paired.coverage()
     if not rows:
         reasons = [unpaired.reason for unpaired in coverage.outputs] or ["nothing was logged"]
         raise NumericGapError(
@@ -170,109 +203,7 @@ def numeric_gap(
         reference.graph,
         chosen.number,
         tuple(found),
-        rows,
+        tuple(rows),
         coverage,
         matching,
-    )
-
-
-class _Comparison:
-    """Goes along with the reference, and compares each value that has a partner."""
-
-    def __init__(
-        self,
-        trace: Trace,
-        logged: LoggedRun,
-        matching: Matching,
-        reference: Reference,
-        metrics: Sequence[Metric],
-        keep: Keep | None,
-    ) -> None:
-        self._logged, self._matching = logged, matching
-        self._reference, self._metrics, self._keep = reference, metrics, keep
-        self._handles = edge_symbols(trace, logged.method).handles
-        self._records = {record.instruction_id: record for record in logged.instructions}
-        self._nodes = reference.graph.calls
-        self._seen: dict[Pair, int] = {}
-        self._failed: dict[Pair, Unpaired] = {}
-
-    def rows(self) -> Iterator[GapRow]:
-        for name, value in self._reference.values():
-            for pair in self._matching.by_node.get(name, ()):
-                loop_pass = self._seen.get(pair, 0)
-                self._seen[pair] = loop_pass + 1
-                row = self._compare(pair, value, loop_pass)
-                if row is not None:
-                    yield row
-
-    def _compare(self, pair: Pair, value: Any, loop_pass: int) -> GapRow | None:
-        passes = self._logged.values(pair)
-        if loop_pass >= len(passes):
-            self._fail(pair, f"the loop ran {len(passes)} times, and more often in the reference")
-            return None
-        expected = value if pair.element is None else value[pair.element]
-        logged = passes[loop_pass]
-        shape = np.shape(expected)
-        if np.shape(logged) != shape:
-            if not pair.is_view or np.size(logged) != np.size(expected):
-                logged_shape = list(np.shape(logged))
-                self._fail(pair, f"logged as {logged_shape}, but {list(shape)} in the reference")
-                return None
-            logged = np.reshape(logged, shape)
-        if np.size(expected) == 0:
-            self._fail(pair, "it has no elements", "empty")
-            return None
-        row = self._row(pair, expected, logged, loop_pass)
-        if self._keep is not None:
-            self._keep(row, expected, logged)
-        return row
-
-    def _row(self, pair: Pair, expected: Any, logged: Any, loop_pass: int) -> GapRow:
-        record = self._records[pair.instruction]
-        node = self._nodes[pair.node]
-        covered = self._matching.covered.get(pair.instruction, ())
-        return GapRow(
-            pair=pair,
-            event=record.event if pair.delegate_id is None else str(pair.delegate_id),
-            label=record.label,
-            node=pair.node,
-            op=node.op,
-            nodes=tuple(dict.fromkeys((*covered, pair.node))) if covered else (pair.node,),
-            handles=tuple(handle_list(self._handles.get(pair.instruction))),
-            metrics=measure_all(self._metrics, expected, logged),
-            shape=tuple(np.shape(expected)),
-            dtype=str(getattr(expected, "dtype", type(expected).__name__)),
-            loop_pass=loop_pass,
-            line=user_line(node.stack_trace),
-            module=module_path(node) or "",
-        )
-
-    def _fail(self, pair: Pair, reason: str, kind: str = "differs") -> None:
-        label = self._records[pair.instruction].label
-        self._failed[pair] = Unpaired(
-            reason, kind, instruction=pair.instruction, output=pair.output, op=label
-        )
-
-    def coverage(self) -> Coverage:
-        """The coverage of the comparison, after `rows` has ended."""
-        for pair in self._matching.pairs:
-            if pair not in self._seen:
-                self._fail(pair, f"the reference did not run {pair.node}: it took another branch")
-        return coverage_without(self._matching, self._failed)
-
-
-def coverage_without(matching: Matching, failed: Mapping[Pair, Unpaired]) -> Coverage:
-    """The coverage of a comparison in which some pairs turned out to be none."""
-    compared = [pair for pair in matching.pairs if pair not in failed]
-    named = {pair.node for pair in compared}
-    lost = {
-        pair.node: Unpaired(reason.reason, reason.kind, node=pair.node)
-        for pair, reason in failed.items()
-        if pair.node not in named
-    }
-    return Coverage(
-        pairs=len(compared),
-        outputs=(*matching.unpaired_outputs, *failed.values()),
-        nodes=(*matching.unpaired_nodes, *lost.values()),
-        paired_nodes=len(named),
     )

@@ -4,10 +4,12 @@ of a run are which of a graph."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run
-from etscope.analysis.matching.matching import Matching, match
+from etscope.analysis.matching.matching import Coverage, Matching, Pair, Unpaired, match
 from etscope.analysis.profile.correlate import EDGE_GRAPH, MethodSymbols, method_symbols
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import NumericGapError, UsageError
@@ -111,6 +113,64 @@ def match_run(trace: Trace, logged: LoggedRun, graph: Graph | None = None) -> Ma
         delegated=logged.delegated_specs,
         outputs=logged.outputs,
     )
+
+
+class PairedValues:
+    """The logged values of a matching's pairs, and reasons for those that cannot be compared."""
+
+    def __init__(self, logged: LoggedRun, matching: Matching) -> None:
+        self.matching = matching
+        self.records = {record.instruction_id: record for record in logged.instructions}
+        self._logged = logged
+        self._seen: set[Pair] = set()
+        self._failed: dict[Pair, Unpaired] = {}
+
+    def value(self, pair: Pair, loop_pass: int, expected: Any) -> Any | None:
+        """The logged value in the shape of `expected`; None if it cannot be compared with it."""
+        self._seen.add(pair)
+        passes = self._logged.values(pair)
+        if loop_pass >= len(passes):
+            self._fail(pair, f"the loop ran {len(passes)} times, and more often in the reference")
+            return None
+        value, shape = passes[loop_pass], np.shape(expected)
+        if np.shape(value) != shape:
+            if not pair.is_view or np.size(value) != np.size(expected):
+                logged_shape = list(np.shape(value))
+                self._fail(pair, f"logged as {logged_shape}, but {list(shape)} in the reference")
+                return None
+            value = np.reshape(value, shape)
+        if np.size(expected) == 0:
+            self._fail(pair, "it has no elements", "empty")
+            return None
+        return value
+
+    def _fail(self, pair: Pair, reason: str, kind: str = "differs") -> None:
+        self._failed[pair] = Unpaired(
+            reason,
+            kind,
+            instruction=pair.instruction,
+            output=pair.output,
+            op=self.records[pair.instruction].label,
+        )
+
+    def coverage(self) -> Coverage:
+        """The coverage of the comparison, after the reference has ended."""
+        for pair in self.matching.pairs:
+            if pair not in self._seen:
+                self._fail(pair, f"the reference did not run {pair.node}: it took another branch")
+        compared = [pair for pair in self.matching.pairs if pair not in self._failed]
+        named = {pair.node for pair in compared}
+        lost = {
+            pair.node: Unpaired(reason.reason, reason.kind, node=pair.node)
+            for pair, reason in self._failed.items()
+            if pair.node not in named
+        }
+        return Coverage(
+            pairs=len(compared),
+            outputs=(*self.matching.unpaired_outputs, *self._failed.values()),
+            nodes=(*self.matching.unpaired_nodes, *lost.values()),
+            paired_nodes=len(named),
+        )
 
 
 def edge_symbols(trace: Trace, method: str) -> MethodSymbols:
