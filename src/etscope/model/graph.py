@@ -120,6 +120,21 @@ class Node:
     delegate: Delegate | None = None
     subgraphs: tuple[Graph, ...] = ()
 
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The control-flow sub-graphs, and the delegated one."""
+        if self.delegate is None or self.delegate.graph is None:
+            return self.subgraphs
+        return (*self.subgraphs, self.delegate.graph)
+
+    def all_origins(self) -> Iterator[Origin]:
+        """All links of the `from_node` chains, each before the links behind it."""
+        waiting = list(reversed(self.origins))
+        while waiting:
+            origin = waiting.pop()
+            yield origin
+            waiting.extend(reversed(origin.origins))
+
 
 @dataclass(frozen=True, slots=True)
 class NodeValue:
@@ -167,10 +182,15 @@ class Graph:
         """Every node, each followed by those of its control-flow and delegated sub-graphs."""
         for node in self.nodes:
             yield node
-            for graph in node.subgraphs:
+            for graph in node.graphs if into_delegates else node.subgraphs:
                 yield from graph.walk(into_delegates=into_delegates)
-            if into_delegates and node.delegate is not None and node.delegate.graph is not None:
-                yield from node.delegate.graph.walk(into_delegates=True)
+
+    def with_subgraphs(self) -> Iterator[Graph]:
+        """This graph, and all control-flow and delegated sub-graphs."""
+        yield self
+        for node in self.nodes:
+            for graph in node.graphs:
+                yield from graph.with_subgraphs()
 
     # -- parts of this graph, as ascending positions of its nodes
 

@@ -287,7 +287,7 @@ def _lowered(name: str, edge: Graph, behind: Nodes) -> Graph:
     outer: dict[str, Node] = {}
     outputs: list[str] = []
     parameters: dict[str, str] = {}
-    for graph in _graphs(edge):
+    for graph in edge.with_subgraphs():
         mine = {node.name: node for node in graph.nodes if id(node) in wanted}
         for node in mine.values():
             makers = [graph.by_name[value] for value in node.inputs if value in graph.by_name]
@@ -309,16 +309,6 @@ def _lowered(name: str, edge: Graph, behind: Nodes) -> Graph:
         outputs=tuple(outputs),
         parameters=parameters,
     )
-
-
-def _graphs(graph: Graph) -> Iterator[Graph]:
-    """The graph and all below it."""
-    yield graph
-    for node in graph.nodes:
-        for below in node.subgraphs:
-            yield from _graphs(below)
-        if node.delegate is not None and node.delegate.graph is not None:
-            yield from _graphs(node.delegate.graph)
 
 
 def _xnnpack_operators(name: str, data: memoryview) -> Graph | None:

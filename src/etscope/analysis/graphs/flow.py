@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from etscope.analysis.graphs.executed import ExecutedGraph
 from etscope.analysis.graphs.views import GraphView, ViewNode
-from etscope.model.graph import Graph, Node, TensorSpec
+from etscope.model.graph import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class _Flow:
         for inner in self._view.below[call.key]:
             if inner.node.kind == "output":
                 yield inner.key, inner.node.name
-        for graph in _graphs_below(call.node):
+        for graph in call.node.graphs:
             if any(node.kind == "output" for node in graph.nodes):
                 continue
             for value in graph.outputs:
@@ -146,7 +146,7 @@ class _Flow:
         linked, found = self._view.linked, dict[str, str]()
         makers = call.graph.by_name
         values = [v for v in call.node.inputs if v not in makers or makers[v].kind != "get_attr"]
-        for graph in _graphs_below(call.node):
+        for graph in call.node.graphs:
             free = [
                 node
                 for node in graph.nodes
@@ -162,8 +162,3 @@ class _Flow:
                 if value is not None:
                     found[key] = value
         return found
-
-
-def _graphs_below(node: Node) -> list[Graph]:
-    delegated = None if node.delegate is None else node.delegate.graph
-    return [*node.subgraphs, *([] if delegated is None else [delegated])]

@@ -12,7 +12,7 @@ nodes of other graphs by their own handles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,7 +24,7 @@ from etscope.analysis.program.program import InstructionRecord, instructions
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.program.pte import Program
 from etscope.model.exported_graph import graph_from_record
-from etscope.model.graph import Graph, Node, Origin, stem
+from etscope.model.graph import Graph, Node, stem
 
 Nodes = tuple[Node, ...]
 
@@ -202,7 +202,7 @@ class LinkedGraph:
         by_name, graph_id = self.graph.by_name, self.graph.graph_id
         return tuple(
             by_name[origin.name]
-            for origin in _chain(edge_node.origins)
+            for origin in edge_node.all_origins()
             if graph_id is not None and origin.graph_id == graph_id and origin.name in by_name
         )
 
@@ -243,9 +243,3 @@ def method_of_graph(record: RecordView, name: str) -> str | None:
     if name == EXPORTED and "forward" in methods:
         return "forward"
     return methods[0] if len(methods) == 1 else None
-
-
-def _chain(origins: Iterable[Origin]) -> Iterator[Origin]:
-    for origin in origins:
-        yield origin
-        yield from _chain(origin.origins)

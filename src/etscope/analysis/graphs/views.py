@@ -426,7 +426,7 @@ class _Placing:
         backend: str | None,
     ) -> Iterator[ViewNode]:
         for node in graph.nodes:
-            below = _opened(node)
+            below = [inside for inside in node.graphs if inside.nodes]
             scope = _around(node, graph, box)
             if below:
                 scope = (*scope, node.name)
@@ -475,8 +475,8 @@ def _around(node: Node, graph: Graph, box: tuple[str, ...]) -> tuple[str, ...]:
         scopes = [_around(user, graph, box) for user in users]
         return scopes[0][: _shared(scopes)]
     path = module_path(node)
-    if not path and (below := _opened(node)):
-        path = common_module(inner for graph in below for inner in graph.walk())
+    if not path and any(below.nodes for below in node.graphs):
+        path = common_module(inner for below in node.graphs for inner in below.walk())
     return box + _relative(path, box)
 
 
@@ -485,14 +485,6 @@ def _shared(scopes: Sequence[tuple[str, ...]]) -> int:
     shortest = min(map(len, scopes))
     same = (len({scope[depth] for scope in scopes}) == 1 for depth in range(shortest))
     return sum(1 for _ in takewhile(bool, same))
-
-
-def _opened(node: Node) -> list[Graph]:
-    """The sub-graphs of a node that have nodes."""
-    graphs = list(node.subgraphs)
-    if node.delegate is not None and node.delegate.graph is not None:
-        graphs.append(node.delegate.graph)
-    return [graph for graph in graphs if graph.nodes]
 
 
 def _relative(path: str | None, box: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,10 +7,10 @@ several, shape, dtype and users decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from etscope.analysis.matching.run import PartialMatching, Reason, Slot
-from etscope.model.graph import VIEWS, Graph, Node, NodeValue, Origin, TensorSpec, stem
+from etscope.model.graph import VIEWS, Graph, Node, NodeValue, TensorSpec, stem
 
 
 def match_origins(edge_found: PartialMatching, edge: Graph, graph: Graph) -> PartialMatching:
@@ -160,7 +160,7 @@ def parts_of(edge: Graph, graph: Graph) -> Mapping[str, list[Node]]:
     parts: dict[str, list[Node]] = {}
     for part, prefix, graph_id, names in _graph_pairs(edge, graph, ""):
         for node in _with_delegated(part):
-            for origin in _chain(node.origins):
+            for origin in node.all_origins():
                 if origin.graph_id == graph_id and origin.name in names:
                     parts.setdefault(prefix + origin.name, []).append(node)
                     break
@@ -200,7 +200,7 @@ def _graph_id(edge: Graph, graph: Graph) -> int | None:
     named: dict[int, dict[int, str]] = {}  # id -> edge node -> name
     foreign: set[int] = set()
     for node in _with_delegated(edge):
-        for origin in _chain(node.origins):
+        for origin in node.all_origins():
             op, target = operators.get(origin.name), origin.target.removeprefix("aten.")
             if op is not None and (
                 op == target or op.partition(".")[0] == target.rpartition(".")[2]
@@ -228,9 +228,3 @@ def _same_spec(one: TensorSpec | None, other: TensorSpec | None) -> bool:
             for a, b in zip(one.shape, other.shape, strict=True)
         )
     )
-
-
-def _chain(origins: Iterable[Origin]) -> Iterator[Origin]:
-    for origin in origins:
-        yield origin
-        yield from _chain(origin.origins)
