@@ -160,6 +160,11 @@ class Graph:
     parameters: Mapping[str, str] = field(default_factory=dict)
     graph_id: int | None = None
 
+    @property
+    def own_name(self) -> str:
+        """The last part of the name: of a sub-graph without the names of the graphs around it."""
+        return self.name.rpartition("/")[2]
+
     @cached_property
     def by_name(self) -> Mapping[str, Node]:
         """Nodes of this graph (not of its sub-graphs) by their own and their values' names."""
@@ -243,7 +248,7 @@ class Graph:
             for node in graph.nodes:
                 yield prefix + node.name, node, graph
                 for below in node.subgraphs:
-                    yield from walk(below, f"{prefix}{below.name.rpartition('/')[2]}/")
+                    yield from walk(below, f"{prefix}{below.own_name}/")
                 if node.delegate is not None and node.delegate.graph is not None:
                     yield from walk(node.delegate.graph, f"{prefix}{node.delegate.name}/")
 

@@ -39,7 +39,7 @@ def find_node(linked: LinkedGraph, name: str) -> PlacedNode:
         if len(found) == 1:
             return found[0]
         if found:
-            names = (f"{p.graph.name.rpartition('/')[2]}/{p.node.name}" for p in found)
+            names = (f"{p.graph.own_name}/{p.node.name}" for p in found)
             raise UsageError(
                 f"several nodes are called {name!r}", hint="name one of: " + ", ".join(names)
             )
@@ -70,7 +70,7 @@ def node_info(
     subgraphs = []
     for graph in place.node.subgraphs:
         calls = [node for node in graph.walk() if node.kind == "call_function"]
-        name = graph.name.rpartition("/")[2]
+        name = graph.own_name
         subgraphs.append((name, len(graph.nodes), [node.op for node in calls]))
     found = [
         _facts(linked, place),

@@ -50,18 +50,14 @@ class PlacedNode:
         return self.node.name in self.graph.parameters
 
 
-def placed_nodes(graph: Graph, *, into_delegates: bool = True) -> Iterator[PlacedNode]:
+def placed_nodes(
+    graph: Graph, depth: int = 0, backend: str | None = None, *, into_delegates: bool = True
+) -> Iterator[PlacedNode]:
     """Yield all nodes of a graph, each followed by those of its sub-graphs.
 
     Nodes of a lowered module are one level below their call. Nodes of a branch are two levels below
     it: between them is the `get_attr` node that names the branch.
     """
-    yield from _placed(graph, 0, None, into_delegates)
-
-
-def _placed(
-    graph: Graph, depth: int, backend: str | None, into_delegates: bool
-) -> Iterator[PlacedNode]:
     named = {node.target: node for node in graph.nodes if node.kind == "get_attr"}
     branches = _branches(graph)
     for node in graph.nodes:
@@ -69,22 +65,15 @@ def _placed(
             continue
         yield PlacedNode(node, graph, depth, backend)
         for branch in node.subgraphs:
-            name = _last(branch)
-            if name in named:
-                yield PlacedNode(named[name], graph, depth + 1, backend)
-            yield from _placed(branch, depth + 2, backend, into_delegates)
+            if branch.own_name in named:
+                yield PlacedNode(named[branch.own_name], graph, depth + 1, backend)
+            yield from placed_nodes(branch, depth + 2, backend, into_delegates=into_delegates)
         if node.delegate is not None and node.delegate.graph is not None and into_delegates:
-            inner = node.delegate.backend_id
-            yield from _placed(node.delegate.graph, depth + 1, inner, into_delegates)
+            yield from placed_nodes(node.delegate.graph, depth + 1, node.delegate.backend_id)
 
 
 def _branches(graph: Graph) -> set[str]:
-    return {_last(branch) for node in graph.nodes for branch in node.subgraphs}
-
-
-def _last(branch: Graph) -> str:
-    """A sub-graph's own name, without the name of the graph around it."""
-    return branch.name.rpartition("/")[2]
+    return {branch.own_name for node in graph.nodes for branch in node.subgraphs}
 
 
 def fields_of(linked: LinkedGraph, place: PlacedNode) -> Fields:

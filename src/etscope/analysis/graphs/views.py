@@ -443,7 +443,7 @@ class _Placing:
                 opens=bool(below),
             )
             for inside in below:
-                name = inside.name.rpartition("/")[2]
+                name = inside.own_name
                 inner_box = scope if node.delegate is not None else (*scope, name)
                 yield from self.nodes(
                     inside,

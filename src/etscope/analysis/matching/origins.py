@@ -188,7 +188,7 @@ def _graph_pairs(
     below = [inner for node in graph.nodes for inner in node.subgraphs]
     if len(edge_below) == len(below):
         for inner_edge, inner in zip(edge_below, below, strict=True):
-            name = f"{prefix}{inner.name.rpartition('/')[2]}/"
+            name = f"{prefix}{inner.own_name}/"
             yield from _graph_pairs(inner_edge, inner, name)
 
 
