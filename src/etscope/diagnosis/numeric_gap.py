@@ -69,7 +69,7 @@ class Spool:
 
 
 class _Stored:
-    """Where an array is: `axes` turn what was stored into the array's own order of dimensions."""
+    """A stored array: `axes` turn what was stored into the array's own order of dimensions."""
 
     def __init__(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int, axes: tuple[int, ...]

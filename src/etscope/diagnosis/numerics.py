@@ -1,4 +1,4 @@
-"""Which operator goes wrong: `analysis.numerics` on a trace, its record and inputs."""
+"""Find the operator that goes wrong: `analysis.numerics` on a trace, its record and inputs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class PreparedNumerics:
         self.keeps_state: bool = keeps_state(self._program)
 
     def memory(self) -> Memory:
-        """The state of a model that was just loaded."""
+        """Return the state of a model that was just loaded."""
         from etscope.bridge.reference.local_reference import Memory
 
         return Memory()
@@ -84,7 +84,7 @@ class PreparedNumerics:
         inputs: of the run. memory: what the runs before it left, by default nothing; it goes on
         with this run, and has the outputs of the reference then.
 
-        Raises what `analysis.numerics.diagnose` raises.
+        Raises the errors of `analysis.numerics.diagnose`.
         """
         from etscope.bridge.reference.local_reference import flat_inputs, recompute
 
@@ -145,9 +145,9 @@ def numerics_of(
     doubts = [] if known.doubt is None else [known.doubt]
     is_given = inputs is not None
     if previous is not None:
-        before = _as_told(earlier, previous)
+        before = _with_given_inputs(earlier, previous)
     else:
-        before, guess = _as_recorded(earlier, chosen, given, is_given, bundle, wanted)
+        before, guess = _with_recorded_inputs(earlier, chosen, given, is_given, bundle, wanted)
         doubts += guess
     for doubt in doubts:
         warnings.warn(doubt, EtscopeWarning, stacklevel=3)
@@ -157,10 +157,10 @@ def numerics_of(
     return replace(found, doubts=(*found.doubts, *doubts))
 
 
-def _as_told(
+def _with_given_inputs(
     runs: Sequence[MethodRun], previous: Sequence[Any]
 ) -> list[tuple[MethodRun | None, Any]]:
-    """The runs with their inputs. The first may be of runs that are not in the dump."""
+    """Pair the runs with their inputs. The first inputs may be of runs that are not in the dump."""
     absent = len(previous) - len(runs)
     if absent < 0:
         raise UsageError(
@@ -171,7 +171,7 @@ def _as_told(
     return list(zip([*[None] * absent, *runs], previous, strict=True))
 
 
-def _as_recorded(
+def _with_recorded_inputs(
     runs: Sequence[MethodRun],
     chosen: MethodRun,
     given: Any,

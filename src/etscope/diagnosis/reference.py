@@ -1,4 +1,4 @@
-"""The reference that a person means: a graph of the record, and its program on their inputs."""
+"""The reference of a comparison: a graph of the record, and its program run on inputs."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def reference_of(
 
     name: "exported_program", "edge_dialect_exported_program", or another graph of the record. By
     default the exported program, if the edge program's nodes all lead back to it, or
-    `best_effort` does without that; else the edge program. is_first_run: whether the state that
-    the method keeps, if any, is that of the program. at_once: whether the values will be asked for
-    at once: then what takes time begins now, in a thread.
+    `best_effort` does without that; else the edge program. is_first_run: the state that
+    the method keeps, if any, is that of the program. at_once: start slow work now, in a thread,
+    because the values are needed soon.
 
     Raises `NumericGapError` without a record, for a graph that it does not have (an unknown
     name), and, when the reference is run, for inputs that are not the program's.

@@ -48,7 +48,9 @@ TEXTS = ("method", "block", "kind", "name", "op", "delegate", "module", "source"
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """K events: those of the first block, then of the next.
+    """The events of a program without their times: K rows, one for each event of each block.
+
+    It is made once for all dumps that logged the same sequences with the same record.
 
     methods: of each block, None where it is not known. texts: [K] dictionary arrays by column.
     instruction: [K] int32 with nulls. handles: [K] lists of int32.

@@ -381,8 +381,8 @@ class Inspector:
         inputs: Any = None,
         previous: Sequence[Any] | None = None,
     ) -> PlottedNumerics:
-        """Which operator's numbers go wrong, and which line of Python that is: of each logged value
-        the total error to the reference, the operator's own, and the one that it inherited.
+        """Find the operators whose numbers go wrong, and their lines of Python: for each logged
+        value the total error to the reference, the operator's own, and the inherited one.
 
         metric: of `etscope.analysis.metrics`. tolerance: the worst error of an operator that is
         fine, in that metric; by default what is usual for the type. Rounding is always allowed for.
@@ -395,7 +395,7 @@ class Inspector:
         `.non_finite_origin` are rows, `.table()` has all, `.plot_errors()` draws it;
         `etscope.analysis.numerics.limits` says what is allowed.
 
-        Raises what `numeric_gap` raises.
+        Raises the errors of `numeric_gap`.
         """
         from etscope.diagnosis.numerics import numerics_of
         from etscope.inspector._error_plots import plotted_numerics

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import MissingDataError, UsageError
-from etscope.model.statistics import summarize
+from etscope.model.statistics import statistic, summarize
 from etscope.optional import require
 from etscope.units import TimeScale
 
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# Event blocks as pandas DataFrames: upstream's columns, order and dtypes.
-#
-# Built column by column, never by joining one-row frames: statistics of all events of a block are
-# taken together.
-
+# DataFrames have upstream's columns, order and dtypes. They are built column by column, so that the
+# statistics of all events of a block are computed together.
 
 STATISTICS = ("p10", "p50", "p90", "avg", "min", "max")
 # An event with this many op types or more has them written as a short text.
@@ -37,7 +34,8 @@ _LONG_LIST = 5
 def blocks_frame(
     blocks: Sequence[EventBlock], include_units: bool, include_delegate_debug_data: bool
 ) -> pd.DataFrame:
-    """One row for each event of each block. `MissingDataError` when no block has an event."""
+    """Return one row for each event of each block. Raises `MissingDataError` when no block has an
+    event."""
     pandas = require("pandas", wanted_by="to_dataframe")
     if not any(block.events for block in blocks):
         raise MissingDataError(
@@ -58,7 +56,7 @@ def blocks_frame(
 
 
 def events_frame(events: Sequence[Event], units: str) -> pd.DataFrame:
-    """One row for each event."""
+    """Return one row for each event."""
     pandas = require("pandas", wanted_by="to_dataframe")
     columns: dict[str, Any] = {
         "event_name": [event.name for event in events],
@@ -114,7 +112,7 @@ def _op_types(op_types: list[str]) -> list[str] | str:
 
 
 def statistics_columns(perf_data: Sequence[PerfData | None]) -> dict[str, Any]:
-    """Columns of p10 … max; NaN where an event has no samples."""
+    """Return columns of p10 … max; NaN where an event has no samples."""
     result = {name: np.full(len(perf_data), np.nan) for name in STATISTICS}
     lengths = np.array([perf.count if perf else 0 for perf in perf_data])
     for length in np.unique(lengths[lengths > 0]):
@@ -177,15 +175,15 @@ class PerfData:
 
     @property
     def p10(self) -> float:
-        return self._percentile(10)
+        return statistic(self.values, "p10")
 
     @property
     def p50(self) -> float:
-        return self._percentile(50)
+        return statistic(self.values, "p50")
 
     @property
     def p90(self) -> float:
-        return self._percentile(90)
+        return statistic(self.values, "p90")
 
     @property
     def avg(self) -> float:
@@ -202,9 +200,6 @@ class PerfData:
     @property
     def std(self) -> float:
         return float(np.std(self.values)) if self.count else math.nan
-
-    def _percentile(self, percent: int) -> float:
-        return float(np.percentile(self.values, percent)) if self.count else math.nan
 
     @property
     def sum(self) -> float:
@@ -298,7 +293,7 @@ class _Lazy:
 
 
 def _same_fields(first: Any, second: Any) -> bool:
-    """Whether two dataclass instances are equal in each compared field, tensors by value."""
+    """Return whether two instances are equal in each compared field, tensors by value."""
     return all(
         _same(getattr(first, item.name), getattr(second, item.name))
         for item in fields(first)

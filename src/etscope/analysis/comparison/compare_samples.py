@@ -1,4 +1,4 @@
-"""Whether one set of times is longer than another: regressed, improved, no difference, cannot tell.
+"""Decide whether times regressed, improved, show no difference, or cannot tell.
 
 The test, for the samples of each side in the order in which they were taken:
 
@@ -25,7 +25,7 @@ The test, for the samples of each side in the order in which they were taken:
    samples give equal answers.
 7. *The fastest runs.* Other work on the device makes runs longer, never shorter: the mean of the
    fastest fifth, which was disturbed least, must have changed by the minimum effect as well, in the
-   same direction. A change that only the slow runs show is not told as one.
+   same direction. A change that only the slow runs show is not reported.
 8. *Dumps differ.* Two processes that run the same program differ by more than their samples show:
    by the state of the processor, by where memory lies. Only further dumps of one program tell how
    much. With the standard deviation ``s`` of the logarithms of the locations of ``k`` such dumps,
@@ -62,7 +62,7 @@ _MOST_LAGS = 0.9  # of the samples
 
 
 class Verdict(Enum):
-    """What two sets of samples say of each other; "regressed" is longer times."""
+    """The result of comparing two sets of samples; "regressed" means longer times."""
 
     REGRESSED = "regressed"
     IMPROVED = "improved"
@@ -72,7 +72,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What counts as a change.
+    """The criteria for a change.
 
     min_effect: the smallest relative change that matters (0.03: 3 %), in both directions.
     confidence: of the interval, and 1 - the rate of false alarms (0.99).
@@ -98,7 +98,8 @@ class Policy:
         return 1 - self.confidence
 
     def beyond(self, ratio: float, least: float) -> bool:
-        """Whether a ratio differs from 1 by `least` at least: 1.03 does by 3 %, as 1 / 1.03."""
+        """Return whether a ratio differs from 1 by `least` at least: 1.03 does by 3 %, as 1 /
+        1.03."""
         return ratio <= 0 or not abs(log(ratio)) < log1p(least)
 
 
@@ -128,7 +129,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """How much dumps of one program differ.
+    """The variation between dumps of one program.
 
     spread: the standard deviation of the logarithm of the trimmed mean; NaN where a dump has none.
     dumps: their number, 2 at least.
@@ -194,7 +195,7 @@ def compare_all(
 
 
 def noise_between(dumps: Sequence[Sequence[npt.ArrayLike]]) -> list[Noise]:
-    """How much each set of samples differs between dumps of one program.
+    """Estimate the variation of each set of samples between dumps of one program.
 
     dumps: [dumps, sets] of samples; two dumps at least, else `UsageError`.
     """

@@ -41,7 +41,7 @@ def p_value(differences: npt.ArrayLike) -> float:
 
 
 def shift(differences: npt.ArrayLike, alpha: float) -> tuple[float, float, float]:
-    """How far the differences are from zero: the median of all means of two of them (each with
+    """Estimate the size of the differences: the median of all means of two of them (each with
     itself among them), and the ends of the interval in which it lies at confidence `1 - alpha`.
 
     The ends are infinite when there are fewer than `fewest(alpha)` differences.
@@ -58,7 +58,7 @@ def shift(differences: npt.ArrayLike, alpha: float) -> tuple[float, float, float
 
 
 def fewest(alpha: float) -> int:
-    """How many differences it takes for a p of `alpha` at all: 2 / 2^n must be that small."""
+    """Return the number of differences needed for a p of `alpha`: 2 / 2^n must be that small."""
     count = 1
     while 2.0 ** (1 - count) > alpha:
         count += 1
@@ -66,7 +66,8 @@ def fewest(alpha: float) -> int:
 
 
 def _left_out(count: int, alpha: float) -> int:
-    """Which mean of two, from either end, is the end of the interval; 0 when none is far enough."""
+    """Return the index, from either end, of the mean of two that ends the interval; 0 when none is
+    far enough."""
     if count <= _EXACT:
         ranks = np.arange(1, count + 1)
         return int(np.searchsorted(_cumulative(ranks), alpha / 2, side="right"))

@@ -37,7 +37,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True, slots=True)
 class OutputCheck:
-    """How far one output is from the expected one.
+    """The difference between an output and the expected one.
 
     index: of the output. dtype, shape: of the expected output; a number's dtype is "int", "bool",
         "float" or "str", and its shape ().
@@ -84,7 +84,7 @@ class CaseCheck(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether all outputs passed. A case without expected outputs has not."""
+        """Return whether all outputs passed. A case without expected outputs has not."""
         return bool(self.checks) and all(check.passed for check in self.checks)
 
 
@@ -98,7 +98,7 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Whether all outputs of all cases passed. To compare nothing is not to pass."""
+        """Return whether all outputs of all cases passed. To compare nothing is not to pass."""
         return self.status == PASSED
 
     @property
@@ -334,7 +334,7 @@ _Errors = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_], npt.N
 def _float_errors(
     expected: npt.NDArray[Any], actual: npt.NDArray[Any], rtol: float, atol: float
 ) -> _Errors:
-    """Of each element: its error, |expected|, whether it passes, and how far it is out."""
+    """Return, for each element, its error, |expected|, whether it passes, and how far it is out."""
     e, a = expected.astype(np.float64), actual.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         same = (e == a) | (np.isnan(e) & np.isnan(a))

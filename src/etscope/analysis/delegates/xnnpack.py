@@ -1,4 +1,4 @@
-"""Which operator of XNNPACK an event is of, and so which nodes of the graph.
+"""Attribute the events of XNNPACK to its operators, and so to nodes of the graph.
 
 XNNPACK logs what it ran by names of its own, numbered from 1 in each run: "Convolution (NHWC, F32)
 IGEMM #2". The record has no map of these. But the delegate's data in the .pte lists the operators
@@ -162,7 +162,7 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What may be logged for an operator: an event of one of `names`; nothing, if `optional`."""
+    """An event that may be logged for an operator, of one of `names`; or nothing, if `optional`."""
 
     of: Pairing
     names: tuple[str, ...]
@@ -170,7 +170,7 @@ class _Step:
 
 
 def pair(events: Sequence[str], nodes: Sequence[XnnNode]) -> list[Pairing | None]:
-    """For each event of one call, in the order they were logged, the operator that it is of."""
+    """Return the operator of each event of one call, in the order they were logged."""
     steps = [step for node in nodes for step in _steps(node)]
     kinds = [event.partition(" (")[0].partition(" #")[0] for event in events]
     before = _fits(kinds, steps)
@@ -216,10 +216,10 @@ def _steps(node: XnnNode) -> Iterator[_Step]:
 
 
 def _fits(kinds: Sequence[str], steps: Sequence[_Step]) -> list[list[bool]]:
-    """Whether the first `row` events can be those of the first `column` steps.
+    """Return a table: whether the first `row` events can be those of the first `column` steps.
 
-    So many steps are left out, and so many events added, as the numbers of both demand: no other
-    places need be looked at.
+    The numbers of both give how many steps are left out and how many events are added, so only
+    a band of the table needs to be filled.
     """
     added = sum(kind in _ADDED for kind in kinds)
     left_out = len(steps) - (len(kinds) - added)

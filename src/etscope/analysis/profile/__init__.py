@@ -1,1 +1,1 @@
-"""Where the time of a run went: runs, events and their nodes, profiles, timelines."""
+"""Profiles, tables and timelines of the events of a dump, and the nodes behind the events."""

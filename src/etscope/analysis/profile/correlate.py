@@ -43,7 +43,7 @@ class DelegateMap:
 
 @dataclass(frozen=True)
 class MethodSymbols:
-    """All that a record knows of one method: the debug symbols of its events.
+    """The debug symbols that a record has for the events of one method.
 
     `handles` has an int for a kernel's instruction, a list for a delegate's, as in the record.
     `has_maps`: whether the record maps instructions to handles at all (very old ones do not).
@@ -96,7 +96,7 @@ class MethodSymbols:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """What is behind an event. `debug_handles` is as in the record: an int, a list, or None.
+    """The source of an event. `debug_handles` is as in the record: an int, a list, or None.
 
     The fields from `operator` on are from the program, None or empty without one: the operator
     ("aten::add.out"), the tensors written ("float32[1, 8]"), the bytes of those read and written,
@@ -130,7 +130,7 @@ UNATTRIBUTED = Attribution()
 
 
 def is_operator(node: Node) -> bool:
-    """Whether upstream's operator graph has an operator for the node."""
+    """Return whether upstream's operator graph has an operator for the node."""
     return node.kind == "call_function" and node.op not in _FOLDED_OPS
 
 
@@ -168,13 +168,13 @@ def delegate_handles(
     text = str(identifier)
     if text in handles:
         return handles[text]
-    words = [key for key in handles if key and key in text and _is_word(key, text)]
+    words = [
+        key
+        for key in handles
+        if key and key in text and re.search(rf"(?<!\w){re.escape(key)}(?!\w)", text)
+    ]
     longest = [key for key in words if len(key) == max(map(len, words))]
     return handles[longest[0]] if len(longest) == 1 else None
-
-
-def _is_word(key: str, text: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(key)}(?!\w)", text) is not None
 
 
 # What a record or a program knows of each method, in the shape that correlation needs.
@@ -193,7 +193,7 @@ def record_methods(record: RecordView) -> tuple[str, ...]:
 
 
 def graph_name(record: RecordView, reference: str, method: str) -> str:
-    """The name in the record of the graph that a person calls `reference`, for a method.
+    """Return the record's name of the graph `reference` of a method.
 
     "edge_dialect_graph_module" is the method's edge program; another name may leave the method
     out. `MissingDataError` when the record has no such graph.

@@ -1,4 +1,4 @@
-"""The modules that ran as a tree, with the time of each: what an icicle draws.
+"""The modules that ran, as a tree with the time of each, for an icicle plot.
 
 A time counts for the innermost module that holds all nodes behind it. A delegate call whose events
 were logged counts by these and by what is left of it; one without, or whose events are on a clock
@@ -8,7 +8,7 @@ events that no node is known of, count where the call as a whole does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from etscope.analysis.profile.profile import MethodProfile, Row
@@ -17,7 +17,7 @@ from etscope.analysis.profile.source_location import common_module, matches_modu
 from etscope.errors import MissingDataError
 
 NO_MODULE = "(no module)"
-_DEEPEST = 100  # levels told apart; no model has as many
+_DEEPEST = 100  # levels of the tree; deeper modules are joined
 
 
 @dataclass(slots=True)
@@ -43,12 +43,20 @@ class ModuleTime:
 
 
 def module_times(profile: MethodProfile) -> list[ModuleTime]:
-    """The modules of the profile in pre-order, those side by side in order of first use. The totals
-    of those without a parent add up to what the profile's instructions took."""
+    """Return the modules of the profile in pre-order, those side by side in order of first use.
+    The totals of those without a parent add up to what the profile's instructions took."""
     tree = _Tree()
     heads = _heads(profile.rows)
-    for number in _undivided(profile.rows):
-        row = profile.rows[number]
+    # The finest rows whose times add up to the instructions': those of a call's parts where the
+    # rest of the call is known, else those of the call.
+    rest_of = {
+        head
+        for head, row in zip(heads, profile.rows, strict=True)
+        if row.depth == 1 and row.kind == "unaccounted"
+    }
+    for number, (head, row) in enumerate(zip(heads, profile.rows, strict=True)):
+        if (head in rest_of) != (row.depth > 0):
+            continue
         nodes = row.attribution.nodes or profile.rows[heads[number]].attribution.nodes
         for node in nodes:
             for frame in node.modules:
@@ -58,7 +66,7 @@ def module_times(profile: MethodProfile) -> list[ModuleTime]:
 
 
 def row_modules(profile: MethodProfile, modules: Sequence[ModuleTime]) -> list[int | None]:
-    """For each row of the profile the index of the module that holds all nodes behind it."""
+    """Return, for each row, the index of the module that holds all its nodes."""
     index = {module.path: number for number, module in enumerate(modules)}
     heads = _heads(profile.rows)
     found = []
@@ -69,22 +77,8 @@ def row_modules(profile: MethodProfile, modules: Sequence[ModuleTime]) -> list[i
     return found
 
 
-def _undivided(rows: Sequence[Row]) -> Iterator[int]:
-    """The rows whose times add up to the instructions', and no other: the finest that do."""
-    heads = _heads(rows)
-    divided = {head for head, row in zip(heads, rows, strict=True) if _is_rest(row)}
-    for number, (head, row) in enumerate(zip(heads, rows, strict=True)):
-        if (row.depth == 0 and number not in divided) or (row.depth and head in divided):
-            yield number
-
-
-def _is_rest(row: Row) -> bool:
-    """Whether the row is what the events inside a delegate call leave of it."""
-    return row.depth == 1 and row.kind == "unaccounted"
-
-
 def _heads(rows: Sequence[Row]) -> list[int]:
-    """For each row that of the instruction that it belongs to."""
+    """Return, for each row, the row of its instruction."""
     heads: list[int] = []
     for number, row in enumerate(rows):
         heads.append(number if row.depth == 0 else heads[-1])
@@ -128,7 +122,7 @@ class _Tree:
         return modules
 
     def _with_all_around(self, path: str) -> str:
-        """The path, cut at the deepest level told apart; it and all above it are then known."""
+        """Add a path, cut at the deepest level, and all modules around it; return the path."""
         parts = path.split(".", _DEEPEST - 1) if path else []
         around = ""
         self._parents.setdefault("", None)

@@ -1,4 +1,4 @@
-"""Where in a person's code an event comes from: the line of Python and the module."""
+"""Source locations of events: the line of the user's Python and the module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _ROOT = re.compile(r"^(L__self___?|L\['self'\]\.?)")
 
 
 def matches_module(frames: Iterable[ModuleFrame], name: str) -> bool:
-    """Whether one of the modules is called `name`: its key, or a run of components of its path.
+    """Return whether one of the modules is called `name`: its key, or a run of components of its
+    path.
 
     "conv" is "blocks.0.conv" and "conv.inner", never "conv2"; underscores may stand for the dots,
     as in torch's keys ("L__self___blocks_0_conv").
@@ -25,42 +26,37 @@ def matches_module(frames: Iterable[ModuleFrame], name: str) -> bool:
     wanted = _ROOT.sub("", name)
     if not wanted:
         return name in ("L__self__", "L__self___", "L['self']")
-    return any(frame.key == name or _in_path(frame.path, wanted) for frame in frames)
+    return any(
+        frame.key == name
+        or f".{wanted}." in f".{frame.path}."
+        or frame.path.replace(".", "_") == wanted
+        for frame in frames
+    )
 
 
-def _in_path(path: str, wanted: str) -> bool:
-    if not path:
-        return False
-    return f".{wanted}." in f".{path}." or path.replace(".", "_") == wanted
-
-
-# Frames of the framework are never the line a person looks for.
+# Frames of the framework are not shown when there are others.
 _FRAMEWORK = ("/site-packages/torch/", "/dist-packages/torch/", "/site-packages/executorch/")
 
 
 @lru_cache(maxsize=4096)
 def user_line(stack_trace: str | None) -> SourceLine | None:
-    """The innermost frame outside torch and executorch; the innermost of all if there is none."""
+    """Return the innermost frame outside torch and executorch, else the innermost of all."""
     lines = user_lines(source_lines(stack_trace))
     return lines[0] if lines else None
 
 
 def user_lines(frames: Sequence[SourceLine]) -> tuple[SourceLine, ...]:
-    """The one line of a stack that a person looks for, or none: see `user_line`."""
-    written = [frame for frame in frames if not _is_generated(frame)]
+    """Return the line of a stack to show, as a tuple of one or none; see `user_line`."""
+    # Code that torch made and ran is in no file: "<eval_with_key>.12", "<string>".
+    written = [frame for frame in frames if not frame.file.startswith("<")]
     for frame in reversed(written):
         if not any(part in frame.file for part in _FRAMEWORK):
             return (frame,)
     return tuple(written[-1:])
 
 
-def _is_generated(frame: SourceLine) -> bool:
-    """Code that torch made and ran, in no file: "<eval_with_key>.12", "<string>"."""
-    return frame.file.startswith("<")
-
-
 def lines_of(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
-    """The distinct lines behind the nodes, in their order."""
+    """Return the distinct lines of the nodes, in their order."""
     lines = (user_line(node.stack_trace) for node in nodes)
     return tuple(dict.fromkeys(line for line in lines if line is not None))
 

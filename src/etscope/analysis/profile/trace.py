@@ -1,5 +1,4 @@
-"""A dump with all that explains it: the one thing that the Inspector, the commands and every view
-are built on.
+"""A dump with its record, program and debug buffer: the base of the Inspector, commands and views.
 
 A `Trace` opens lazily: blocks are found when it is made, graphs are parsed when an event's
 attribution is asked for, tensors are read when their values are.
@@ -42,7 +41,6 @@ from etscope.formats.etdump.reader import DebugValue, ETDump, TensorRef, logged_
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program, read_pte
 from etscope.model.event_table import Block, EventKey, EventTable, find_blocks
-from etscope.model.graph import Node
 
 # What is behind the events of a method, from all that is known: its record and its program.
 
@@ -53,7 +51,7 @@ def attribution_of(
     labels: Sequence[str],
     inner: InnerEvents | None = None,
 ) -> Callable[[EventKey], Attribution]:
-    """What tells the attribution of a method's events.
+    """Return the function that attributes the events of a method.
 
     instructions: of the program, empty without one; labels: of the instructions, by which those of
     branches are found; inner: the operators behind events inside of delegates.
@@ -70,28 +68,22 @@ def attribution_of(
             operator = delegated.get((instruction, key.delegate_id))
             return found if operator is None else attributed(found, operator, symbols)
         if instruction in branches:
-            found = _with_node(found, branches[instruction])
+            node = branches[instruction]
+            found = replace(found, nodes=(node,), debug_handles=node.debug_handle)
         if 0 <= instruction < len(instructions):
-            found = _with_instruction(found, instructions[instruction])
+            record = instructions[instruction]
+            found = replace(
+                found,
+                backend_id=found.backend_id or record.backend_id,
+                operator=record.operator,
+                outputs=tuple(map(str, record.written)),
+                bytes_read=record.bytes_read,
+                bytes_written=record.bytes_written,
+                stack=record.stack,
+            )
         return found
 
     return attribution
-
-
-def _with_node(found: Attribution, node: Node) -> Attribution:
-    return replace(found, nodes=(node,), debug_handles=node.debug_handle)
-
-
-def _with_instruction(found: Attribution, instruction: InstructionRecord) -> Attribution:
-    return replace(
-        found,
-        backend_id=found.backend_id or instruction.backend_id,
-        operator=instruction.operator,
-        outputs=tuple(map(str, instruction.written)),
-        bytes_read=instruction.bytes_read,
-        bytes_written=instruction.bytes_written,
-        stack=instruction.stack,
-    )
 
 
 class _Unavailable:
@@ -108,7 +100,7 @@ UNAVAILABLE = _Unavailable()
 class Trace:
     """A dump, and with it as much as was given of: debug buffer, record, program.
 
-    `forced`: take the runs for the record's though they contradict it, as a person insists.
+    `forced`: take the runs for the record's even if they contradict it.
     """
 
     dump: ETDump
@@ -164,7 +156,7 @@ class Trace:
 
     @cached_property
     def _observed(self) -> Mapping[int, Observed]:
-        """What each block logged of its instructions, by `id` of the block."""
+        """The logged facts about each block's instructions, by `id` of the block."""
         return {id(block): Observed.of(block) for block in self.blocks}
 
     @cached_property
@@ -192,7 +184,7 @@ class Trace:
         return {id(block): fitting[block.keys] for block in self.blocks}
 
     def method_of(self, block: Block) -> str | None:
-        """The method whose runs the block holds; None for loading, or when nothing tells."""
+        """Return the method that the block ran; None for loading, or when it is not known."""
         return next(iter(self._fitting[id(block)]), None)
 
     def also_fitting(self, block: Block) -> tuple[str, ...]:
@@ -200,7 +192,7 @@ class Trace:
         return self._fitting[id(block)][1:]
 
     def disagreement(self, block: Block, method: str) -> str | None:
-        """What in the block shows that it did not run `method`; None when nothing does."""
+        """Return the evidence that the block did not run `method`, if any."""
         observed = self._observed[id(block)]
         if method in self.labels:
             difference = differs_from_labels(observed, self.labels[method])
@@ -214,7 +206,7 @@ class Trace:
         return differs_from_record(observed, self.symbols(method), self.record, method)
 
     def doubt(self, block: Block, method: str) -> str | None:
-        """What makes it unlikely that the block ran `method`; None when nothing does."""
+        """Return the reason why the block is unlikely to be of `method`, if any."""
         if self.record is None or self.record.fingerprints is not None:
             return None
         return doubt(self._observed[id(block)], self.symbols(method))
@@ -256,7 +248,7 @@ class Trace:
     def attribution(
         self, block: Block, method: str | None = None
     ) -> Callable[[EventKey], Attribution]:
-        """What tells the attribution of the block's events. method: that ran, if it is known."""
+        """Return the function that attributes the block's events. method: that ran, if known."""
         method = self.method_of(block) if method is None else method
         if method is None:
             return lambda _: UNATTRIBUTED
@@ -322,7 +314,7 @@ class Trace:
     # -- values
 
     def values(self, block: Block, run: int, positions: Sequence[int]) -> list[Any]:
-        """What the debug events at `positions` logged in the block's run `run`.
+        """Return the values that the debug events at `positions` logged in the block's run `run`.
 
         Tensors are read-only numpy views of the debug buffer, a tensor list is a list of them;
         without a debug buffer each is `UNAVAILABLE`.
@@ -352,7 +344,7 @@ class Trace:
 
     @property
     def refers_to_tensors(self) -> bool:
-        """Whether a value of the dump is in a debug buffer, as all but scalars are."""
+        """Return whether a value of the dump is in a debug buffer, as all but scalars are."""
         events = np.flatnonzero(self.dump.debug_value_offset >= 0)
         values = (self.dump.value(int(event)) for event in events)
         return any(isinstance(value, (TensorRef, tuple)) for value in values)
@@ -394,7 +386,7 @@ class Trace:
 def differs_from_record(
     observed: Observed, symbols: MethodSymbols, record: RecordView | None, method: str
 ) -> str | None:
-    """What contradicts the record's maps and graphs of a method; None when nothing does."""
+    """Return a contradiction to the record's maps and graphs of a method, if any."""
     difference = differs_from_symbols(observed, symbols)
     if difference is None or record is None:
         return difference
@@ -433,7 +425,7 @@ def _warn_of(doubt: str | None) -> None:
 
 
 def warn_no_debug_buffer() -> None:
-    """Tell once that logged tensors are there, but cannot be read."""
+    """Warn that logged tensors are there, but cannot be read."""
     warnings.warn(
         "this ETDump refers to tensors, but no debug buffer was given: they are absent "
         "(pass debug_buffer_path)",
@@ -443,7 +435,7 @@ def warn_no_debug_buffer() -> None:
 
 
 def warn_own_clock(instructions: Iterable[int]) -> None:
-    """Tell that events of delegates cannot be compared with the others."""
+    """Warn that events of delegates cannot be compared with the others."""
     listed = ", ".join(map(str, sorted(instructions)))
     warnings.warn(
         f"inside the delegate calls of instructions {listed}, times are not on the runtime's clock:"

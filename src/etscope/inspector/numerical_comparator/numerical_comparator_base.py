@@ -1,4 +1,4 @@
-"""What comparators have in common: pairs of values in, a table of their distances out."""
+"""The base of comparators: pairs of values in, a table of their distances out."""
 
 from __future__ import annotations
 
