@@ -32,7 +32,7 @@ DEBUG_LEVELS = ("none", "program_outputs", "intermediate_outputs")
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunArguments:
     """Values of `run_options`, by the names of the options."""
 
     method: str | None
@@ -287,11 +287,11 @@ _OPTIONS = (
 
 
 def run_options(*, inputs: bool = True) -> Callable[[_Function], _Function]:
-    """Add the options of a run: the parameter `options`, a `RunOptions`.
+    """Add the options of a run: the parameter `options`, a `RunArguments`.
 
     inputs: whether to add those that name the inputs.
     """
     without = set() if inputs else {"inputs", "testset_index", "seed"}
-    names = {field.name for field in fields(RunOptions)} - without
+    names = {field.name for field in fields(RunArguments)} - without
     options = (*(_INPUT_OPTIONS if inputs else ()), *_OPTIONS)
-    return lambda function: as_one_parameter(function, "options", RunOptions, options, names)
+    return lambda function: as_one_parameter(function, "options", RunArguments, options, names)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from etscope.cli.options.common import output_options, view_options
-from etscope.cli.options.run import VERIFICATION, RunOptions, run_options
+from etscope.cli.options.run import VERIFICATION, RunArguments, run_options
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.cli.verbs.export import export_options, exported
 
@@ -23,7 +23,7 @@ from etscope.cli.verbs.export import export_options, exported
 @view_options
 @output_options
 def command(
-    model: str, options: RunOptions, view: ViewOptions, output: OutputOptions, **export: Any
+    model: str, options: RunArguments, view: ViewOptions, output: OutputOptions, **export: Any
 ) -> int:
     """Export MODEL, run it on its example inputs, and show how long each operator took and which
     line of Python it is.

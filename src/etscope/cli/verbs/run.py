@@ -11,7 +11,7 @@ from etscope.cli.options.common import (
     output_options,
     view_options,
 )
-from etscope.cli.options.run import RunOptions, run_options
+from etscope.cli.options.run import RunArguments, run_options
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 
 
@@ -25,7 +25,7 @@ from etscope.cli.output.tables import OutputOptions, ViewOptions
 @output_options
 def command(
     program: str,
-    options: RunOptions,
+    options: RunArguments,
     data: str | None,
     etrecord: str | None,
     force: bool,
