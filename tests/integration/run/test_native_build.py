@@ -33,7 +33,7 @@ for name in etscope-runner etdb-server; do
 done
 """
 
-MAIN = "native/src/runner/main.cpp"
+MAIN = "native/src/main.cpp"
 
 
 def script(path: Path, text: str) -> Path:
