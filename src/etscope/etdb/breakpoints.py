@@ -84,10 +84,7 @@ class Breakpoints:
     def looked_at(self, one: Breakpoint, why: str | None) -> None:
         """Count an evaluation of a condition. why: the reason if it had no value, else None."""
         self._all[one.number] = replace(
-            one,
-            looked=one.looked + 1,
-            unknown=one.unknown + (why is not None),
-            why=why or one.why,
+            one, looked=one.looked + 1, unknown=one.unknown + (why is not None), why=why or one.why
         )
 
     def passed(self, one: Breakpoint, count: int) -> None:

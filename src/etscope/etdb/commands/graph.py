@@ -79,9 +79,7 @@ def disassemble(debugger: Debugger, rest: str) -> Output:
     ]
     marks = ["*" if number == here else "" for number in table.values["instruction"]]
     marked = replace(
-        table,
-        columns=tuple(columns),
-        values={"at": marks, **table.values, "values": indices},
+        table, columns=tuple(columns), values={"at": marks, **table.values, "values": indices}
     )
     return Output().table(marked.take(range(first, last + 1)))
 

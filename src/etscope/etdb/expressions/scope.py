@@ -12,13 +12,7 @@ from etscope.analysis.matching.matching import Pair
 from etscope.analysis.metrics import Metric, find_metric, measure
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.debugger import Debugger, Gap
-from etscope.etdb.expressions.expression import (
-    CURRENT,
-    HANDLE,
-    INSTRUCTION,
-    Expression,
-    evaluate,
-)
+from etscope.etdb.expressions.expression import CURRENT, HANDLE, INSTRUCTION, Expression, evaluate
 from etscope.etdb.output import counted, value_lines
 from etscope.etdb.targets.recorded import NO_DUMP, NO_DUMP_HINT
 from etscope.etdb.targets.target import Target

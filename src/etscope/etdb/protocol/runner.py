@@ -468,10 +468,7 @@ class Runner:
         return stopped
 
     def go(
-        self,
-        stops: npt.NDArray[np.bool_],
-        tests: Sequence[NumberTest] = (),
-        most: int = 0,
+        self, stops: npt.NDArray[np.bool_], tests: Sequence[NumberTest] = (), most: int = 0
     ) -> Stopped:
         """Run at least one instruction, up to a stop or a test that holds. stops: bool
         [instructions]. most: number of steps, 0 for any number."""
@@ -549,9 +546,7 @@ class Runner:
             return Writer().pack("BQQ", file, offset, wanted)
 
         etdump, debug, differences = self._request(
-            Kind.CORE,
-            Writer(),
-            lambda answer: (*answer.unpack("QQ"), tuple(answer.differences())),
+            Kind.CORE, Writer(), lambda answer: (*answer.unpack("QQ"), tuple(answer.differences()))
         )
         return Core(
             bytes(self._pieces(Kind.FETCH, lambda *part: fetch(0, *part), etdump)),

@@ -270,10 +270,7 @@ class RuntimeTarget:
         return None if self._execution.ended and stopped.why == StopReason.END else self.position
 
     def _run(
-        self,
-        stops: npt.NDArray[np.bool_],
-        tests: Sequence[NumberTest] = (),
-        most: int = 0,
+        self, stops: npt.NDArray[np.bool_], tests: Sequence[NumberTest] = (), most: int = 0
     ) -> Stopped:
         return self._checked(lambda: self._execution.go(stops, tests, most))
 

@@ -212,11 +212,7 @@ class Execution:
     set."""
 
     def __init__(
-        self,
-        launcher: Launcher,
-        setup: Setup,
-        stops: StopSequence,
-        notify: Callable[[str], None],
+        self, launcher: Launcher, setup: Setup, stops: StopSequence, notify: Callable[[str], None]
     ) -> None:
         """stops: updated with the instructions that run. notify: takes messages for the user."""
         self._launcher, self._setup, self.stops, self._notify = launcher, setup, stops, notify

@@ -31,10 +31,7 @@ class NodeValues:
     the record, the instructions and the shapes."""
 
     def __init__(
-        self,
-        method: Method,
-        records: Sequence[InstructionRecord],
-        linked: LinkedGraph | None,
+        self, method: Method, records: Sequence[InstructionRecord], linked: LinkedGraph | None
     ) -> None:
         """linked: the edge graph, joined to the method's program; None without a record."""
         self._method, self._records, self._linked = method, records, linked
