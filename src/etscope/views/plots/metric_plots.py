@@ -107,16 +107,7 @@ def error_figure(
             label="noise floor",
         )
 
-    # The worst points, the worst first, without perfect ones. Of equal errors the first comes
-    # first: the later ones may come from it.
-    known = METRICS.get(metric)
-    perfect = 0.0 if known is None else known.perfect
-    sign = 1.0 if known is None or known.better == "lower" else -1.0
-    named = sorted(
-        (point for point in points if point.value != perfect),
-        key=lambda point: (math.isnan(point.value), sign * point.value),
-        reverse=True,
-    )[:worst]
+    named = _worst_points(points, metric)[:worst]
     for number, point in enumerate(named, start=1):
         axes.annotate(
             str(number),
@@ -208,6 +199,19 @@ def _scale(
         low = 0.0
     room = 0.1 * (high - low) or 0.1 * abs(high) or 1.0
     return _Scale(low if low == 0.0 else low - room, high + room, False, lower_is_better)
+
+
+def _worst_points(points: list[_Point], metric: str) -> list[_Point]:
+    """The points that are not perfect, the worst first."""
+    known = METRICS.get(metric)
+    perfect = 0.0 if known is None else known.perfect
+    sign = 1.0 if known is None or known.better == "lower" else -1.0
+    # Sorting is stable: of equal errors the first comes first, as later ones may come from it.
+    return sorted(
+        (point for point in points if point.value != perfect),
+        key=lambda point: (math.isnan(point.value), sign * point.value),
+        reverse=True,
+    )
 
 
 def _draw(axes: Any, points: list[_Point], scale: _Scale) -> None:
