@@ -144,5 +144,5 @@ def test_a_method_that_did_not_run() -> None:
 def test_nothing_compared_is_an_error() -> None:
     trace, found = reference("cnn_portable", EDGE)
     empty = replace(found, values=lambda: iter(()))
-    with pytest.raises(NumericGapError, match="none of the 36 values"):
+    with pytest.raises(NumericGapError, match="none of the 36 logged values"):
         numeric_gap(trace, "forward", empty)

@@ -562,7 +562,7 @@ class _Matcher:
         if choice.candidates:
             names = ", ".join(dict.fromkeys(c[0].path for c in choice.candidates))
             known = "" if self._runtime.outputs else " without the program"
-            return f"nothing tells{known} which of these it is: {names}", "ambiguous"
+            return f"it is unknown{known} which of these it is: {names}", "ambiguous"
         if choice.is_delegate:
             return "no value that leaves the delegate's nodes has its shape and dtype", "differs"
         record = next(
@@ -604,7 +604,7 @@ class _Matcher:
         if path in inside:
             return f"inside the delegate of instruction {inside[path]}", "inside"
         if node.subgraphs:
-            return "it runs sub-graphs, whose nodes stand for themselves", "inside"
+            return "it runs sub-graphs, and their nodes are compared", "inside"
         if "/" in path:
             return "in a branch or loop, whose instructions are not known", "unknown"
         if node.outputs and all(value.tensor is None for value in node.outputs):
@@ -613,7 +613,7 @@ class _Matcher:
             return "a view of its input: memory planning left no instruction for it", "view"
         if node.debug_handle in handled:
             return "no instruction of its debug handle is known to run it", "unknown"
-        return "no instruction has its debug handle: passes took it away", "unknown"
+        return "no instruction has its debug handle: passes removed it", "unknown"
 
 
 def _chosen(choices: Iterable[Choice]) -> set[str]:

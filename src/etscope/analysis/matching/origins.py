@@ -142,9 +142,9 @@ class _Origins:
 
     def _why_not(self, node: Node, parts: Sequence[Node]) -> Reason:
         if node.subgraphs:
-            return "it runs sub-graphs, whose nodes stand for themselves", "inside"
+            return "it runs sub-graphs, and their nodes are compared", "inside"
         if not parts:
-            return "no node of the edge graph comes from it: passes took it away", "unknown"
+            return "no node of the edge graph comes from it: passes removed it", "unknown"
         paths = [self._edge.path_of[id(part)] for part in parts]
         known = self._edge_found.node_reasons
         reasons = dict.fromkeys(known[path] for path in paths if path in known)
@@ -152,7 +152,7 @@ class _Origins:
             if len(reasons) == 1 or reason[1] == "inside":
                 return reason
         names = ", ".join(paths[-3:])
-        return f"nothing tells which value of its parts is its own ({names})", "ambiguous"
+        return f"it is unknown which value of its parts is its own ({names})", "ambiguous"
 
 
 def parts_of(edge: Graph, graph: Graph) -> Mapping[str, list[Node]]:

@@ -223,7 +223,7 @@ def diagnose_run(
     coverage = paired.coverage()
     if not rows:
         raise NumericGapError(
-            f"none of the {len(coverage.outputs)} values that were logged is known to be a value "
+            f"none of the {len(coverage.outputs)} logged values is known to be a value "
             f"of {recomputation.graph.name}",
             hint="the ETDump, the ETRecord and the program must be of one export",
         )

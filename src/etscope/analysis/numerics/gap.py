@@ -1,7 +1,7 @@
-"""The numeric gap: how far the values that a device logged are from those of a reference run.
+"""The numeric gap: the distance of a device's values from those of a reference run.
 
-The reference is computed node by node, and each value is compared when it is there, so that no more
-than a few tensors are in memory at a time.
+The reference is computed node by node, and each value is compared at once, so that only a few
+tensors are in memory at a time.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from etscope.errors import NumericGapError
 from etscope.model.graph import Graph, SourceLine
 from etscope.model.table import Column, Kind, Table
 
-# What is done with a value and its reference when they are compared: row, reference, value.
+# Receives each comparison: row, reference, value.
 Keep = Callable[["GapRow", Any, Any], None]
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A reference graph, and what computes it.
+    """A reference graph, and a function that computes it.
 
-    `values` gives (node's name, value) in order of execution: arrays, numbers, and tuples or lists
-    of them; see `bridge.reference.reference_arrays`.
+    values: yields (node's name, value) in order of execution: arrays, numbers, and tuples or lists
+    of them; see `bridge.reference.reference.reference_arrays`.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GapRow:
-    """A value of the device and how far it is from the reference.
+    """A value of the device and its distance from the reference.
 
-    event: what the runtime logged for the instruction ("native_call_add.out", "DELEGATE_CALL").
-    node, op: of the reference graph. nodes: all that the instruction computes, which are a
-    delegate's. handles: the instruction's debug handles. metrics: by name; None for what is not
-    numeric. loop_pass: counts the passes of a loop from 0. line: the innermost line of Python.
+    event: of the instruction, as logged ("native_call_add.out", "DELEGATE_CALL"). node, op: of the
+    reference graph. nodes: all that the instruction computes; for a delegate several. handles: the
+    instruction's debug handles. metrics: by name; None for values that are not numeric. loop_pass:
+    counts the passes of a loop from 0. line: the innermost line of Python.
     """
 
     pair: Pair
@@ -146,10 +146,10 @@ def numeric_gap(
 ) -> Gap:
     """Compare what one run of a method logged with a reference run on the same inputs.
 
-    metrics: of `analysis.metrics`. run: see `chosen_run`. keep: is given each compared pair of
-    arrays, to be copied if they are to be kept.
+    metrics: of `analysis.metrics`. run: see `chosen_run`. keep: receives each compared pair of
+    arrays, which it must copy to keep them.
 
-    Raises `NumericGapError` when there are no values, or none has a partner in the reference.
+    Raises `NumericGapError` if there are no values, or none matches a value of the reference.
     """
     found = [item if isinstance(item, Metric) else find_metric(item) for item in metrics]
     chosen = chosen_run(trace, method, run)
@@ -193,7 +193,7 @@ def numeric_gap(
     if not rows:
         reasons = [unpaired.reason for unpaired in coverage.outputs] or ["nothing was logged"]
         raise NumericGapError(
-            f"none of the {len(coverage.outputs)} values that were logged could be compared with "
+            f"none of the {len(coverage.outputs)} logged values could be compared with "
             f"{reference.name}: {max(set(reasons), key=reasons.count)}",
             hint="the ETDump, the ETRecord and the program must be of one export",
         )

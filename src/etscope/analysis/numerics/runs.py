@@ -1,5 +1,5 @@
-"""The runs of a method in a dump: which of them logged values, which ran before, and what values
-of a run are which of a graph."""
+"""The runs of a method in a dump: their values, the state before them, and the matching of a run
+with a graph."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOADS = "Program::load_method"
 
 
 class MethodRun(NamedTuple):
-    """A run of a method: its block, its place among the block's runs, its number in the dump."""
+    """A run of a method: its block, its position among the block's runs, its number in the dump."""
 
     block: Block
     position: int
@@ -38,7 +38,7 @@ class MethodRun(NamedTuple):
 def runs_of(trace: Trace, method: str) -> list[MethodRun]:
     """The runs of a method, in the order of the dump.
 
-    Runs that logged the same events for several methods are of the one whose values they have.
+    If several methods log the same events, the logged values decide.
     """
     found = [
         MethodRun(block, position, int(number))
@@ -50,8 +50,7 @@ def runs_of(trace: Trace, method: str) -> list[MethodRun]:
 
 
 def method_by_values(trace: Trace, block: Block) -> str | None:
-    """The method whose runs a block holds: of several that log the same events, the one that the
-    values are of."""
+    """The method of a block's runs. If several methods log the same events, the values decide."""
     method, others = trace.method_of(block), trace.also_fitting(block)
     if method is None or not others or trace.record is None:
         return method
@@ -63,11 +62,12 @@ def method_by_values(trace: Trace, block: Block) -> str | None:
 
 
 def chosen_run(trace: Trace, method: str, run: int | MethodRun | None) -> MethodRun:
-    """The run of a method that logged values; `run` is one of the dump's, or counts the method's
-    runs from 0; by default it is the first with values.
+    """Choose a run of a method that logged values.
+
+    run: a run, or its number among the method's runs, from 0; by default the first with values.
 
     Raises `NumericGapError` for a method that did not run or logged nothing, `UsageError` for a
-    run that is not there.
+    number out of range.
     """
     runs = [run] if isinstance(run, MethodRun) else runs_of(trace, method)
     if not runs:
@@ -78,7 +78,7 @@ def chosen_run(trace: Trace, method: str, run: int | MethodRun | None) -> Method
         )
     if isinstance(run, int) and not 0 <= run < len(runs):
         times = f"{len(runs)} time" + ("" if len(runs) == 1 else "s")
-        raise UsageError(f"the method {method!r} ran {times}, and run {run} is asked for")
+        raise UsageError(f"the method {method!r} ran {times}: there is no run {run}")
     wanted = [runs[run]] if isinstance(run, int) else runs
     for candidate in wanted:
         if any(key.debug for key in candidate.block.keys):
@@ -91,7 +91,7 @@ def check_values(trace: Trace) -> None:
     when the debug buffer is too short for them."""
     if trace.debug_buffer is None:
         raise NumericGapError(
-            "the values that were logged are in the debug buffer, and none was given",
+            "the logged values are in the debug buffer, and none was given",
             hint="pass debug_buffer_path; " + RECORD_HINT,
         )
     trace.check_debug_buffer()
@@ -102,7 +102,8 @@ def match_run(trace: Trace, logged: LoggedRun, graph: Graph | None = None) -> Ma
     symbols = edge_symbols(trace, logged.method)
     if symbols.graph is None:
         raise NumericGapError(
-            "the record has no graphs: nothing tells which value is which", hint=NO_RECORD_HINT
+            "the record has no graphs, so the values cannot be matched with nodes",
+            hint=NO_RECORD_HINT,
         )
     own = symbols.graph if graph is None or graph.name == symbols.graph.name else graph
     return match(
@@ -180,7 +181,7 @@ def edge_symbols(trace: Trace, method: str) -> MethodSymbols:
     """
     if trace.record is None:
         raise NumericGapError(
-            "without an ETRecord nothing tells which value is which", hint=NO_RECORD_HINT
+            "without an ETRecord the values cannot be matched with nodes", hint=NO_RECORD_HINT
         )
     if trace.reference_graph in (EDGE_GRAPH, EDGE):
         return trace.symbols(method)
@@ -189,16 +190,16 @@ def edge_symbols(trace: Trace, method: str) -> MethodSymbols:
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """The runs of a method, those together that ran one after the other since it was loaded.
+    """The runs of a method, grouped by the load that they follow.
 
-    doubt: in words, why they may not belong together so; None when the dump shows it.
+    doubt: the reason why the grouping may be wrong; None if the dump shows it.
     """
 
     runs: tuple[tuple[MethodRun, ...], ...]
     doubt: str | None = None
 
     def before(self, run: MethodRun) -> tuple[MethodRun, ...]:
-        """The runs whose state a run goes on from."""
+        """The earlier runs of the same load, whose state a run continues."""
         for sequence in self.runs:
             if any(one.number == run.number for one in sequence):
                 return tuple(one for one in sequence if one.number < run.number)
@@ -206,10 +207,10 @@ class Sequences:
 
 
 def sequences(trace: Trace, method: str) -> Sequences:
-    """The sequences of a method's runs.
+    """Group a method's runs by the load that they follow.
 
-    The runtime logs that a method was loaded, and not which: with several methods that ran, each
-    is taken to be loaded once as long as there are no more loads than methods.
+    The runtime logs that a method was loaded, but not which one. If several methods ran, each is
+    assumed to be loaded once, as long as there are no more loads than methods.
     """
     runs = runs_of(trace, method)
     loads = sorted(
