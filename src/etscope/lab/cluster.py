@@ -341,5 +341,5 @@ def _check_of(future: Future) -> worker.DeviceCheck:
     try:
         check: worker.DeviceCheck = future.result()
     except Exception as error:  # of Dask: a killed worker, a scheduler that is gone
-        return worker.DeviceCheck(error=f"could not be asked: {type(error).__name__}: {error}")
+        return worker.DeviceCheck(error=f"could not be checked: {type(error).__name__}: {error}")
     return check

@@ -87,7 +87,7 @@ def test_without_a_history_small_changes_are_not_told(lab: Lab, tmp_path: Path) 
     ]
     small, large, none = (compare(lab, jobs[0], other) for other in jobs[1:])
     assert small["verdict"] == none["verdict"] == "cannot tell"
-    assert "below 10% it cannot be told" in small["reason"]
+    assert "a change below 10% may be noise" in small["reason"]
     assert small["relative"] == pytest.approx(0.06, abs=0.01)
     assert small["noise"] == {"source": "none", "jobs": 0, "spread": None}
     assert small["noise_floor"] is None

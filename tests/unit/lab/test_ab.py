@@ -152,7 +152,7 @@ def test_too_few_rounds_say_how_many_it_takes() -> None:
     assert result.verdict is Verdict.CANNOT_TELL
     assert (result.low, result.high, result.noise_floor) == (None, None, None)
     assert result.rounds_needed == 8
-    assert "4 rounds: a confidence of 0.99 takes 8; 8 rounds would tell" in result.reason
+    assert "4 rounds: a confidence of 0.99 takes 8; 8 rounds would give a verdict" in result.reason
     json.dumps(result.raw(), allow_nan=False)
 
 
@@ -174,7 +174,7 @@ def test_noise_without_end_has_no_number_of_rounds() -> None:
     rounds = [rounded(number, MODEL, pair) for number, pair in enumerate(times)]
     result = judge(rounds, Policy())
     assert result.verdict is Verdict.CANNOT_TELL and result.rounds_needed is None
-    assert "not even 10000 rounds would tell" in result.reason
+    assert "not even 10000 rounds would give a verdict" in result.reason
 
 
 def test_false_alarms_are_as_rare_as_stated() -> None:

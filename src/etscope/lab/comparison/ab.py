@@ -273,11 +273,11 @@ def _why(
     count: int, ends: tuple[float, float], p: float, needed: int | None, policy: Policy
 ) -> str:
     if needed is None:
-        more = f"not even {_MOST_ROUNDS} rounds would tell"
+        more = f"not even {_MOST_ROUNDS} rounds would give a verdict"
     elif needed > count:
-        more = f"{needed} rounds would tell"
+        more = f"{needed} rounds would give a verdict"
     else:
-        more = "the same again would most likely tell"
+        more = "the same rounds again would probably give a verdict"
     if not isfinite(ends[0]):
         least = fewest(policy.alpha)
         return f"{count} rounds: a confidence of {policy.confidence:g} takes {least}; {more}"

@@ -262,8 +262,8 @@ def _verdict(first: Side, second: Side, noise: DeviceNoise, policy: Policy) -> C
     if known is None and found.verdict in (Verdict.NO_DIFFERENCE, Verdict.CANNOT_TELL):
         few = min(found.samples) < policy.min_samples
         reason = found.reason if few else (
-            f"one process each and no repeated job on the device: below {UNKNOWN:.0%} "
-            "it cannot be told; an A/B job can, or both jobs again"
+            f"one process each and no repeated job on the device: a change below "
+            f"{UNKNOWN:.0%} may be noise; submit an A/B job, or both jobs again"
         )  # fmt: skip
         return replace(found, verdict=Verdict.CANNOT_TELL, reason=reason)
     if known is not None and found.verdict is Verdict.CANNOT_TELL and found.p is not None:

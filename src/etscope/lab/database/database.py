@@ -1,6 +1,6 @@
 """The lab's database.
 
-Tokens: only hashes of their secrets are kept. A secret is 256 random bits, which nobody guesses,
+Tokens: only hashes of their secrets are kept. A secret is 256 random bits, which cannot be guessed,
 however fast a guess is checked. So SHA-256 is enough; the slow hashes that passwords need would
 make every request slow and protect nothing. A secret begins with a key, which is not secret and
 finds its row; the hashes are then compared in constant time.

@@ -147,7 +147,7 @@ def _ab(ab: Mapping[str, Any]) -> Iterable[Section]:
             (Column("p", Kind.FLOAT), ab.get("p")),
             *((Column(name, Kind.COUNT), ab.get(name)) for name in counts),
         ],
-        (*([f"It cannot be told: {reason}."] if reason else []), *failed),
+        (*([f"No verdict: {reason}."] if reason else []), *failed),
     )
     sides: Mapping[str, Mapping[str, Any]] = ab.get("sides") or {}
     names = list(dict.fromkeys(name for side in sides.values() for name in side))

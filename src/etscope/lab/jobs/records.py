@@ -83,7 +83,7 @@ def may_follow(before: State, after: State) -> bool:
 #                        mad_ms, cv, min_ms, max_ms}: of the untraced run; see `statistics_of`
 #     traced_p50_ms     of the traced run, when there is one
 #     memory            {peak_rss_bytes}: of the runner's process, when the device shows it
-#     numerics          {metric, worst, worst_op, fine, compared}: when asked for and possible
+#     numerics          {metric, worst, worst_op, fine, compared}: when requested and possible
 #     verification      {passed, failed}: of a bundle's expected outputs
 #     ab                of an A/B job, see `etscope.lab.comparison.ab`
 
@@ -147,7 +147,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """A step in a job's life. attempt: 0 before the first claim. message: for people."""
+    """A step in a job's life. attempt: 0 before the first claim. message: one sentence."""
 
     at: datetime
     state: State

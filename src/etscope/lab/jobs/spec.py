@@ -117,7 +117,7 @@ class FileRef(_WithShortForm):
     )
     sha256: str | None = Field(None, pattern=SHA256, description="Of the content.")
     name: str = Field(
-        "", max_length=255, pattern=BASE_NAME, description="For people; the base name of path."
+        "", max_length=255, pattern=BASE_NAME, description="To display; the base name of path."
     )
 
     @model_validator(mode="before")
@@ -209,7 +209,7 @@ class JobSpec(_Strict):
 
     version: Literal[1] = 1
     kind: Literal["benchmark", "accuracy", "ab"] = "benchmark"
-    name: _Text = Field("", description="For people; the model's name if empty.")
+    name: _Text = Field("", description="To display; the model's name if empty.")
     labels: Mapping[_Name, _Value] = Field(
         default_factory=dict,
         description="For history: {commit: 1f2e3d, branch: main}.",
