@@ -1,1 +1,1 @@
-"""What we find out: pure functions from values to one frozen result each."""
+"""Results: pure functions from values to one frozen result each."""

@@ -48,7 +48,7 @@ _UINT32 = 1 << 32
 
 
 class Quantity(Enum):
-    """What the numbers of an event are. Only intervals are added up or drawn as time."""
+    """Meaning of an event's numbers. Only intervals are added up or drawn as time."""
 
     INTERVAL = "interval"
     INSTANT = "instant"
@@ -287,7 +287,7 @@ class EventTable:
 
     @cached_property
     def quantity(self) -> tuple[Quantity, ...]:
-        """What the numbers are; the runtime logs intervals."""
+        """Meaning of the numbers; the runtime logs intervals."""
         return (Quantity.INTERVAL,) * len(self.events)
 
     @cached_property
@@ -356,7 +356,7 @@ class EventTable:
 
     @property
     def call(self) -> npt.NDArray[np.int32]:
-        """Which execution of its method the row is of, -1 for loading."""
+        """Index of the execution of its method that the row is of, -1 for loading."""
         return self.run_calls[self.run]
 
     @cached_property

@@ -372,7 +372,7 @@ class Event:
 
     @cached_property
     def delegate_debug_metadatas(self) -> DelegateMetadata:
-        """What the Inspector's `delegate_metadata_parser` makes of the raw metadata."""
+        """Result of the Inspector's `delegate_metadata_parser` for the raw metadata."""
         if not self.is_delegated_op or self._delegate_metadata_parser is None:
             return self._delegate_debug_metadatas
         return self._delegate_metadata_parser(self._delegate_debug_metadatas)

@@ -108,7 +108,7 @@ _LONGEST = 15  # groups of a roll-up
 
 
 def profile_sections(methods: Sequence[ShownMethod], scale: Scale) -> Iterator[Section]:
-    """How long each method took, then its time by kind of instruction and by operator."""
+    """The time of each method, then its time by kind of instruction and by operator."""
     if methods:
         yield _methods_of_summary(methods, scale)
     for shown in methods:
@@ -126,7 +126,7 @@ def file_sections(
     graphs: Mapping[str, Graph],
     plans: Mapping[str, MemoryPlan],
 ) -> Iterator[Section]:
-    """What the files hold, as `etscope info` tells it, without what has a view of its own."""
+    """The contents of the files, as `etscope info` tells it, without what has a view of its own."""
     if trace is not None:
         yield from _named("dump", "ETDump", etdump_sections(trace.dump, trace.blocks))
     if isinstance(record, RecordFile):

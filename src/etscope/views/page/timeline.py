@@ -83,7 +83,7 @@ def _row(key: EventKey, method: ShownMethod | None) -> list[int] | None:
 
 
 def _name(key: EventKey, row: list[int] | None, method: ShownMethod | None) -> str:
-    """What a span is called: a call of an operator or a delegate by what it calls."""
+    """Name of a span: a call of an operator or a delegate by what it calls."""
     if row is None or method is None or key.name not in _CALLS:
         return key.name
     return method.rows[row[1]].name
