@@ -36,7 +36,7 @@ from etscope.optional import available
 from etscope.units import TimeScale
 from etscope.views.output import open_output
 from etscope.views.page import FileFact, ReportInput, document_of, page_html
-from etscope.views.page.inputs import NANOSECONDS
+from etscope.views.page.document import NANOSECONDS
 from etscope.views.page.store import save_document
 
 if TYPE_CHECKING:

@@ -18,8 +18,12 @@ from functools import cached_property
 
 from etscope.analysis.matching.matching import Matching, program_matching
 from etscope.analysis.matching.run import LoggedSpec, type_mismatch
-from etscope.analysis.profile.correlate import MethodSymbols, method_symbols, record_methods
-from etscope.analysis.program.branches import branch_nodes
+from etscope.analysis.profile.correlate import (
+    MethodSymbols,
+    branch_nodes,
+    method_symbols,
+    record_methods,
+)
 from etscope.analysis.program.program import InstructionRecord, instructions
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.program.pte import Program

@@ -15,8 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from etscope.analysis.matching.run import PartialMatching, Reason, Runtime, Slot, type_mismatch
-from etscope.analysis.profile.correlate import MethodSymbols, delegate_handles, handle_list
-from etscope.analysis.program.branches import branch_nodes
+from etscope.analysis.profile.correlate import (
+    MethodSymbols,
+    branch_nodes,
+    delegate_handles,
+    handle_list,
+)
 from etscope.analysis.program.program import InstructionRecord
 from etscope.model.graph import VIEWS, Graph, Node, NodeValue, stem
 

@@ -16,7 +16,7 @@ from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.model.event_table import EventKey
 from etscope.model.exported_graph import graph_from_program_json
-from etscope.model.graph import Graph, Node, SourceLine
+from etscope.model.graph import Graph, Node, SourceLine, stem
 
 # What upstream folds into other nodes when it makes its operator graph (debug_format/et_schema.py).
 _FOLDED_OPS = frozenset({"getitem", "alloc"})
@@ -254,3 +254,36 @@ def method_symbols(record: RecordView, method: str, reference: str = EDGE_GRAPH)
         has_maps=record.debug_handle_map is not None,
         num_outputs=(record.instruction_id_to_num_outs_map or {}).get(method, {}),
     )
+
+
+def branch_nodes(labels: Sequence[str], symbols: MethodSymbols) -> Mapping[int, Node]:
+    """The node of each instruction inside a control-flow branch, by instruction id.
+
+    No record has debug handles for them: ExecuTorch's emitter throws the maps of branches away
+    (emit/_emitter.py). But it writes a branch's instructions in the order of its nodes, so the
+    instructions without a handle and the nodes of the control-flow sub-graphs are the same sequence
+    of operators, without what only one side has (jumps, moves, loop counters).
+
+    `labels` are the method's instructions ("aten::add.out"). Empty unless the two sequences agree
+    in full: a node is never given by guess.
+    """
+    if symbols.graph is None:
+        return {}
+    nodes = [
+        node
+        for parent in symbols.graph.nodes
+        for graph in parent.subgraphs
+        for node in graph.walk(into_delegates=False)
+        if is_operator(node) and not node.subgraphs
+    ]
+    instructions = [
+        i
+        for i, label in enumerate(labels)
+        if label.startswith("aten::") and i not in symbols.handles
+    ]
+    shared = {stem(node.op) for node in nodes} & {stem(labels[i]) for i in instructions}
+    nodes = [node for node in nodes if stem(node.op) in shared]
+    instructions = [i for i in instructions if stem(labels[i]) in shared]
+    if [stem(node.op) for node in nodes] != [stem(labels[i]) for i in instructions]:
+        return {}
+    return dict(zip(instructions, nodes, strict=True))

@@ -21,12 +21,12 @@ from etscope.analysis.profile.correlate import (
     Attribution,
     MethodSymbols,
     attribute,
+    branch_nodes,
     graphs_after_passes,
     method_symbols,
     record_methods,
 )
 from etscope.analysis.profile.profile import MethodProfile, load_ticks, method_profile
-from etscope.analysis.program.branches import branch_nodes
 from etscope.analysis.program.compatibility import (
     Observed,
     differs_from_labels,

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from etscope.views.page.document import SCHEMA, document_of
+from etscope.views.page.document import SCHEMA, FileFact, ReportInput, document_of
 from etscope.views.page.html import built_page, escaped_json, page_html
-from etscope.views.page.inputs import FileFact, ReportInput
 
 __all__ = [
     "SCHEMA",

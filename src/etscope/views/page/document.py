@@ -7,7 +7,7 @@ profile or a plan is made from one that is made once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from etscope.analysis.memory import MemoryPlan, memory_plan
 from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.profile_table import grouped_table
-from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import RecordFile, RecordView
@@ -30,181 +30,62 @@ from etscope.model.event_table import LOAD_METHOD
 from etscope.model.graph import Graph
 from etscope.model.report import Section, rows
 from etscope.model.table import Column, Kind
+from etscope.units import TimeScale
 from etscope.views.page.elements import Json, Lines, section_document, table_document
-from etscope.views.page.events import events_document
 from etscope.views.page.graphs import ShownGraph, graph_document
-from etscope.views.page.inputs import ReportInput
-from etscope.views.page.method import ShownMethod, memory_documents, method_document
+from etscope.views.page.method import (
+    ShownMethod,
+    events_document,
+    memory_documents,
+    method_document,
+)
 from etscope.views.page.timeline import timeline_document
-
-__all__ = ["SCHEMA", "document_of"]
-
-
-# The diagnosis of a run's values for the page.
-
-
-class ShownNumerics:
-    """A diagnosis, and which node of each graph the values are of."""
-
-    def __init__(self, found: Numerics, graphs: Sequence[ShownGraph]) -> None:
-        self.found = found
-        mine = [shown for shown in graphs if shown.view.method in (found.method, None)]
-        reference = {shown.view.linked.name: shown for shown in mine}.get(found.reference)
-        named = None if reference is None else reference.view.by_key
-        self.nodes: Mapping[str, list[int | None]] = {
-            shown.view.key: [_index(shown, row, named) for row in found.rows] for shown in mine
-        }
-
-    def document(self, methods: Sequence[ShownMethod], lines: Lines) -> Json:
-        """The page's `Numerics`."""
-        found = self.found
-        ran = next((shown for shown in methods if shown.profile.method == found.method), None)
-        return {
-            "method": found.method,
-            "metric": found.metric.name,
-            "largerIsWorse": found.metric.better == "lower",
-            "fine": found.is_fine,
-            "table": table_document(found.table()),
-            "rows": [None if ran is None else _row(ran, row) for row in found.rows],
-            "lines": [lines.index(row.lines[0]) if row.lines else None for row in found.rows],
-            "nodes": dict(self.nodes),
-            "coverage": table_document(found.coverage.table()),
-            "notes": _notes_of_numerics(found),
-        }
-
-
-def _notes_of_numerics(found: Numerics) -> list[str]:
-    """All there is to say, doubts about the inputs first."""
-    return [*found.doubts, *(note for note in found.notes if note not in found.doubts)]
-
-
-def _row(shown: ShownMethod, row: NumericsRow) -> int | None:
-    inner = shown.row_of(row.pair.instruction, row.pair.delegate_id)
-    return shown.row_of(row.pair.instruction, None) if inner is None else inner
-
-
-def _index(shown: ShownGraph, row: NumericsRow, named: Mapping[str, ViewNode] | None) -> int | None:
-    """The node of a graph that a value is of: that of the reference, or what leads to it."""
-    reference = None if named is None else named.get(row.pair.node)
-    linked = shown.view.linked
-    if (
-        reference is not None
-        and reference.key in shown.index
-        and (shown.view.by_key[reference.key].node is reference.node)
-    ):
-        return shown.index[reference.key]
-    behind: Iterable[int] = ()
-    if reference is not None:
-        behind = shown.indices(linked.behind((reference.node,)))
-    if not behind and shown.view.key.startswith(f"{EXECUTED}/"):
-        behind = shown.indices(linked.ran(row.pair.instruction))
-    return max(behind, default=None)
-
-
-# The sections of the page's summary: how long the methods took, and what the files hold.
-
-
-_LONGEST = 15  # groups of a roll-up
-
-
-def profile_sections(methods: Sequence[ShownMethod], scale: Scale) -> Iterator[Section]:
-    """The time of each method, then its time by kind of instruction and by operator."""
-    if methods:
-        yield _methods_of_summary(methods, scale)
-    for shown in methods:
-        for by, what in (("type", "kind of instruction"), ("op", "operator")):
-            table = grouped_table(shown.profile, scale, by, limit=_LONGEST)
-            suffix = "" if len(methods) == 1 else f"_{shown.name}"
-            title = f"{shown.name}: time by {what}"
-            yield Section(f"by_{by}{suffix}", replace(table, title=title))
-
-
-def file_sections(
-    trace: Trace | None,
-    record: RecordView | None,
-    program: Program | None,
-    graphs: Mapping[str, Graph],
-    plans: Mapping[str, MemoryPlan],
-) -> Iterator[Section]:
-    """The contents of the files, as `etscope info` tells it, without what has a view of its own."""
-    if trace is not None:
-        yield from _named("dump", "ETDump", etdump_sections(trace.dump, trace.blocks))
-    if isinstance(record, RecordFile):
-        yield from _named("record", "ETRecord", etrecord_sections(record, graphs))
-    if program is not None:
-        yield from _named("program", "Program", program_sections(program, plans))
-
-
-_ELSEWHERE = {"members", "memory", "named_data"}
-
-
-def _named(file: str, what: str, sections: Iterable[Section]) -> Iterator[Section]:
-    for section in sections:
-        if section.name not in _ELSEWHERE:
-            is_file = section.name == "file"
-            name = file if is_file else f"{file}_{section.name}"
-            title = what if is_file else f"{what}: {_lowered(section.table.title)}"
-            yield replace(section, name=name, table=replace(section.table, title=title))
-
-
-def _lowered(title: str) -> str:
-    return title[:1].lower() + title[1:]
-
-
-def _methods_of_summary(methods: Sequence[ShownMethod], scale: Scale) -> Section:
-    unit = scale.unit
-    return rows(
-        "profile",
-        "Times of the methods",
-        (
-            Column("method"),
-            Column("runs", Kind.COUNT),
-            Column("load", Kind.DURATION, unit),
-            Column("first", Kind.DURATION, unit, title="first run"),
-            Column("steady", Kind.DURATION, unit, title="steady (median of the later runs)"),
-            Column("avg", Kind.DURATION, unit),
-            Column("p50", Kind.DURATION, unit),
-            Column("p90", Kind.DURATION, unit),
-            Column("min", Kind.DURATION, unit),
-            Column("max", Kind.DURATION, unit),
-            Column("unaccounted", Kind.DURATION, unit),
-            Column("unaccounted_share", Kind.SHARE, title="of the average"),
-            Column("traced", Kind.BOOL, title="values were logged"),
-        ),
-        [_method_row(shown, scale) for shown in methods],
-        notes=(
-            "Unaccounted is what no instruction accounts for: the runtime's own work between them "
-            "and what tracing costs.",
-        ),
-    )
-
-
-def _method_row(shown: ShownMethod, scale: Scale) -> Sequence[Any]:
-    profile = shown.profile
-    samples = scale(profile.total)
-    p50, p90 = np.percentile(samples, (50, 90)).tolist()
-    load = profile.load.get(LOAD_METHOD)
-    unaccounted = float(scale(profile.unaccounted).mean())
-    average = float(samples.mean())
-    return (
-        shown.name,
-        len(samples),
-        None if load is None else float(scale(load).mean()),
-        float(samples[0]),
-        float(np.median(samples[1:])) if len(samples) > 1 else None,
-        average,
-        p50,
-        p90,
-        float(samples.min()),
-        float(samples.max()),
-        unaccounted,
-        unaccounted / average if average else None,
-        profile.traced,
-    )
-
 
 SCHEMA = "etscope.report/1"
 _NAMED = 3  # runs that are named in the title
+
+# -- The inputs: opened files, and results about them.
+
+NANOSECONDS = Scale(TimeScale.NS, TimeScale.MS)
+
+
+@dataclass(frozen=True, slots=True)
+class FileFact:
+    """A file of a report. role: "dump", "record", "program" or "debug buffer". sha256: None if it
+    was not computed."""
+
+    role: str
+    name: str
+    bytes: int
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class ReportInput:
+    """One run of a report: a dump with its files, or a record or program alone.
+
+    name: shown in the report. trace: None without a dump; record and program are given then. scale:
+    from the dump's ticks to the report's times. convert: the user's, for events inside delegates.
+    sections: the first tables of the summary, on the run's environment. notes: sentences for the
+    reader. numerics: the diagnosis of the run's values; numerics_note: why there is none, or what
+    it leaves out. views: the graphs, if they are already known, with the errors of `numerics`.
+    """
+
+    name: str
+    trace: Trace | None = None
+    record: RecordView | None = None
+    program: Program | None = None
+    scale: Scale = NANOSECONDS
+    convert: TimeConverter | None = None
+    files: Sequence[FileFact] = ()
+    sections: Sequence[Section] = ()
+    notes: Sequence[str] = ()
+    numerics: Numerics | None = None
+    numerics_note: str | None = None
+    views: Sequence[GraphView] | None = None
+
+
+# -- The document.
 
 
 def document_of(inputs: Sequence[ReportInput], title: str | None = None) -> Json:
@@ -223,14 +104,21 @@ def document_of(inputs: Sequence[ReportInput], title: str | None = None) -> Json
 
 def _run(found: ReportInput, identifier: str) -> Json:
     lines = Lines()
-    record, program = _explanation(found)
-    profiles = [] if found.trace is None else found.trace.profiles()
+    trace = found.trace
+    if trace is not None:
+        record, program = trace.record, trace.recorded_program
+    else:
+        record, program = found.record, found.program
+        stored = None if record is None or program is not None else record.program_view()
+        program = program if stored is None else read_pte(stored)
+    profiles = [] if trace is None else trace.profiles()
     methods = [ShownMethod.of(number, profile) for number, profile in enumerate(profiles)]
     graphs = [ShownGraph(view) for view in _views(found, record, program)]
-    diagnosis = found.numerics
-    metric = None if diagnosis is None else diagnosis.metric
-    numerics = None if diagnosis is None else ShownNumerics(diagnosis, graphs)
-    plans = _plans(program)
+    numerics = found.numerics
+    metric = None if numerics is None else numerics.metric
+    plans = (
+        {} if program is None else {m.name: memory_plan(program, m.name) for m in program.methods}
+    )
     named = set() if record is None else set(record.graph_names)
     known = {
         shown.view.linked.name: shown.view.graph
@@ -240,7 +128,7 @@ def _run(found: ReportInput, identifier: str) -> Json:
     sections = [
         *found.sections,
         *profile_sections(methods, found.scale),
-        *file_sections(found.trace, record, program, known, plans),
+        *file_sections(trace, record, program, known, plans),
     ]
     return {
         "id": identifier,
@@ -252,27 +140,16 @@ def _run(found: ReportInput, identifier: str) -> Json:
         ],
         "notes": [*found.notes, *_notes(found, record, program, profiles)],
         "summary": [section_document(section) for section in sections],
-        "methods": _methods(found, methods, graphs, lines),
+        "methods": _method_documents(found, methods, graphs, lines),
         "graphs": [graph_document(shown, found.scale, lines, metric) for shown in graphs],
-        "numerics": None if numerics is None else numerics.document(methods, lines),
+        "numerics": None
+        if numerics is None
+        else numerics_document(numerics, methods, graphs, lines),
         "numericsNote": found.numerics_note,
         "memory": memory_documents(plans, methods),
-        "timeline": None
-        if found.trace is None
-        else timeline_document(found.trace, methods, found.scale),
+        "timeline": None if trace is None else timeline_document(trace, methods, found.scale),
         "source": lines.document(),  # last: all of the above add lines
     }
-
-
-def _explanation(found: ReportInput) -> tuple[RecordView | None, Program | None]:
-    """The record and the program, be they given alone, with a dump, or one in the other."""
-    trace = found.trace
-    record = found.record if trace is None else trace.record
-    if trace is not None:
-        return record, trace.recorded_program
-    program = found.program
-    stored = None if record is None or program is not None else record.program_view()
-    return record, program if stored is None else read_pte(stored)
 
 
 def _views(
@@ -289,12 +166,7 @@ def _views(
         return ()
 
 
-def _plans(program: Program | None) -> Mapping[str, MemoryPlan]:
-    methods = () if program is None else program.methods
-    return {m.name: memory_plan(program, m.name) for m in methods if program is not None}
-
-
-def _methods(
+def _method_documents(
     found: ReportInput, methods: Sequence[ShownMethod], graphs: Sequence[ShownGraph], lines: Lines
 ) -> list[Json]:
     documents: list[Json] = []
@@ -341,5 +213,157 @@ def _notes(
         notes.append("No program was given: its memory plan is not known.")
     if found.trace is not None and found.trace.forced:
         notes.append("Whether the files belong together was not checked.")
-    known: dict[str, Any] = dict.fromkeys([*found.notes])
-    return [note for note in notes if note not in known]
+    return [note for note in notes if note not in found.notes]
+
+
+# -- The sections of the summary: how long the methods took, and what the files hold.
+
+_LONGEST = 15  # groups of a roll-up
+
+
+def profile_sections(methods: Sequence[ShownMethod], scale: Scale) -> Iterator[Section]:
+    """The time of each method, then its time by kind of instruction and by operator."""
+    if methods:
+        yield _method_times(methods, scale)
+    for shown in methods:
+        for by, what in (("type", "kind of instruction"), ("op", "operator")):
+            table = grouped_table(shown.profile, scale, by, limit=_LONGEST)
+            suffix = "" if len(methods) == 1 else f"_{shown.name}"
+            title = f"{shown.name}: time by {what}"
+            yield Section(f"by_{by}{suffix}", replace(table, title=title))
+
+
+def file_sections(
+    trace: Trace | None,
+    record: RecordView | None,
+    program: Program | None,
+    graphs: Mapping[str, Graph],
+    plans: Mapping[str, MemoryPlan],
+) -> Iterator[Section]:
+    """The contents of the files, as `etscope info` tells it, without what has a view of its own."""
+    if trace is not None:
+        yield from _named("dump", "ETDump", etdump_sections(trace.dump, trace.blocks))
+    if isinstance(record, RecordFile):
+        yield from _named("record", "ETRecord", etrecord_sections(record, graphs))
+    if program is not None:
+        yield from _named("program", "Program", program_sections(program, plans))
+
+
+_ELSEWHERE = {"members", "memory", "named_data"}
+
+
+def _named(file: str, what: str, sections: Iterable[Section]) -> Iterator[Section]:
+    for section in sections:
+        if section.name not in _ELSEWHERE:
+            is_file = section.name == "file"
+            name = file if is_file else f"{file}_{section.name}"
+            title = section.table.title
+            title = what if is_file else f"{what}: {title[:1].lower()}{title[1:]}"
+            yield replace(section, name=name, table=replace(section.table, title=title))
+
+
+def _method_times(methods: Sequence[ShownMethod], scale: Scale) -> Section:
+    unit = scale.unit
+    times: list[Sequence[Any]] = []
+    for shown in methods:
+        profile = shown.profile
+        samples = scale(profile.total)
+        p50, p90 = np.percentile(samples, (50, 90)).tolist()
+        load = profile.load.get(LOAD_METHOD)
+        unaccounted = float(scale(profile.unaccounted).mean())
+        average = float(samples.mean())
+        times.append(
+            (
+                shown.name,
+                len(samples),
+                None if load is None else float(scale(load).mean()),
+                float(samples[0]),
+                float(np.median(samples[1:])) if len(samples) > 1 else None,
+                average,
+                p50,
+                p90,
+                float(samples.min()),
+                float(samples.max()),
+                unaccounted,
+                unaccounted / average if average else None,
+                profile.traced,
+            )
+        )
+    return rows(
+        "profile",
+        "Times of the methods",
+        (
+            Column("method"),
+            Column("runs", Kind.COUNT),
+            Column("load", Kind.DURATION, unit),
+            Column("first", Kind.DURATION, unit, title="first run"),
+            Column("steady", Kind.DURATION, unit, title="steady (median of the later runs)"),
+            Column("avg", Kind.DURATION, unit),
+            Column("p50", Kind.DURATION, unit),
+            Column("p90", Kind.DURATION, unit),
+            Column("min", Kind.DURATION, unit),
+            Column("max", Kind.DURATION, unit),
+            Column("unaccounted", Kind.DURATION, unit),
+            Column("unaccounted_share", Kind.SHARE, title="of the average"),
+            Column("traced", Kind.BOOL, title="values were logged"),
+        ),
+        times,
+        notes=(
+            "Unaccounted is what no instruction accounts for: the runtime's own work between them "
+            "and what tracing costs.",
+        ),
+    )
+
+
+# -- The diagnosis of a run's values.
+
+
+def numerics_document(
+    found: Numerics, methods: Sequence[ShownMethod], graphs: Sequence[ShownGraph], lines: Lines
+) -> Json:
+    """The page's `Numerics`: a diagnosis, and the nodes of each graph that its values belong to."""
+    of_method = [shown for shown in graphs if shown.view.method in (found.method, None)]
+    reference = {shown.view.linked.name: shown for shown in of_method}.get(found.reference)
+    named = {} if reference is None else reference.view.by_key
+    ran = next((shown for shown in methods if shown.profile.method == found.method), None)
+    rows: list[int | None] = [None] * len(found.rows)
+    if ran is not None:
+        for number, row in enumerate(found.rows):
+            inner = ran.row_of(row.pair.instruction, row.pair.delegate_id)
+            rows[number] = ran.row_of(row.pair.instruction, None) if inner is None else inner
+    return {
+        "method": found.method,
+        "metric": found.metric.name,
+        "largerIsWorse": found.metric.better == "lower",
+        "fine": found.is_fine,
+        "table": table_document(found.table()),
+        "rows": rows,
+        "lines": [lines.index(row.lines[0]) if row.lines else None for row in found.rows],
+        "nodes": {
+            shown.view.key: [_node_of_value(shown, row, named) for row in found.rows]
+            for shown in of_method
+        },
+        "coverage": table_document(found.coverage.table()),
+        # Doubts about the inputs first.
+        "notes": [*found.doubts, *(note for note in found.notes if note not in found.doubts)],
+    }
+
+
+def _node_of_value(
+    shown: ShownGraph, row: NumericsRow, named: Mapping[str, ViewNode]
+) -> int | None:
+    """The node of a graph for a value: that of the reference, or the last one that leads to it.
+
+    named: the nodes of the reference graph, by key.
+    """
+    reference = named.get(row.pair.node)
+    linked = shown.view.linked
+    behind: Iterable[int] = ()
+    if reference is not None:
+        same = shown.view.by_key.get(reference.key)
+        if same is not None and same.node is reference.node:
+            return shown.index[reference.key]
+        behind = shown.indices(linked.behind((reference.node,)))
+    if not behind and shown.view.key.startswith(f"{EXECUTED}/"):
+        behind = shown.indices(linked.ran(row.pair.instruction))
+    return max(behind, default=None)

@@ -1,8 +1,9 @@
-"""A method's profile for the page: its rows, what is behind each, and its modules."""
+"""A method for the page: rows of its profile, what is behind each, its modules and its events."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,15 +11,27 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.memory import MemoryPlan
+from etscope.analysis.profile.correlate import Attribution
 from etscope.analysis.profile.module_times import ModuleTime, module_times, row_modules
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.profile_table import closing_rows, profile_table
-from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.scale import Scale, TimeConverter, block_samples
+from etscope.analysis.profile.source_location import user_line
+from etscope.analysis.profile.trace import Trace, warn_own_clock
+from etscope.formats.etdump.reader import TensorRef
+from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
+from etscope.model.events import STATISTICS
 from etscope.model.graph import Node
+from etscope.model.statistics import summarize
+from etscope.model.table import Column, Kind, Table
 from etscope.views.page.elements import Json, Lines, table_document
 
 # So many samples of rows are shown; those of the longest rows when there are more.
 MOST_SAMPLES = 200_000
+# Samples in the events' column `raw`; those of later events are left out.
+MOST_RAW = 50_000
+# Nodes that are named of one event, and values that it logged.
+_MOST_PARTS = 40
 
 
 @dataclass(frozen=True)
@@ -43,13 +56,21 @@ class ShownMethod:
         """The row of an instruction, or of an event inside its delegate."""
         return self._places.get((instruction, delegate_id))
 
-    def row_named(self, name: str) -> int | None:
-        """The row of what was logged for no instruction, by its name."""
-        return self._named.get(name)
+    def row_of_event(self, key: EventKey) -> int | None:
+        """The row of an event: that of its instruction, or the one of its name if it has none."""
+        if key.instruction is not None:
+            return self.row_of(key.instruction, key.delegate_id)
+        if key.is_framework and key.name != EXECUTE:
+            return None
+        return self._named.get(key.name.removeprefix(KERNEL_PREFIX))
 
     @cached_property
     def _places(self) -> dict[tuple[int | None, int | str | None], int]:
-        return _places(self.rows)
+        found: dict[tuple[int | None, int | str | None], int] = {}
+        for number, row in enumerate(self.rows):
+            if row.instruction_id is not None and not (row.depth and row.kind == "unaccounted"):
+                found.setdefault((row.instruction_id, row.delegate_id), number)
+        return found
 
     @cached_property
     def _named(self) -> dict[str, int]:
@@ -60,19 +81,10 @@ class ShownMethod:
         }
 
 
-def _places(rows: Sequence[Row]) -> dict[tuple[int | None, int | str | None], int]:
-    found: dict[tuple[int | None, int | str | None], int] = {}
-    for number, row in enumerate(rows):
-        if row.instruction_id is not None and not (row.depth and row.kind == "unaccounted"):
-            found.setdefault((row.instruction_id, row.delegate_id), number)
-    return found
-
-
 def method_document(shown: ShownMethod, scale: Scale, lines: Lines) -> Json:
     """The parts of `Method` that its profile tells: all but links to graphs, and events."""
     profile = shown.profile
     samples, note = _samples(shown.rows, scale)
-    modules = [*row_modules(profile, shown.modules), None, None]
     return {
         "name": shown.name,
         "runs": len(profile.runs),
@@ -85,9 +97,21 @@ def method_document(shown: ShownMethod, scale: Scale, lines: Lines) -> Json:
             "nodes": {},
             "lines": [lines.all_of(row.attribution.lines) for row in shown.rows],
             "stack": [_stack(row, lines) for row in shown.rows],
-            "module": modules,
+            "module": [*row_modules(profile, shown.modules), None, None],
         },
-        "modules": _modules(shown.modules, scale),
+        "modules": [
+            {
+                "path": module.path,
+                "name": module.name,
+                "type": module.type,
+                "parent": module.parent,
+                "depth": module.depth,
+                "total": float(scale(module.total)),
+                "self": float(scale(module.own)),
+                "rows": module.rows,
+            }
+            for module in shown.modules
+        ],
     }
 
 
@@ -97,23 +121,19 @@ def _samples(rows: Sequence[Row], scale: Scale) -> tuple[list[list[Any] | None],
     most = max(MOST_SAMPLES // max(runs, 1), 2)
     by_time = sorted(range(len(rows)), key=lambda i: -float(rows[i].ticks.mean()))
     by_time.sort(key=lambda i: rows[i].kind not in ("total", "unaccounted") or rows[i].depth > 0)
-    kept = set(by_time[:most])
-    samples = [_of_row(row, scale) if i in kept else None for i, row in enumerate(rows)]
+    samples: list[list[Any] | None] = [None] * len(rows)
+    for number in by_time[:most]:
+        row = rows[number]
+        values: list[Any] = scale(row.ticks).tolist()
+        for position in np.flatnonzero(~row.ran).tolist():
+            values[position] = None
+        samples[number] = values
     if len(rows) <= most:
         return samples, None
     return samples, (
         f"{runs:,} runs of {len(rows):,} rows are too many numbers for a page: it has the single "
         f"runs of the {most:,} longest rows. The statistics are of all runs."
     )
-
-
-def _of_row(row: Row, scale: Scale) -> list[Any]:
-    values: list[Any] = scale(row.ticks).tolist()
-    if row.ran.all():
-        return values
-    for position in np.flatnonzero(~row.ran).tolist():
-        values[position] = None
-    return values
 
 
 def _stack(row: Row, lines: Lines) -> list[int]:
@@ -123,39 +143,142 @@ def _stack(row: Row, lines: Lines) -> list[int]:
     return lines.stack(traced.stack_trace) if traced is not None else lines.all_of(found.stack)
 
 
-def _modules(modules: Sequence[ModuleTime], scale: Scale) -> list[Json]:
-    return [
-        {
-            "path": module.path,
-            "name": module.name,
-            "type": module.type,
-            "parent": module.parent,
-            "depth": module.depth,
-            "total": float(scale(module.total)),
-            "self": float(scale(module.own)),
-            "rows": module.rows,
-        }
-        for module in modules
-    ]
-
-
-# The memory plans of a program's methods for the page.
+# -- The memory plans of a program's methods.
 
 
 def memory_documents(plans: Mapping[str, MemoryPlan], methods: Sequence[ShownMethod]) -> list[Json]:
     """The `Memory` of each method; its instructions point at the rows of the runs, if it ran."""
     ran = {shown.profile.method: shown for shown in methods}
-    return [_document(plan, ran.get(name)) for name, plan in plans.items()]
+    return [
+        {
+            "method": plan.method,
+            "summary": table_document(plan.summary()),
+            "live": list(plan.live_bytes),
+            "labels": list(plan.labels),
+            "rows": [
+                ran[name].row_of(number, None) if name in ran else None
+                for number in range(len(plan.labels))
+            ],
+            "peak": plan.peak_bytes,
+            "values": table_document(plan.table()),
+        }
+        for name, plan in plans.items()
+    ]
 
 
-def _document(plan: MemoryPlan, shown: ShownMethod | None) -> Json:
-    numbers = range(len(plan.labels))
+# -- All events of a method's runs, with the columns of upstream's `to_dataframe`.
+
+
+def events_document(
+    trace: Trace,
+    blocks: Sequence[Block],
+    shown: ShownMethod,
+    scale: Scale,
+    convert: TimeConverter | None = None,
+) -> tuple[Json, list[int | None]]:
+    """Return `Method.events` and `Method.eventRow`: one row for each event of each block."""
+    values: dict[str, list[Any]] = {column.name: [] for column in _columns(scale)}
+    rows: list[int | None] = []
+    room = MOST_RAW
+    for block in blocks:
+        if block.own_clock and convert is None:
+            warn_own_clock(block.own_clock)
+        attribution = trace.attribution(block)
+        samples = block_samples(block, scale, convert)
+        profiled = set(block.profiled)
+        statistics = {
+            name: column.tolist() for name, column in summarize(samples, STATISTICS).items()
+        }
+        for index, key in enumerate(block.keys):
+            is_timed = index in profiled
+            room -= len(block.runs) if is_timed else 0
+            cells = {
+                **_event_cells(trace, block, key, attribution(key)),
+                "raw": samples[index].tolist() if is_timed and room >= 0 else None,
+                **{
+                    name: column[index] if is_timed else math.nan
+                    for name, column in statistics.items()
+                },
+            }
+            for name, column in values.items():
+                column.append(cells[name])
+            rows.append(shown.row_of_event(key))
+    notes = (
+        "The samples of some events are left out, for their number: to_dataframe and "
+        "etscope convert have them. The statistics are of all.",
+    )
+    table = Table(
+        columns=_columns(scale),
+        values=values,
+        title=f"Events of {shown.name}",
+        notes=notes if room < 0 else (),
+    )
+    return table_document(table), rows
+
+
+def _event_cells(
+    trace: Trace, block: Block, key: EventKey, found: Attribution
+) -> Mapping[str, Any]:
+    """The cells of an event's row but its samples and their statistics."""
+    nodes = {f"{node.name}_": node for node in found.nodes}  # named as upstream has it
     return {
-        "method": plan.method,
-        "summary": table_document(plan.summary()),
-        "live": list(plan.live_bytes),
-        "labels": list(plan.labels),
-        "rows": [None if shown is None else shown.row_of(number, None) for number in numbers],
-        "peak": plan.peak_bytes,
-        "values": table_document(plan.table()),
+        "event_block_name": block.name,
+        "event_name": key.name,
+        "op_types": _cut(found.op_types),
+        "delegate_debug_identifier": None if key.delegate_id is None else str(key.delegate_id),
+        "stack_traces": _cut(
+            f"{name}: {line}"
+            for name, node in nodes.items()
+            if (line := user_line(node.stack_trace)) is not None
+        ),
+        "module_hierarchy": _cut(
+            f"{name}: {node.modules[-1].path or '(root)'} ({node.modules[-1].type})"
+            for name, node in nodes.items()
+            if node.modules
+        ),
+        "is_delegated_op": key.delegate_id is not None,
+        "delegate_backend_name": found.backend_id,
+        # Of the block's first run.
+        "debug_data": _cut(
+            _value_text(trace.dump.value(block.row(0, position))) for position in key.debug
+        ),
+        "start_time": None
+        if key.profile is None
+        else int(block.dump.start[block.row(0, key.profile)]),
     }
+
+
+def _columns(scale: Scale) -> tuple[Column, ...]:
+    unit = scale.unit
+    return (
+        Column("event_block_name", title="block", priority=6),
+        Column("event_name", title="event"),
+        Column("raw", Kind.LIST, unit, title="samples", priority=9),
+        *(
+            Column(name, Kind.DURATION, unit, priority=0 if name == "avg" else 4)
+            for name in STATISTICS
+        ),
+        Column("op_types", Kind.LIST, title="ops", priority=1),
+        Column("delegate_debug_identifier", title="delegate id", priority=3),
+        Column("stack_traces", Kind.LIST, title="source lines", priority=5),
+        Column("module_hierarchy", Kind.LIST, title="modules", priority=5),
+        Column("is_delegated_op", Kind.BOOL, title="delegated", priority=6),
+        Column("delegate_backend_name", title="backend", priority=3),
+        Column("debug_data", Kind.LIST, title="logged values", priority=7),
+        Column("start_time", Kind.INT, scale.source.value, title="first start", priority=8),
+    )
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, TensorRef):
+        return f"{value.scalar_type.torch_name}[{', '.join(map(str, value.sizes))}]"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_value_text, value[:_MOST_PARTS]))}]"
+    return repr(value)
+
+
+def _cut(texts: Iterable[str]) -> list[str]:
+    listed = list(texts)
+    if len(listed) <= _MOST_PARTS:
+        return listed
+    return [*listed[:_MOST_PARTS], f"… and {len(listed) - _MOST_PARTS} more"]

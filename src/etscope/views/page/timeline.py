@@ -8,7 +8,6 @@ from typing import Any
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.timeline import RunSpans, few_runs, loading_runs, run_spans
 from etscope.analysis.profile.trace import Trace
-from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, EventKey
 from etscope.views.page.elements import Json
 from etscope.views.page.method import ShownMethod
 
@@ -33,7 +32,16 @@ def timeline_document(trace: Trace, methods: Sequence[ShownMethod], scale: Scale
     each = MOST_SPANS // len(shown)
     for run, title, owner in shown:
         builder.add(run_spans(trace, run, each), title, owner)
-    return builder.document(_note(methods, builder.left_out))
+    notes = []
+    runs = sum(len(method.profile.runs) for method in methods)
+    if any(len(method.profile.runs) > 3 for method in methods):
+        notes.append(
+            f"Of {runs:,} runs the first, the median and the slowest of each method are shown, all "
+            "from their start."
+        )
+    if builder.left_out:
+        notes.append(f"{builder.left_out:,} of the shortest spans are left out.")
+    return builder.document(" ".join(notes) or None)
 
 
 class _Builder:
@@ -52,11 +60,15 @@ class _Builder:
         self._tracks.append({"name": title, "parent": None, "note": None})
         for name, note in spans.tracks:
             self._tracks.append({"name": name, "parent": parent, "note": note})
-        rows = [_row(event.key, method) for event in spans.events]
-        named = [
-            _name(event.key, row, method) for event, row in zip(spans.events, rows, strict=True)
-        ]
-        names = [self._names.setdefault(name, len(self._names)) for name in named]
+        rows: list[list[int] | None] = []
+        names: list[int] = []
+        for event in spans.events:
+            row = None if method is None else method.row_of_event(event.key)
+            name = event.key.name
+            if method is not None and row is not None and name in _CALLS:
+                name = method.rows[row].name  # of what it calls
+            rows.append(None if method is None or row is None else [method.index, row])
+            names.append(self._names.setdefault(name, len(self._names)))
         events = spans.event.tolist()
         columns = self._columns
         columns["track"] += (spans.track + parent + 1).tolist()
@@ -68,35 +80,3 @@ class _Builder:
 
     def document(self, note: str | None) -> Json:
         return {"note": note, "tracks": self._tracks, "names": list(self._names), **self._columns}
-
-
-def _row(key: EventKey, method: ShownMethod | None) -> list[int] | None:
-    if method is None:
-        return None
-    if key.instruction is not None:
-        row = method.row_of(key.instruction, key.delegate_id)
-    elif key.is_framework and key.name != EXECUTE:
-        row = None
-    else:
-        row = method.row_named(key.name.removeprefix(KERNEL_PREFIX))
-    return None if row is None else [method.index, row]
-
-
-def _name(key: EventKey, row: list[int] | None, method: ShownMethod | None) -> str:
-    """Name of a span: a call of an operator or a delegate by what it calls."""
-    if row is None or method is None or key.name not in _CALLS:
-        return key.name
-    return method.rows[row[1]].name
-
-
-def _note(methods: Sequence[ShownMethod], left_out: int) -> str | None:
-    notes = []
-    runs = sum(len(method.profile.runs) for method in methods)
-    if any(len(method.profile.runs) > 3 for method in methods):
-        notes.append(
-            f"Of {runs:,} runs the first, the median and the slowest of each method are shown, all "
-            "from their start."
-        )
-    if left_out:
-        notes.append(f"{left_out:,} of the shortest spans are left out.")
-    return " ".join(notes) or None
