@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,20 +17,18 @@ from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.reference import inputs_of_run, reference_of
 from etscope.errors import NumericGapError, UsageError
 from etscope.formats.program.bpte import BundledFile
+from etscope.model.table import object_column
 from etscope.optional import require
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-# A place for more tensors than one wants in memory: a temporary file that is mapped.
-
-
-_ALIGNMENT = 64
+_ALIGNMENT = 64  # of arrays in the spool's file
 
 
 class Spool:
-    """Takes arrays, and gives them back as writable arrays over the file.
+    """Keeps more arrays than fit in memory in a temporary file, and maps them as writable arrays.
 
     What is written into them stays in this process. The file has no name, and goes when the last
     array does.
@@ -197,13 +195,15 @@ class _Cells:
 
     def __init__(self, gap: Gap, kept: Iterable[tuple[GapRow, Any, Any]], spool: Spool) -> None:
         self._spool = spool
-        self._stacks = _stacks(gap)
+        self._stacks = {path: node.stack_trace for path, node in gap.graph.calls.items()}
         self._rows: dict[Any, list[tuple[GapRow, Any, Any]]] = {}
         for entry in kept:
             self._rows.setdefault(entry[0].pair, []).append(entry)
 
     def frame(self, metric: str) -> pd.DataFrame:
         """With the metric that was measured on the way."""
+        import pandas as pd
+
         rows = []
         for entries in self._rows.values():
             first = entries[0][0]
@@ -221,7 +221,10 @@ class _Cells:
                     self._traces(first.nodes),
                 )
             )
-        return _frame(rows)
+        frame: pd.DataFrame = pd.DataFrame(
+            {name: object_column([row[at] for row in rows]) for at, name in enumerate(COLUMNS)}
+        )
+        return frame
 
     def compared(self, comparator: Any) -> pd.DataFrame:
         """With a comparator of the user's, which is given all values at once."""
@@ -238,7 +241,7 @@ class _Cells:
             _append(runtime, first.handles, [first.event])
         frame: pd.DataFrame = comparator.compare(mapping, aot, runtime)
         if len(frame):
-            frame["stacktraces"] = _column([self._traces(ops) for ops in frame["aot_ops"]])
+            frame["stacktraces"] = object_column([self._traces(ops) for ops in frame["aot_ops"]])
         return frame
 
     def _values(self, entries: Sequence[tuple[GapRow, Any, Any]]) -> tuple[Any, Any]:
@@ -259,25 +262,3 @@ class _Cells:
 def _append(table: dict[tuple[int, ...], list[str]], key: tuple[int, ...], names: Any) -> None:
     known = table.setdefault(key, [])
     known.extend(name for name in names if name not in known)
-
-
-def _stacks(gap: Gap) -> Mapping[str, str | None]:
-    """The stack trace of each node of the reference graph."""
-    return {path: node.stack_trace for path, node in gap.graph.calls.items()}
-
-
-def _frame(rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
-    import pandas as pd
-
-    frame: pd.DataFrame = pd.DataFrame(
-        {name: _column([row[index] for row in rows]) for index, name in enumerate(COLUMNS)}
-    )
-    return frame
-
-
-def _column(cells: Sequence[Any]) -> npt.NDArray[np.object_]:
-    """One cell a value: numpy and pandas would take lists and tensors apart."""
-    column = np.empty(len(cells), dtype=object)
-    for at, cell in enumerate(cells):
-        column[at] = cell
-    return column

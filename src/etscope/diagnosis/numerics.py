@@ -29,7 +29,7 @@ from etscope.analysis.numerics.runs import (
 )
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.numeric_gap import method_that_ran
-from etscope.diagnosis.reference import inputs_of_run, named_program, reference_of
+from etscope.diagnosis.reference import inputs_of_case, inputs_of_run, named_program, reference_of
 from etscope.errors import EtscopeWarning, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE
 from etscope.formats.program.bpte import BundledFile
@@ -186,7 +186,15 @@ def _with_recorded_inputs(
     for run in runs:
         case = run.block.bundled_input_index
         if case != chosen.block.bundled_input_index:
-            values = _case(bundle, method, run)
+            values = inputs_of_case(bundle, method, run)
+            if values is None:
+                raise NumericGapError(
+                    f"the model keeps state, and the inputs of run {run.number}, which its state "
+                    "comes from, are not known"
+                    + (f": they are those of test case {case}" if case >= 0 else ""),
+                    hint="give the bundled program that ran (program=, --program), or the inputs "
+                    "of all runs before (previous=; --dataset)",
+                )
         else:
             values = given
             guessed += is_given and case < 0
@@ -197,20 +205,6 @@ def _with_recorded_inputs(
         f"the model keeps state, and the inputs of the runs before run {chosen.number} are not "
         "known: they are taken to be those of this one"
     ]
-
-
-def _case(bundle: BundledFile | None, method: str, run: MethodRun) -> Any:
-    case = run.block.bundled_input_index
-    suites = () if bundle is None else bundle.suites
-    for suite in suites:
-        if suite.method == method and 0 <= case < len(suite.cases):
-            return list(suite.cases[case].inputs)
-    raise NumericGapError(
-        f"the model keeps state, and the inputs of run {run.number}, which its state comes from, "
-        "are not known" + (f": they are those of test case {case}" if case >= 0 else ""),
-        hint="give the bundled program that ran (program=, --program), or the inputs of all runs "
-        "before (previous=; --dataset)",
-    )
 
 
 __all__ = ["PreparedNumerics", "numerics_of"]

@@ -88,7 +88,12 @@ def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None
     if edge is None or method_of_graph(record, name) not in (method, None):
         return None
     graph = graph_from_record(record, name)
-    lost = _handles_without_origin(edge, graph)
+    linked = {part.debug_handle for parts in parts_of(edge, graph).values() for part in parts}
+    lost = [  # edge nodes whose handle no node of the exported graph has
+        path
+        for path, node in edge.operators.items()
+        if node.debug_handle and node.debug_handle not in linked
+    ]
     if lost and not best_effort:
         warnings.warn(
             f"{len(lost)} operators of the edge program do not say what they come from in the "
@@ -99,16 +104,6 @@ def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None
         )
         return None
     return graph
-
-
-def _handles_without_origin(edge: Graph, graph: Graph) -> list[str]:
-    """Edge nodes none of whose handle comes from a node of the exported graph."""
-    linked = {part.debug_handle for parts in parts_of(edge, graph).values() for part in parts}
-    return [
-        path
-        for path, node in edge.operators.items()
-        if node.debug_handle and node.debug_handle not in linked
-    ]
 
 
 # -- values
@@ -195,14 +190,21 @@ def inputs_of_run(
     record's representative ones. None when there are none."""
     if given is not None:
         return given
-    case = run.block.bundled_input_index
-    if bundle is not None and case >= 0:
-        for suite in bundle.suites:
-            if suite.method == method and case < len(suite.cases):
-                return list(suite.cases[case].inputs)
+    case_inputs = inputs_of_case(bundle, method, run)
+    if case_inputs is not None:
+        return case_inputs
     record = trace.record
     methods = trace.methods
     main = "forward" if "forward" in methods else (methods[0] if len(methods) == 1 else None)
     if record is None or method != main:
         return None
     return record.representative_inputs()
+
+
+def inputs_of_case(bundle: BundledFile | None, method: str, run: MethodRun) -> list[Any] | None:
+    """The inputs of the bundled test case that a run executed; None if they are not known."""
+    case = run.block.bundled_input_index
+    for suite in () if bundle is None else bundle.suites:
+        if suite.method == method and 0 <= case < len(suite.cases):
+            return list(suite.cases[case].inputs)
+    return None

@@ -43,34 +43,22 @@ def compare_results(
         raise UsageError(
             f"the run has {len(run_output)} outputs, the reference {len(reference_output)}"
         )
-    names = [find_metric(name).name for name in _names(metrics)]
-    pairs = zip(reference_output, run_output, strict=True)
-    by_output = [_measured(names, index, *pair) for index, pair in enumerate(pairs)]
-    results = {name: [values[name] for values in by_output] for name in names}
-    if plot:
-        _plot(results)
-    return results
-
-
-def _names(metrics: Sequence[str] | None) -> Sequence[str]:
-    if metrics is None:
-        return DEFAULT_METRICS
     if isinstance(metrics, str):
         raise UsageError(f"give a list of metrics, not {metrics!r}", hint=f"write [{metrics!r}]")
-    if not metrics:
+    if metrics is not None and not metrics:
         raise UsageError("no metric is named", hint="leave metrics out for the default ones")
-    return metrics
-
-
-def _measured(names: list[str], index: int, reference: Any, value: Any) -> dict[str, float | None]:
-    try:
-        return measure_all(names, reference, value)
-    except UsageError as error:
-        raise UsageError(f"output {index}: {error.message}", hint=error.hint) from error
-
-
-def _plot(results: dict[str, list[float | None]]) -> None:
-    for name, values in results.items():
-        figure = metric_figure(name, values, wanted_by="compare_results(plot=True)")
-        save_figure(figure, f"{name}_output_plot.png")
-        show_figure(figure)
+    names = [find_metric(name).name for name in (DEFAULT_METRICS if metrics is None else metrics)]
+    results: dict[str, list[float | None]] = {name: [] for name in names}
+    for index, (reference, value) in enumerate(zip(reference_output, run_output, strict=True)):
+        try:
+            measured = measure_all(names, reference, value)
+        except UsageError as error:
+            raise UsageError(f"output {index}: {error.message}", hint=error.hint) from error
+        for name, values in results.items():
+            values.append(measured[name])
+    if plot:
+        for name, values in results.items():
+            figure = metric_figure(name, values, wanted_by="compare_results(plot=True)")
+            save_figure(figure, f"{name}_output_plot.png")
+            show_figure(figure)
+    return results

@@ -21,7 +21,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table of a dump; write it as TSV and compare outputs when asked. An exit code."""
     options = _parser().parse_args(arguments)
     try:
-        _run(options)
+        inspector = Inspector(
+            etdump_path=options.etdump_path,
+            etrecord=options.etrecord_path,
+            debug_buffer_path=options.debug_buffer_path,
+            source_time_scale=options.source_time_scale,
+            target_time_scale=options.target_time_scale,
+        )
+        inspector.print_data_tabular()
+        if options.tsv_path:
+            with open_output(options.tsv_path) as out:
+                inspector.save_data_to_tsv(out)
+        if options.compare_results:
+            _compare(inspector)
     except EtscopeError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -48,22 +60,6 @@ def _parser() -> argparse.ArgumentParser:
         "installed",
     )
     return parser
-
-
-def _run(options: argparse.Namespace) -> None:
-    inspector = Inspector(
-        etdump_path=options.etdump_path,
-        etrecord=options.etrecord_path,
-        debug_buffer_path=options.debug_buffer_path,
-        source_time_scale=options.source_time_scale,
-        target_time_scale=options.target_time_scale,
-    )
-    inspector.print_data_tabular()
-    if options.tsv_path:
-        with open_output(options.tsv_path) as out:
-            inspector.save_data_to_tsv(out)
-    if options.compare_results:
-        _compare(inspector)
 
 
 def _compare(inspector: Inspector) -> None:

@@ -6,9 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etscope.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 class Kind(Enum):
@@ -118,3 +122,13 @@ def joined(tables: Sequence[Table]) -> Table:
         depth=[level for depth in depths for level in depth],
         breaks=frozenset(),
     )
+
+
+def object_column(values: Sequence[Any]) -> npt.NDArray[np.object_]:
+    """Return one cell for each value: numpy and pandas would take lists and tensors apart."""
+    import numpy as np
+
+    column = np.empty(len(values), dtype=object)
+    for position, value in enumerate(values):
+        column[position] = value
+    return column

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from etscope.analysis.profile.correlate import handle_list
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.profile.trace import Trace
-from etscope.model.table import Column, Kind, Table
+from etscope.model.table import Column, Kind, Table, object_column
 from etscope.units import TimeScale
 
 
@@ -40,14 +38,9 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
         )
         for column, value in zip(shared.values(), values, strict=True):
             column.append(value)
-    by_row: dict[str, Any] = {}
-    for name, column in shared.items():
-        objects = np.empty(len(column), dtype=object)  # lists stay lists
-        for position, value in enumerate(column):
-            objects[position] = value
-        by_row[name] = objects[table.event]
     # numpy's arrays are sequences in all but name.
-    by_row |= {
+    by_row: dict[str, Any] = {
+        **{name: object_column(column)[table.event] for name, column in shared.items()},
         "run": table.run,
         "start": table.start,
         "end": dump.end[table.row],

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
 
 from etscope.analysis.metrics import measure
 from etscope.errors import ComparatorError, MissingDataError
+from etscope.model.table import object_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,12 +91,15 @@ class NumericalComparatorBase(ABC):
             if aot is not None and runtime is not None
         ]
         if not rows:
+            why = "preprocessing() left no pair" if mapping else "no value has a counterpart"
+            if processed:
+                why = "of every pair one value is None"
             raise MissingDataError(
-                f"there is nothing to compare: {_empty_because(mapping, processed)}",
+                f"there is nothing to compare: {why}",
                 hint="run with the debug level intermediate_outputs and keep the debug buffer",
             )
         frame: pd.DataFrame = pd.DataFrame(
-            {name: _column(row[at] for row in rows) for at, name in enumerate(_COLUMNS)}
+            {name: object_column([row[at] for row in rows]) for at, name in enumerate(_COLUMNS)}
         )
         return frame
 
@@ -145,15 +146,6 @@ def compared(metric: str, a: Any, b: Any) -> float:
     return distance
 
 
-def _column(values: Iterable[Any]) -> npt.NDArray[np.object_]:
-    """One cell a value: numpy and pandas would take lists and tensors apart."""
-    cells = list(values)
-    column = np.empty(len(cells), dtype=object)
-    for at, cell in enumerate(cells):
-        column[at] = cell
-    return column
-
-
 def _items(output: Any) -> Sequence[Any]:
     is_several = isinstance(output, Sequence) and not isinstance(output, (str, bytes))
     return output if is_several else (output,)
@@ -163,12 +155,6 @@ def _op_names(handle: DebugHandle, names: Mapping[DebugHandle, Sequence[str]]) -
     """The operators all of whose handles are among these."""
     handles = set(handle)
     return [op for key, ops in names.items() if handles.issuperset(key) for op in ops]
-
-
-def _empty_because(mapping: Mapping[Any, Any], processed: Mapping[Any, Any]) -> str:
-    if processed:
-        return "of every pair one value is None"
-    return "preprocessing() left no pair" if mapping else "no value has a counterpart"
 
 
 def _kind(value: object) -> str:
