@@ -210,7 +210,12 @@ def noise_between(dumps: Sequence[Sequence[npt.ArrayLike]]) -> list[Noise]:
 def locations(samples: Sequence[npt.ArrayLike], steps: Sequence[float] | None = None) -> Locations:
     """The location of each set of samples; see the module for the formulas. steps: of the clock of
     each."""
-    arrays = [_checked(one) for one in samples]
+    arrays: list[Floats] = [np.asarray(one, dtype=np.float64) for one in samples]
+    for array in arrays:
+        if array.ndim != 1:
+            raise UsageError(f"samples have one dimension, not {array.ndim}")
+        if not (np.isfinite(array) & (array >= 0)).all():
+            raise UsageError("samples are times: finite and not negative")
     clocks = np.zeros(len(arrays)) if steps is None else np.asarray(steps, dtype=np.float64)
     count = np.array([len(one) for one in arrays], dtype=np.int64)
     centre, error, freedom, fastest = (np.full(len(arrays), np.nan) for _ in range(4))
@@ -221,15 +226,6 @@ def locations(samples: Sequence[npt.ArrayLike], steps: Sequence[float] | None = 
         fastest[rows] = np.sort(matrix, axis=1)[:, : -(-length // _FASTEST)].mean(axis=1)
         centre[rows], error[rows], freedom[rows], unsteady[rows] = _located(matrix, clocks[rows])
     return Locations(count, centre, error, freedom, fastest, unsteady)
-
-
-def _checked(samples: npt.ArrayLike) -> Floats:
-    array = np.asarray(samples, dtype=np.float64)
-    if array.ndim != 1:
-        raise UsageError(f"samples have one dimension, not {array.ndim}")
-    if not (np.isfinite(array) & (array >= 0)).all():
-        raise UsageError("samples are times: finite and not negative")
-    return array
 
 
 def _located(matrix: Floats, steps: Floats) -> tuple[Floats, Floats, Floats, npt.NDArray[np.bool_]]:
@@ -313,7 +309,11 @@ def _compared(
         places = (float(before.centre[i]), float(after.centre[i]))
         between = noise[i]
         if not judged[i]:
-            reason = _unjudged(counts, policy, unknown[i])
+            reason = "it takes less than a tick of the clock"
+            if min(counts) < policy.min_samples:
+                reason = f"{min(counts)} runs to compare: at least {policy.min_samples} are needed"
+            elif unknown[i]:
+                reason = "a dump of noise has no times of it"
             found.append(Comparison(Verdict.CANNOT_TELL, *places, counts, reason=reason))
             continue
         ratio, low, high = np.exp(difference[i] + half[i] * np.array([0.0, -1.0, 1.0])).tolist()
@@ -355,14 +355,6 @@ def _verdict(
         return Verdict.NO_DIFFERENCE, ""
     interval = f"{low - 1:+.1%} to {high - 1:+.1%}"
     return Verdict.CANNOT_TELL, f"{interval} is not inside ±{least:.1%}, nor surely outside{why}"
-
-
-def _unjudged(counts: tuple[int, int], policy: Policy, unknown: bool) -> str:
-    if min(counts) < policy.min_samples:
-        return f"{min(counts)} runs to compare: at least {policy.min_samples} are needed"
-    if unknown:
-        return "a dump of noise has no times of it"
-    return "it takes less than a tick of the clock"
 
 
 def _holm(p: Floats) -> Floats:

@@ -305,7 +305,9 @@ def _measured(
         nonzero = size > 0
         if nonzero.any():
             any_relative = True
-            relative = max(relative, _largest_ratio(error[nonzero], size[nonzero]))
+            with np.errstate(over="ignore"):
+                ratios = error[nonzero].astype(np.float64) / size[nonzero].astype(np.float64)
+            relative = max(relative, float(np.max(ratios)))
         # Elements that are equal are never the worst.
         excess = np.where(error > 0, excess, -np.inf)
         place = int(np.argmax(excess))
@@ -365,11 +367,6 @@ def _integer_errors(
 
 def _wide(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array.astype(np.int64 if array.dtype.kind in "bi" else np.uint64)
-
-
-def _largest_ratio(error: npt.NDArray[Any], size: npt.NDArray[Any]) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.max(error.astype(np.float64) / size.astype(np.float64)))
 
 
 def _number(value: Any) -> Number:

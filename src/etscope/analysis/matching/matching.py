@@ -174,25 +174,8 @@ def match(
         if record.kind == "delegate"
     }
     runtime = Runtime(instructions, logged, delegated or {}, tuple(outputs), counts)
-    if (
-        graph is symbols.graph
-        or any(node.debug_handle for node in graph.nodes)
-        or symbols.graph is None
-    ):
-        own = (
-            symbols
-            if graph is symbols.graph
-            else (
-                MethodSymbols(
-                    symbols.method,
-                    graph,
-                    symbols.handles,
-                    symbols.delegates,
-                    symbols.num_outputs,
-                    symbols.has_maps,
-                )
-            )
-        )
+    if graph is symbols.graph or symbols.graph is None or any(n.debug_handle for n in graph.nodes):
+        own = symbols if graph is symbols.graph else replace(symbols, graph=graph)
         found = match_instructions(runtime, own, graph)
     else:
         edge = symbols.graph
@@ -221,15 +204,15 @@ def match(
         if slot not in found.pairs
     ]
     paired_nodes = {pair.node for pair in pairs}
-    missing: list[Unpaired] = []
-    for path, node in graph.operators.items():
-        if path not in paired_nodes:
-            reason, kind = found.reason_of_node(path)
-            missing.append(Unpaired(reason, kind, node=path, op=node.op))
+    missing = [
+        Unpaired(*found.reason_of_node(path), node=path, op=node.op)
+        for path, node in graph.operators.items()
+        if path not in paired_nodes
+    ]
     return Matching(tuple(pairs), tuple(unpaired), tuple(missing), dict(found.covered))
 
 
-# -- a program, without a run
+# -- A program without a run.
 
 COMPUTING = ("kernel", "delegate")  # the kinds of instructions that compute something
 

@@ -7,7 +7,7 @@ tensors are in memory at a time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,36 +159,26 @@ def numeric_gap(
     paired = PairedValues(logged, matching)
     handles = edge_symbols(trace, method).handles
     rows: list[GapRow] = []
-    passes: Counter[Pair] = Counter()
-    for name, value in reference.values():
-        for pair in matching.by_node.get(name, ()):
-            expected = value if pair.element is None else value[pair.element]
-            loop_pass = passes[pair]
-            passes[pair] += 1
-            actual = paired.value(pair, loop_pass, expected)
-            if actual is None:
-                continue
-            record, node = paired.records[pair.instruction], reference.graph.calls[pair.node]
-            row = GapRow(
-                pair=pair,
-                event=record.event if pair.delegate_id is None else str(pair.delegate_id),
-                label=record.label,
-                node=pair.node,
-                op=node.op,
-                nodes=tuple(
-                    dict.fromkeys((*matching.covered.get(pair.instruction, ()), pair.node))
-                ),
-                handles=tuple(handle_list(handles.get(pair.instruction))),
-                metrics=measure_all(found, expected, actual),
-                shape=tuple(np.shape(expected)),
-                dtype=str(getattr(expected, "dtype", type(expected).__name__)),
-                loop_pass=loop_pass,
-                line=user_line(node.stack_trace),
-                module=module_path(node) or "",
-            )
-            if keep is not None:
-                keep(row, expected, actual)
-            rows.append(row)
+    for pair, loop_pass, expected, actual in _compared_values(paired, reference):
+        record, node = paired.records[pair.instruction], reference.graph.calls[pair.node]
+        row = GapRow(
+            pair=pair,
+            event=record.event if pair.delegate_id is None else str(pair.delegate_id),
+            label=record.label,
+            node=pair.node,
+            op=node.op,
+            nodes=tuple(dict.fromkeys((*matching.covered.get(pair.instruction, ()), pair.node))),
+            handles=tuple(handle_list(handles.get(pair.instruction))),
+            metrics=measure_all(found, expected, actual),
+            shape=tuple(np.shape(expected)),
+            dtype=str(getattr(expected, "dtype", type(expected).__name__)),
+            loop_pass=loop_pass,
+            line=user_line(node.stack_trace),
+            module=module_path(node) or "",
+        )
+        if keep is not None:
+            keep(row, expected, actual)
+        rows.append(row)
     coverage = paired.coverage()
     if not rows:
         reasons = [unpaired.reason for unpaired in coverage.outputs] or ["nothing was logged"]
@@ -207,3 +197,19 @@ def numeric_gap(
         coverage,
         matching,
     )
+
+
+def _compared_values(
+    paired: PairedValues, reference: Reference
+) -> Iterator[tuple[Pair, int, Any, Any]]:
+    """Run the reference; yield (pair, pass of a loop, reference value, logged value) of each value
+    that can be compared."""
+    passes: Counter[Pair] = Counter()
+    for name, value in reference.values():
+        for pair in paired.matching.by_node.get(name, ()):
+            expected = value if pair.element is None else value[pair.element]
+            loop_pass = passes[pair]
+            passes[pair] += 1
+            actual = paired.value(pair, loop_pass, expected)
+            if actual is not None:
+                yield pair, loop_pass, expected, actual

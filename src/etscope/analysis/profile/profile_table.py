@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -100,67 +100,72 @@ def profile_table(
     values: dict[str, list[Any]] = {column.name: [] for column in columns(scale.unit)}
     cumulative = 0.0
     for number, row in enumerate(everything):
-        mean = float(row.ticks.mean())
-        share = None if row.own_clock or not total else mean / total
-        if row.depth == 0 and row.kind != "total" and share is not None:
-            cumulative += share
+        share = None if row.own_clock or not total else float(row.ticks.mean()) / total
         adds = row.depth == 0 and share is not None
-        attribution = row.attribution
-        nodes, lines = attribution.nodes, attribution.lines
-        types = dict.fromkeys(kind for node in nodes if (kind := module_type(node)))
-        kernel = row.kernel_ticks
+        if share is not None and adds:
+            cumulative = 1.0 if row.kind == "total" else cumulative + share
         cells = {
             "method": profile.method,
-            "instruction": row.instruction_id if row.depth == 0 else None,
-            "event": row.name,
-            "kind": row.kind,
-            "calls": float(row.calls.mean()),
-            "avg": float(scale(row.ticks).mean()),
-            "kernel": None if kernel is None else float(scale(kernel).mean()),
+            "share": share,
+            "cumulative": cumulative if adds else None,
             **{
                 name: float(column[number]) if row.ran.any() else None
                 for name, column in statistics.items()
             },
-            "share": share,
-            "cumulative": (1.0 if row.kind == "total" else cumulative) if adds else None,
-            "op_types": attribution.op_types,
-            "module": common_module(nodes),
-            "module_type": next(iter(types)) if len(types) == 1 else None,
-            "source": short_lines(lines) or None,
-            "sources": [str(line) for line in lines],
-            "operator": attribution.operator,
-            "outputs": list(attribution.outputs),
-            "bytes_read": attribution.bytes_read,
-            "bytes_written": attribution.bytes_written,
-            "backend": attribution.backend_id,
-            "delegate_debug_identifier": row.delegate_id,
-            "debug_handles": handle_list(attribution.debug_handles),
+            **_cells(row, scale),
         }
         for name, column in values.items():
             column.append(cells[name])
-    notes = []
-    if any(row.own_clock for row in rows):
-        notes.append(
-            "Some delegates log times on a clock of their own (cycles, or another start): these "
-            "are shown in the dump's ticks as they are, without a share, and not added up."
-        )
-    if profile.alternatives:
-        notes.append(
-            f"Nothing in the dump tells runs of {profile.method} from those of "
-            f"{' or '.join(profile.alternatives)}: modules and lines are those of {profile.method}."
-        )
-    if profile.traced:
-        notes.append(
-            "Intermediate values were logged in these runs: their times hold the cost of that."
-        )
     return Table(
         columns=columns(scale.unit),
         values=values,
         title=profile_title(profile, scale),
-        notes=tuple(notes),
+        notes=tuple(_notes(profile, rows)),
         depth=[row.depth for row in everything],
         breaks=frozenset({len(rows)}),
     )
+
+
+def _cells(row: Row, scale: Scale) -> dict[str, Any]:
+    """The cells of a row but for its shares and statistics."""
+    attribution, kernel = row.attribution, row.kernel_ticks
+    lines = attribution.lines
+    types = {kind for node in attribution.nodes if (kind := module_type(node))}
+    return {
+        "instruction": row.instruction_id if row.depth == 0 else None,
+        "event": row.name,
+        "kind": row.kind,
+        "calls": float(row.calls.mean()),
+        "avg": float(scale(row.ticks).mean()),
+        "kernel": None if kernel is None else float(scale(kernel).mean()),
+        "op_types": attribution.op_types,
+        "module": common_module(attribution.nodes),
+        "module_type": types.pop() if len(types) == 1 else None,
+        "source": short_lines(lines) or None,
+        "sources": [str(line) for line in lines],
+        "operator": attribution.operator,
+        "outputs": list(attribution.outputs),
+        "bytes_read": attribution.bytes_read,
+        "bytes_written": attribution.bytes_written,
+        "backend": attribution.backend_id,
+        "delegate_debug_identifier": row.delegate_id,
+        "debug_handles": handle_list(attribution.debug_handles),
+    }
+
+
+def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
+    if any(row.own_clock for row in rows):
+        yield (
+            "Some delegates log times on a clock of their own (cycles, or another start): these "
+            "are shown in the dump's ticks as they are, without a share, and not added up."
+        )
+    if profile.alternatives:
+        yield (
+            f"Nothing in the dump tells runs of {profile.method} from those of "
+            f"{' or '.join(profile.alternatives)}: modules and lines are those of {profile.method}."
+        )
+    if profile.traced:
+        yield "Intermediate values were logged in these runs: their times hold the cost of that."
 
 
 def _statistics(rows: Sequence[Row], scale: Scale) -> dict[str, Floats]:
