@@ -27,14 +27,13 @@ from etscope.formats.program.pte_schema import (
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
 
-# The .pte stores the place of a tensor, but not when it is alive. The instructions tell:
+# -- The .pte stores the place of a tensor, but not when it is alive. The instructions tell:
 #
 # - A value is alive from the instruction that writes it to the last one that reads it; inputs of
 #   the method from its start, outputs to its end, state that outlives a run all the time.
 # - A view that costs no instruction has the place of its base, and is alive from the base's write.
 # - In a loop (a jump back), values from before and values used after it are alive all through the
 #   loop.
-
 
 _BEFORE = -1  # the caller writes the inputs before instruction 0
 

@@ -34,7 +34,7 @@ from etscope.formats.exported_program.exported_json import (
 )
 from etscope.model.graph import Delegate, Graph, ModuleFrame, Node, Origin, TensorSpec, Value
 
-# Arguments and tensor descriptions of a serialized graph: as text, and as `TensorSpec`.
+# -- Arguments and tensor descriptions of a serialized graph: as text, and as `TensorSpec`.
 
 
 def tensor_spec(content: object) -> TensorSpec:
@@ -127,11 +127,10 @@ class Arguments:
         return name
 
 
-# Names as `torch.fx` gives them to nodes, so that ours equal those of a deserialized program.
+# -- Names as `torch.fx` gives them to nodes, so that ours equal those of a deserialized program.
 #
 # A serialized program does not hold the names of all nodes: torch makes them anew when it builds
 # the graph, by the rules of `torch.fx.graph._Namespace` (torch 2.1 to 2.13).
-
 
 _ILLEGAL = re.compile(r"[^0-9a-zA-Z_]+")
 _NUMBERED = re.compile(r"([a-zA-Z_][0-9a-zA-Z_]*?)(?:_([0-9]{1,18}))?")
@@ -182,8 +181,7 @@ def from_target(target: str) -> str:
     return _CAPITAL.sub(r"_\1", target).lower()
 
 
-# Metadata of nodes that a serialized graph stores as text: modules, origins, handle.
-
+# -- Metadata of nodes that a serialized graph stores as text: modules, origins, handle.
 
 _HANDLE = re.compile(r"-?\d{1,18}")
 
@@ -233,17 +231,17 @@ class Origins(Sequence[Origin]):
 
 
 def _origins(content: object) -> tuple[Origin, ...]:
-    return tuple(_origin(mapping(link, "an origin")) for link in sequence(content, "from_node"))
-
-
-def _origin(link: dict[str, Any]) -> Origin:
-    return Origin(
-        name=text(link["name"], "an origin's name"),
-        target=text(link["target"], "an origin's target"),
-        graph_id=integer(link["graph_id"], "a graph's id"),
-        pass_name=text(link.get("pass_name") or "", "a pass's name"),
-        actions=tuple(filter(None, text(link.get("action") or "", "an action").split("+"))),
-        origins=_origins(link.get("from_node") or []),
+    links = (mapping(link, "an origin") for link in sequence(content, "from_node"))
+    return tuple(
+        Origin(
+            name=text(link["name"], "an origin's name"),
+            target=text(link["target"], "an origin's target"),
+            graph_id=integer(link["graph_id"], "a graph's id"),
+            pass_name=text(link.get("pass_name") or "", "a pass's name"),
+            actions=tuple(filter(None, text(link.get("action") or "", "an action").split("+"))),
+            origins=_origins(link.get("from_node") or []),
+        )
+        for link in links
     )
 
 
@@ -294,7 +292,7 @@ def _split_outside_brackets(level: str) -> list[str]:
     return parts
 
 
-# Names of a method's inputs in the model's source, from a record's graph.
+# -- Names of a method's inputs in the model's source, from a record's graph.
 
 
 def record_input_names(record: RecordView, method: str) -> tuple[str, ...] | None:

@@ -381,8 +381,7 @@ class Graph:
         }
 
 
-# Python stack traces as torch writes them into a graph, read back into source lines.
-
+# -- Python stack traces as torch writes them into a graph, read back into source lines.
 
 _FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d{1,9})(?:, in (?P<function>.*))?\s*')
 _CARETS = re.compile(r"[\s~^]*")

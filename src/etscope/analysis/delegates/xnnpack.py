@@ -236,11 +236,10 @@ def _fits(kinds: Sequence[str], steps: Sequence[_Step]) -> list[list[bool]]:
     return table
 
 
-# What the events inside a delegate call compute, where the record has no map of them.
+# -- The operators of events inside a delegate call, where the record has no map of them.
 #
 # This is known for XNNPACK, whose data in the .pte names the debug handles of its operators (see
 # `etscope.analysis.delegates.xnnpack`); other backends have maps of their own in the record.
-
 
 # By instruction, and by what the delegate calls the event.
 InnerEvents = Mapping[tuple[int, int | str], Pairing]

@@ -78,22 +78,18 @@ def node_info(
         _arguments(place),
         _outputs(place),
         users,
-        (
-            rows(
-                "modules",
-                "Modules, outermost first",
-                (Column("module"), Column("type", Kind.PATH), Column("key", priority=1)),
-                [(frame.path or "(root)", frame.type, frame.key) for frame in place.node.modules],
-            )
+        rows(
+            "modules",
+            "Modules, outermost first",
+            (Column("module"), Column("type", Kind.PATH), Column("key", priority=1)),
+            [(frame.path or "(root)", frame.type, frame.key) for frame in place.node.modules],
         ),
         _stack(place),
-        (
-            rows(
-                "metadata",
-                "Metadata",
-                (Column("key"), Column("value")),
-                place.node.metadata.items(),
-            )
+        rows(
+            "metadata",
+            "Metadata",
+            (Column("key"), Column("value")),
+            place.node.metadata.items(),
         ),
         _origins(place),
         *_delegate(place.node.delegate),

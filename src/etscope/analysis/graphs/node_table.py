@@ -190,11 +190,11 @@ def _table(
 ) -> Table:
     heads = columns(times is not None, "" if scale is None else scale.unit)
     values: dict[str, list[Any]] = {column.name: [] for column in heads}
+    total = 0.0 if times is None else float(times.profile.total.mean())
     for place in places:
         cells = {**_identity(linked, place), "avg": None, "share": None, "nodes": None}
         time = None if times is None else times.at.get(id(place.node))
         if times is not None and time is not None and scale is not None:
-            total = float(times.profile.total.mean())
             cells["avg"] = float(scale(time.avg))
             cells["share"] = time.avg / total if total else None
             cells["nodes"] = len(time.nodes)

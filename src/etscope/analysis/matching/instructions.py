@@ -24,13 +24,12 @@ from etscope.analysis.profile.correlate import (
 from etscope.analysis.program.program import InstructionRecord
 from etscope.model.graph import VIEWS, Graph, Node, NodeValue, stem
 
-# Candidates are narrowed down by the flow of values until nothing changes.
+# -- Candidates are narrowed down by the flow of values until nothing changes.
 #
 # Each choice starts with all candidates that debug handles, operators' names, shapes and dtypes
 # allow. An instruction reads values that others wrote, and a node reads values of other nodes: a
 # candidate stays only if its neighbours have candidates that agree. At last, chosen candidates are
 # removed from all other choices.
-
 
 # The values of a choice's slots, in the order of the slots.
 Candidate = tuple[NodeValue, ...]
@@ -156,7 +155,7 @@ class Flow:
         return True
 
 
-# The outputs of delegate calls are values of the nodes that went into the delegate.
+# -- The outputs of delegate calls are values of the nodes that went into the delegate.
 #
 # In a graph from after lowering, the call is a node, and its elements are the outputs. In a graph
 # from before lowering, the outputs are values of covered nodes that other nodes use. A backend may

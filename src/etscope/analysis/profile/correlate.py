@@ -177,8 +177,7 @@ def delegate_handles(
     return handles[longest[0]] if len(longest) == 1 else None
 
 
-# What a record or a program knows of each method, in the shape that correlation needs.
-
+# -- The debug symbols of each method, from a record.
 
 # Upstream's name for the edge program in `op_graph_dict` and `reference_graph_name`.
 EDGE_GRAPH = "edge_dialect_graph_module"

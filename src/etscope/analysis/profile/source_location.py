@@ -9,8 +9,7 @@ from pathlib import PurePath
 
 from etscope.model.graph import ModuleFrame, Node, SourceLine, source_lines
 
-# Names of modules: a person's way to say them against those in a graph.
-
+# -- Names of modules, as users write them and as graphs have them.
 
 # How torch names the root in keys: "L__self__fc1", "L__self___fc1", "L['self'].fc1".
 _ROOT = re.compile(r"^(L__self___?|L\['self'\]\.?)")

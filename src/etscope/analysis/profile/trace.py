@@ -42,7 +42,7 @@ from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program, read_pte
 from etscope.model.event_table import Block, EventKey, EventTable, find_blocks
 
-# What is behind the events of a method, from all that is known: its record and its program.
+# -- The attribution of a method's events, from its record and its program.
 
 
 def attribution_of(
@@ -219,7 +219,13 @@ class Trace:
         for block in self.blocks:
             method = self.method_of(block)
             if method is not None:
-                _warn_of(self.doubt(block, method))
+                why = self.doubt(block, method)
+                if why is not None:
+                    warnings.warn(
+                        f"this ETDump and this ETRecord may not belong together: {why}",
+                        EtscopeWarning,
+                        stacklevel=3,
+                    )
             if method is not None or not block.executions:
                 continue
             reasons = [f"{m}: {self.disagreement(block, m)}" for m in self.methods]
@@ -413,15 +419,6 @@ def _without_contradiction(blocks: Iterable[Block]) -> list[list[Block]]:
             groups.append([block])
             observed.append(mine)
     return groups
-
-
-def _warn_of(doubt: str | None) -> None:
-    if doubt is not None:
-        warnings.warn(
-            f"this ETDump and this ETRecord may not belong together: {doubt}",
-            EtscopeWarning,
-            stacklevel=4,
-        )
 
 
 def warn_no_debug_buffer() -> None:

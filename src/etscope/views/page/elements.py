@@ -53,15 +53,15 @@ def section_document(section: Section) -> Json:
 
 def finite(values: Iterable[Any]) -> list[Any]:
     """Replace NaN by None and infinities by texts, also in lists: JSON has neither."""
-    return [_finite(value) if isinstance(value, (float, list)) else value for value in values]
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, list):
-        return finite(value)
-    if math.isfinite(value):
-        return value
-    return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, list):
+            found.append(finite(value))
+        elif isinstance(value, float) and not math.isfinite(value):
+            found.append(None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity")
+        else:
+            found.append(value)
+    return found
 
 
 class Lines:
