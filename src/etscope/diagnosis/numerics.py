@@ -205,6 +205,3 @@ def _with_recorded_inputs(
         f"the model keeps state, and the inputs of the runs before run {chosen.number} are not "
         "known: they are taken to be those of this one"
     ]
-
-
-__all__ = ["PreparedNumerics", "numerics_of"]

@@ -111,6 +111,3 @@ def _instructions_of_dump(block: Block, trace: Trace, method: str) -> list[Instr
                 number, kind, key.name, name, (), (), operator=operator
             )
     return [found[number] for number in sorted(found)]
-
-
-__all__ = ["LoggedRun", "logged_run", "unfolded"]

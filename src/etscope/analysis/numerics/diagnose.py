@@ -40,18 +40,6 @@ from etscope.analysis.program.program import unfolded as unfolded_indices
 from etscope.errors import NumericGapError
 from etscope.model.graph import Graph, Node
 
-__all__ = [
-    "DEFAULT_METRIC",
-    "DeviceValues",
-    "Recomputation",
-    "Recomputed",
-    "RunMatcher",
-    "device_values",
-    "diagnose",
-    "diagnose_run",
-]
-
-
 DEFAULT_METRIC = "sqnr"
 _NEARLY_ALL = 0.9  # share of elements
 _ADVICE = "give those that ran with inputs= (--inputs)"

@@ -290,6 +290,3 @@ def described(row: NumericsRow) -> str:
         more = f" and {len(row.lines) - 8} more" if row.is_delegate and len(row.lines) > 8 else ""
         places.append(listed + more)
     return f"instruction {row.pair.instruction}, {what} ({', '.join(places)})"
-
-
-__all__ = ["FINE", "INHERITED", "SORTS", "WRONG", "NonFinite", "Numerics", "NumericsRow"]
