@@ -16,7 +16,7 @@ import click
 
 from etscope._version import __version__
 from etscope.errors import EtscopeError, EtscopeWarning
-from etscope.optional import available
+from etscope.optional import available, require
 
 if TYPE_CHECKING:
     from etscope.etdb.session import Result, Session
@@ -82,9 +82,11 @@ def command(
     first = [*commands, *([f"source {script}"] if script is not None else [])]
     try:
         if tui and sys.stdin.isatty() and sys.stdout.isatty():
-            from etscope.etdb.ui.tui import run_tui
+            require("textual", wanted_by="etdb --tui")
+            from etscope.etdb.ui.tui import DebuggerApp
 
-            return run_tui(session, first)
+            DebuggerApp(session, first).run()
+            return 0
         if tui:
             print("no terminal: plain lines instead of --tui", file=sys.stderr)
 
