@@ -25,6 +25,8 @@ from etscope.cli.output.tables import OutputOptions, time_scale
 from etscope.errors import MissingDataError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from etscope.analysis.graphs.linked_graph import LinkedGraph
     from etscope.analysis.graphs.node_times import NodeTimes
     from etscope.analysis.graphs.views import GraphView
@@ -42,6 +44,17 @@ class _GraphFiles:
     debug_buffer: str | None
     inputs: str | None
     force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The nodes of a graph to show, or with `tree` its modules."""
+
+    select: str | None
+    tree: bool
+    into_delegates: bool
+    sort: str | None
+    limit: int | None
 
 
 @click.command()
@@ -141,27 +154,8 @@ def command(
         report = node_info(linked, find_node(linked, node), times, scale)
         output.write_reports([report], SCHEMA)
         return
-    keep = None
-    if select is not None:
-        from etscope.model.selector import Selector
-
-        keep = Selector(select).matches
-    shown: dict[str, Any] = {
-        "keep": keep, "into_delegates": into_delegates, "times": times, "scale": scale,
-    }  # fmt: skip
-    if tree:
-        from etscope.analysis.graphs.node_table import module_tree
-
-        table = module_tree(linked, **shown)
-        table = table.take(range(len(table))[:limit])
-        default = filled_columns(table)
-    else:
-        from etscope.analysis.graphs.node_table import default_columns, node_table
-
-        table = node_table(linked, sort=sort, limit=limit, **shown)
-        default = default_columns(table)
-    if select is not None and limit != 0 and not len(table):
-        raise MissingDataError(f"nothing matches {select!r}", hint="without --select all is shown")
+    shown = _Rows(select, tree, into_delegates, sort, limit)
+    table, default = _graph_table(linked, times, scale, shown)
     output.write_tables([table], columns, default)
 
 
@@ -207,6 +201,33 @@ def _linked_graph(files: _GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes
             else "the run logged no instructions: profile all events, not the method alone",
         )
     return linked, times
+
+
+def _graph_table(
+    linked: LinkedGraph, times: NodeTimes | None, scale: Scale, shown: _Rows
+) -> tuple[Table, Sequence[str]]:
+    """Return the table of a graph's nodes or modules, and the columns to show by default. Raises
+    `MissingDataError` if the selector matches nothing."""
+    from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
+    from etscope.model.report import filled_columns
+    from etscope.model.selector import Selector
+
+    options: dict[str, Any] = {
+        "keep": None if shown.select is None else Selector(shown.select).matches,
+        "into_delegates": shown.into_delegates,
+        "times": times,
+        "scale": scale,
+    }
+    if shown.tree:
+        table = module_tree(linked, **options)
+        table = table.take(range(len(table))[: shown.limit])
+    else:
+        table = node_table(linked, sort=shown.sort, limit=shown.limit, **options)
+    if shown.select is not None and shown.limit != 0 and not len(table):
+        raise MissingDataError(
+            f"nothing matches {shown.select!r}", hint="without --select all is shown"
+        )
+    return table, filled_columns(table) if shown.tree else default_columns(table)
 
 
 def _is_graph_format(output: OutputOptions) -> bool:

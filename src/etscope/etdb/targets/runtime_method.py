@@ -19,6 +19,7 @@ from etscope.errors import MismatchError, MissingDataError
 from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files
 from etscope.etdb.targets.reference import inputs_of
 from etscope.etdb.targets.target import Stop, stop_of_event
+from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import Method, TensorValue
 from etscope.model.event_table import EventKey
@@ -191,14 +192,7 @@ def prepare_method(
     if not files.forced:
         opened.check_record()
         if files.record is not None and files.record.fingerprints is None:
-            # Without fingerprints, the record's maps and graphs are compared.
-            observed = Observed.foreseen(records)
-            difference = differs_from_record(observed, symbols, files.record, name)
-            if difference is not None:
-                raise MismatchError(
-                    f"this program and this ETRecord do not belong together: {difference}",
-                    hint="take the files of one export; verify=False (--force) goes on regardless",
-                )
+            _check_without_fingerprints(files.record, name, records, symbols)
 
     if seed is not None:
         given = None
@@ -224,3 +218,16 @@ def prepare_method(
         nodes=NodeValues(method, records, linked),
         seed=seed if given is None and method.inputs else None,
     )
+
+
+def _check_without_fingerprints(
+    record: RecordView, method: str, records: Sequence[InstructionRecord], symbols: MethodSymbols
+) -> None:
+    """Compare a program's instructions with the record's maps and graphs. Raises `MismatchError`
+    for the record of another program."""
+    difference = differs_from_record(Observed.foreseen(records), symbols, record, method)
+    if difference is not None:
+        raise MismatchError(
+            f"this program and this ETRecord do not belong together: {difference}",
+            hint="take the files of one export; verify=False (--force) goes on regardless",
+        )

@@ -96,22 +96,7 @@ def run_child(
     the child, a little later; the files of `keep` are open in it until then. Raises `LabError` when
     no process can be started.
     """
-    ours, theirs = os.pipe()  # the child waits for its end
-    try:
-        child = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, str(ours), module, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=(ours, *keep),
-            start_new_session=True,
-            env=_environment(folder),
-        )
-    except OSError as error:
-        os.close(theirs)
-        raise LabError(f"cannot start a process for the job: {error.strerror}") from error
-    finally:
-        os.close(ours)
+    child, pipe = _start_child(module, arguments, folder, keep)
     log = _Log(child, folder / "log.txt")
 
     def wait() -> None:
@@ -139,7 +124,7 @@ def run_child(
     finally:
         with suppress(OSError):
             os.killpg(child.pid, signal.SIGKILL)  # processes that it left behind
-        os.close(theirs)
+        os.close(pipe)
         log.close()
         hear(log.new())
 
@@ -177,6 +162,29 @@ class _Log:
                     self._unread += piece
                 with suppress(OSError), self._path.open("ab") as file:  # a full disk
                     file.write(piece)
+
+
+def _start_child(
+    module: str, arguments: Sequence[str], folder: Path, keep: Sequence[int]
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the process. The second value is the writing end of its pipe: closing it ends it."""
+    reading, writing = os.pipe()
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-c", _CHILD, str(reading), module, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(reading, *keep),
+            start_new_session=True,
+            env=_environment(folder),
+        )
+    except OSError as error:
+        os.close(writing)
+        raise LabError(f"cannot start a process for the job: {error.strerror}") from error
+    finally:
+        os.close(reading)
+    return child, writing
 
 
 def _environment(folder: Path) -> dict[str, str]:
