@@ -18,11 +18,12 @@ from etscope.analysis.profile.source_location import user_lines
 from etscope.analysis.profile.trace import UNAVAILABLE
 from etscope.errors import EtscopeError
 from etscope.etdb.debugger import Debugger
+from etscope.etdb.protocol.messages import Statistics
 from etscope.etdb.targets.remote_tensor import RemoteTensor, excerpt
 from etscope.etdb.targets.target import Stop
 from etscope.model.graph import SourceLine
 from etscope.model.report import Report, Section, filled_columns
-from etscope.model.table import Table
+from etscope.model.table import Column, Table
 from etscope.units import format_duration, format_float
 from etscope.views import write_table
 from etscope.views.tables.cell_values import plain_rows
@@ -68,6 +69,17 @@ class Output:
         """Add the sections of a report."""
         self.items.extend(report.sections)
         return self
+
+
+def table_of(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Any]],
+    title: str = "",
+    notes: tuple[str, ...] = (),
+) -> Table:
+    """A table of rows, each with a value for each column."""
+    values = {column.name: [row[i] for row in rows] for i, column in enumerate(columns)}
+    return Table(tuple(columns), values, title=title, notes=notes)
 
 
 def write_output(
@@ -220,7 +232,7 @@ def value_lines(value: Any, *, full: bool = False) -> list[str]:
         return lines
     if isinstance(value, RemoteTensor) and not full and value.ndim and value.size:
         # Only statistics and the numbers that are shown are fetched.
-        head = f"{value.dtype}{list(value.shape)}  {_remote_statistics(value)}"
+        head = f"{value.dtype}{list(value.shape)}  {_statistics_text(value)}"
         whole = math.prod(value.shape[-2:]) <= _SHOWN_WHOLE
         shown = excerpt(value, _SHOWN_WHOLE)
         rows = _rows(shown, ["0"] * (value.ndim - 2), _SHOWN_WHOLE if whole else 0)
@@ -233,7 +245,7 @@ def value_lines(value: Any, *, full: bool = False) -> list[str]:
     head = f"{array.dtype}{list(array.shape)}"
     if array.size == 0:
         return [f"{head}  empty"]
-    head = f"{head}  {_statistics(array)}"
+    head = f"{head}  {_statistics_text(array)}"
     if full:
         wide = array.astype(np.float64) if array.dtype.kind == "V" else array
         text = np.array2string(wide, threshold=sys.maxsize, max_line_width=90)
@@ -244,35 +256,31 @@ def value_lines(value: Any, *, full: bool = False) -> list[str]:
     return [head, *_rows(array, cut, _SHOWN_WHOLE)]
 
 
-def _remote_statistics(tensor: RemoteTensor) -> str:
+def statistics_of(tensor: np.ndarray[Any, Any] | RemoteTensor) -> Statistics:
+    """Statistics of the elements of a tensor; the runner computes those of its own."""
+    if isinstance(tensor, RemoteTensor):
+        return tensor.statistics()
+    wide = tensor.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    numbers = [np.nan] * 4
+    if finite.size:
+        numbers = [float(n) for n in (finite.min(), finite.max(), finite.mean(), finite.std())]
+    nan, plus, minus = (int(of.sum()) for of in (np.isnan(wide), wide == np.inf, wide == -np.inf))
+    return Statistics(wide.size, nan, plus, minus, *numbers)
+
+
+def _statistics_text(tensor: np.ndarray[Any, Any] | RemoteTensor) -> str:
+    """ "min -1.2  max 3.4  mean 0.1  std 0.9", with the count of NaN and infinities if any."""
     if tensor.dtype.kind not in "biufV":
         return ""
-    found = tensor.statistics()
+    found = statistics_of(tensor)
     if tensor.dtype.kind == "b":
         return f"{round(found.mean * found.elements):,} of {found.elements:,} true"
     numbers = (found.least, found.greatest, found.mean, found.deviation)
-    return _statistics_text(numbers, found.nan, found.plus_inf + found.minus_inf)
-
-
-def _statistics(array: np.ndarray[Any, Any]) -> str:
-    """ "min -1.2  max 3.4  mean 0.1  std 0.9", with the count of NaN and infinities if any."""
-    if array.dtype.kind == "b":
-        return f"{int(array.sum()):,} of {array.size:,} true"
-    if array.dtype.kind not in "iufV":
-        return ""
-    wide = array.astype(np.float64)
-    finite = wide[np.isfinite(wide)]
-    nan, inf = int(np.isnan(wide).sum()), int(np.isinf(wide).sum())
-    if not finite.size:
-        return _statistics_text((), nan, inf)
-    return _statistics_text((finite.min(), finite.max(), finite.mean(), finite.std()), nan, inf)
-
-
-def _statistics_text(numbers: Sequence[float], nan: int, inf: int) -> str:
-    named = zip(("min", "max", "mean", "std"), numbers, strict=False)
-    parts = [f"{name} {_number(float(n))}" for name, n in named if not np.isnan(n)]
-    parts += [f"{count:,} {what}" for count, what in ((nan, "NaN"), (inf, "Inf")) if count]
-    return "  ".join(parts)
+    named = zip(("min", "max", "mean", "std"), numbers, strict=True)
+    parts = [f"{name} {_number(number)}" for name, number in named if not np.isnan(number)]
+    counts = ((found.nan, "NaN"), (found.plus_inf + found.minus_inf, "Inf"))
+    return "  ".join(parts + [f"{count:,} {what}" for count, what in counts if count])
 
 
 def _rows(array: np.ndarray[Any, Any], cut: Sequence[str], threshold: int) -> list[str]:

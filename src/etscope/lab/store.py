@@ -263,7 +263,11 @@ class Store:
         """Store a file as it is now. Raises `MissingFileError` when it does not exist."""
         source = Path(path)
         # A file that is stored already, as that of the last job, is only read.
-        sha256, size = _sha256_of(source)
+        digest, size = hashlib.sha256(), 0
+        for piece in _pieces_of(source):
+            digest.update(piece)
+            size += len(piece)
+        sha256 = digest.hexdigest()
         if self._renew(sha256, size):
             return Artifact(name, sha256, size, media_type)
         return self.put_stream(_pieces_of(source), name, media_type)
@@ -446,14 +450,6 @@ def _missing(sha256: str) -> MissingDataError:
     return MissingDataError(
         f"the lab's store has no object {sha256}", hint="submit the file again, by its path"
     )
-
-
-def _sha256_of(path: Path) -> tuple[str, int]:
-    digest, size = hashlib.sha256(), 0
-    for piece in _pieces_of(path):
-        digest.update(piece)
-        size += len(piece)
-    return digest.hexdigest(), size
 
 
 def _pieces_of(path: Path) -> Iterator[bytes]:

@@ -28,7 +28,7 @@ from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.commands.times import SHOWN_STATISTICS, STATISTICS
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT
-from etscope.etdb.output import Output, counted, operators, source_text
+from etscope.etdb.output import Output, counted, operators, source_text, table_of
 from etscope.formats.etrecord.reader import EXPORTED
 from etscope.model.graph import Node
 from etscope.model.report import filled_columns
@@ -131,14 +131,8 @@ def crosswalk(debugger: Debugger, rest: str) -> Output:
             rows.append((dialect, stop.name, str(stop.delegate_id), ""))
     handles = sorted({n.debug_handle for n in nodes if n.debug_handle is not None})
     title = "debug handle " + ", ".join(map(str, handles)) if handles else "without debug handle"
-    names = ("dialect", "name", "op", "source")
-    return Output().table(
-        Table(
-            tuple(map(Column, names)),
-            {name: [row[i] for row in rows] for i, name in enumerate(names)},
-            title=title,
-        )
-    )
+    columns = tuple(map(Column, ("dialect", "name", "op", "source")))
+    return Output().table(table_of(columns, rows, title))
 
 
 # -- graphs
@@ -392,8 +386,4 @@ def _value_table(linked: LinkedGraph, title: str, names: Iterable[str]) -> Table
         weight = graph.parameters.get(node.name)
         rows.append((name, tensor_text(spec) or None, weight, users))
     columns = (Column("name"), Column("value"), Column("weight"), Column("used_by", Kind.LIST))
-    return Table(
-        columns,
-        {column.name: [row[i] for row in rows] for i, column in enumerate(columns)},
-        title=title,
-    )
+    return table_of(columns, rows, title)

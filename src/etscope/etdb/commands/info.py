@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,20 @@ from etscope.etdb.commands.source import known_lines
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expressions.expression import ATTRIBUTES, FUNCTIONS, METHODS
 from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT
-from etscope.etdb.output import Output, counted, operators, stop_lines, value_lines
+from etscope.etdb.output import (
+    Output,
+    counted,
+    operators,
+    statistics_of,
+    stop_lines,
+    table_of,
+    value_lines,
+)
 from etscope.etdb.targets.remote_tensor import RemoteTensor
 from etscope.model import selector
 from etscope.model.report import filled_columns
 from etscope.model.selector import Selector
-from etscope.model.table import Column, Kind, Table
+from etscope.model.table import Column, Kind
 
 _WIDTH, _INDENT = 79, 26  # of a help that fits the narrowest terminal
 
@@ -45,11 +53,6 @@ _EXPRESSIONS = """Expressions compute with tensors as numpy does; they are never
   x[0, :4]  x.shape  x.mean()  x.abs().max()  + - * / // ** @  == != < <= > >=  and or not
 
 A condition holds for a tensor if it does anywhere in it."""
-
-
-def _table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: str = "") -> Table:
-    values = {column.name: [row[i] for row in rows] for i, column in enumerate(columns)}
-    return Table(tuple(columns), values, title=title)
 
 
 def _breakpoints(debugger: Debugger, rest: str) -> Output:
@@ -73,7 +76,7 @@ def _breakpoints(debugger: Debugger, rest: str) -> Output:
         )
         for one in points
     ]
-    return Output().table(_table(columns, rows))
+    return Output().table(table_of(columns, rows))
 
 
 def _delegates(debugger: Debugger, rest: str) -> Output:
@@ -100,7 +103,7 @@ def _delegates(debugger: Debugger, rest: str) -> Output:
         )
         for call in calls
     ]
-    return Output().table(_table(columns, rows, f"delegate calls of run {target.run}"))
+    return Output().table(table_of(columns, rows, f"delegate calls of run {target.run}"))
 
 
 def _graphs(debugger: Debugger, rest: str) -> Output:
@@ -160,7 +163,7 @@ def _ops(debugger: Debugger, rest: str) -> Output:
             (s.position, s.instruction, s.name, None if s.ticks is None else float(scale(s.ticks)))
             for s in stops
         ]
-        table = _table(columns, rows, f"run {target.run}")
+        table = table_of(columns, rows, f"run {target.run}")
         shown = [column.name for column in columns]
     else:
         linked, times = _linked_times(debugger)
@@ -196,7 +199,7 @@ def _runs(debugger: Debugger, rest: str) -> Output:
         )
         for run in target.runs
     ]
-    return Output().table(_table(columns, rows))
+    return Output().table(table_of(columns, rows))
 
 
 def _source(debugger: Debugger, rest: str) -> Output:
@@ -204,7 +207,7 @@ def _source(debugger: Debugger, rest: str) -> Output:
     if not lines:
         raise MissingDataError("no lines of Python are known", hint="the ETRecord has them")
     columns = (Column("file", Kind.PATH), Column("lines", Kind.COUNT))
-    return Output().table(_table(columns, [(file, len(lines[file])) for file in sorted(lines)]))
+    return Output().table(table_of(columns, [(file, len(lines[file])) for file in sorted(lines)]))
 
 
 def _stop(debugger: Debugger, rest: str) -> Output:
@@ -256,29 +259,27 @@ def _tensors(debugger: Debugger, rest: str) -> Output:
         Column("mean", Kind.FLOAT, priority=1),
         Column("non_finite", Kind.COUNT, title="NaN, Inf"),
     )
-    table = _table(columns, rows)
+    table = table_of(columns, rows)
     return Output().table(table, filled_columns(table))
 
 
 def _value_facts(value: Any) -> tuple[str, float | None, float | None, float | None, int | None]:
     """Type and shape of a value, its minimum, maximum and mean, and the count of non-finite
     numbers; None if it has no numbers."""
-    if isinstance(value, RemoteTensor) and value.size and value.dtype.kind in "iufV":
-        found = value.statistics()
-        non_finite = (found.nan + found.plus_inf + found.minus_inf) or None
+    has_numbers = (
+        isinstance(value, (np.ndarray, RemoteTensor)) and value.size and value.dtype.kind in "iufV"
+    )
+    if has_numbers and (value.ndim or isinstance(value, RemoteTensor)):
         head = f"{value.dtype}{list(value.shape)}"
-        if non_finite == found.elements:
-            return head, None, None, None, non_finite
-        return head, found.least, found.greatest, found.mean, non_finite
-    head = value_lines(value)[0].partition("  ")[0]
-    if not isinstance(value, np.ndarray) or not value.size or value.dtype.kind not in "iufV":
+    else:
+        head = value_lines(value)[0].partition("  ")[0]
+    if not has_numbers:
         return head, None, None, None, None
-    wide = value.astype(np.float64)
-    finite = wide[np.isfinite(wide)]
-    non_finite = int(wide.size - finite.size) or None
-    if not finite.size:
+    found = statistics_of(value)
+    non_finite = (found.nan + found.plus_inf + found.minus_inf) or None
+    if non_finite == found.elements:
         return head, None, None, None, non_finite
-    return head, float(finite.min()), float(finite.max()), float(finite.mean()), non_finite
+    return head, found.least, found.greatest, found.mean, non_finite
 
 
 TOPICS: Mapping[str, Callable[[Debugger, str], Output]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from etscope.etdb.expressions.scope import (
     gaps_so_far,
     single,
 )
-from etscope.etdb.output import Output, operators, value_lines
+from etscope.etdb.output import Output, operators, table_of, value_lines
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.remote_tensor import RemoteTensor, leading_part
 from etscope.model.table import Column, Kind, Table
@@ -393,12 +392,10 @@ def _live_gaps(debugger: Debugger, metric: Metric, count: int) -> Table:
         Column(metric.name, Kind.FLOAT, unit=metric.unit or None),
         Column("source", Kind.PATH, priority=1),
     )
-    table = Table(
+    notes = (f"{len(rows) - count} more; gap {metric.name} N shows N",)
+    return table_of(
         columns,
-        {column.name: [row[i] for row in rows[:count]] for i, column in enumerate(columns)},
-        title="the live run against the plain reference",
+        rows[:count],
+        "the live run against the plain reference",
+        notes if len(rows) > count else (),
     )
-    if len(rows) > count:
-        more = f"{len(rows) - count} more; gap {metric.name} N shows N"
-        table = replace(table, notes=(more,))
-    return table

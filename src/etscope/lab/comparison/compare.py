@@ -64,7 +64,11 @@ if TYPE_CHECKING:
     from etscope.lab.jobs.records import LabApi
     from etscope.lab.store import Store
 
+UNKNOWN = 0.10  # the smallest change that is reported while the noise between jobs is not known
 
+_DUMP = "run.etdp"
+_HISTORY = 100  # jobs of the device that are searched for identical ones
+_NOISE_DUMPS = 4  # of identical jobs, whose operators are read
 _MS = Scale(TimeScale.NS, TimeScale.MS)
 
 
@@ -121,13 +125,6 @@ def operator_changes(
 
 def _ms(ticks: float | None) -> float | None:
     return None if ticks is None else float(_MS(ticks))
-
-
-UNKNOWN = 0.10  # the smallest change that is reported while the noise between jobs is not known
-
-_DUMP = "run.etdp"
-_HISTORY = 100  # jobs of the device that are searched for identical ones
-_NOISE_DUMPS = 4  # of identical jobs, whose operators are read
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,13 +48,7 @@ class Adb(Remote):
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         given = checked("adb", options, _OPTIONS)
-        super().__init__(
-            name,
-            (given["folder"] or _FOLDER).rstrip("/"),
-            given["python"],
-            given["runner"],
-            given["push_runner"],
-        )
+        super().__init__(name, given, _FOLDER)
         self._serial: str | None = given["serial"]
         if self._serial is not None and not _SERIAL.fullmatch(self._serial):
             raise UsageError(f"not a serial number: {self._serial!r}")

@@ -52,27 +52,23 @@ FACTS = (
 class Remote(ABC):
     """A device with a POSIX shell.
 
-    name: of the device, for messages. base: folder on the device for the job's folder. python: an
-    interpreter on the device. runner: a native runner on the device. push_runner: a local one, a
-    binary or the folder of an install (`bin`, `lib`); it is pushed once and stays.
+    name: of the device, for messages. options: folder, on the device, for the job's folder (by
+    default `base`); python, an interpreter on the device; runner, a native runner on the device;
+    push_runner, a local one, a binary or the folder of an install (`bin`, `lib`), which is pushed
+    once and stays. None for those that were not given.
     """
 
     kind = ""
     grace = 5.0  # seconds between asking a command to end and killing the client
 
-    def __init__(
-        self,
-        name: str,
-        base: str,
-        python: str | None,
-        runner: str | None,
-        push_runner: str | None,
-    ) -> None:
+    def __init__(self, name: str, options: Mapping[str, Any], base: str) -> None:
+        runner, push_runner = options["runner"], options["push_runner"]
         if runner is not None and push_runner is not None:
             raise UsageError("a runner is on the device (runner) or is pushed (push_runner)")
         self.name = name
-        self._base = base
-        self._python, self._runner = python, runner
+        self._base: str = (options["folder"] or base).rstrip("/")
+        self._python: str | None = options["python"]
+        self._runner: str | None = runner
         self._push_runner = None if push_runner is None else install_files(push_runner, RUNNER)
         self._attributes: dict[str, str] | None = None
         self._made: str | None = None

@@ -57,13 +57,7 @@ class Ssh(Remote):
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         given = checked("ssh", options, _OPTIONS)
-        super().__init__(
-            name,
-            (given["folder"] or _FOLDER).rstrip("/"),
-            given["python"],
-            given["runner"],
-            given["push_runner"],
-        )
+        super().__init__(name, given, _FOLDER)
         if given["host"] is None:
             raise UsageError("the driver ssh needs the option host")
         for option in ("host", "user"):

@@ -246,7 +246,10 @@ def _plain(table: Table, names: Sequence[str], title: str) -> dict[str, Any]:
                 "cells": [
                     {
                         "text": text,
-                        "value": value if _is_number(value) else None,
+                        # True and False are numbers in Python, and not in a table.
+                        "value": value
+                        if isinstance(value, (int, float)) and not isinstance(value, bool)
+                        else None,
                         "verdict": text.split(" ")[0] if name == "verdict" else "",
                     }
                     for text, value, name in zip(*row, shown.names, strict=True)
@@ -257,10 +260,6 @@ def _plain(table: Table, names: Sequence[str], title: str) -> dict[str, Any]:
             for number, row in enumerate(rows)
         ],
     }
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _write(target: Path, tables: Sequence[Mapping[str, Any]]) -> None:
