@@ -256,7 +256,7 @@ def value_lines(value: Any, *, full: bool = False) -> list[str]:
     return [head, *_rows(array, cut, _SHOWN_WHOLE)]
 
 
-def statistics_of(tensor: np.ndarray[Any, Any] | RemoteTensor) -> Statistics:
+def tensor_statistics(tensor: np.ndarray[Any, Any] | RemoteTensor) -> Statistics:
     """Statistics of the elements of a tensor; the runner computes those of its own."""
     if isinstance(tensor, RemoteTensor):
         return tensor.statistics()
@@ -273,7 +273,7 @@ def _statistics_text(tensor: np.ndarray[Any, Any] | RemoteTensor) -> str:
     """ "min -1.2  max 3.4  mean 0.1  std 0.9", with the count of NaN and infinities if any."""
     if tensor.dtype.kind not in "biufV":
         return ""
-    found = statistics_of(tensor)
+    found = tensor_statistics(tensor)
     if tensor.dtype.kind == "b":
         return f"{round(found.mean * found.elements):,} of {found.elements:,} true"
     numbers = (found.least, found.greatest, found.mean, found.deviation)

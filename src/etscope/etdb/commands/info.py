@@ -25,9 +25,9 @@ from etscope.etdb.output import (
     Output,
     counted,
     operators,
-    statistics_of,
     stop_lines,
     table_of,
+    tensor_statistics,
     value_lines,
 )
 from etscope.etdb.targets.remote_tensor import RemoteTensor
@@ -275,7 +275,7 @@ def _value_facts(value: Any) -> tuple[str, float | None, float | None, float | N
         head = value_lines(value)[0].partition("  ")[0]
     if not has_numbers:
         return head, None, None, None, None
-    found = statistics_of(value)
+    found = tensor_statistics(value)
     non_finite = (found.nan + found.plus_inf + found.minus_inf) or None
     if non_finite == found.elements:
         return head, None, None, None, non_finite
