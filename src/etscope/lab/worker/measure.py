@@ -51,7 +51,6 @@ from etscope.run.process import LOG
 from etscope.run.program import Opened, open_program
 
 if TYPE_CHECKING:
-    from etscope.analysis.numerics.rows import NumericsRow
     from etscope.lab.comparison.ab import Round
 
 
@@ -504,7 +503,8 @@ def numerics_of(done: Run) -> dict[str, Any]:
     compared = [row for one in found for row in one.rows if row.total is not None]
     if not compared:
         raise MissingDataError("no value of the run could be compared with the reference")
-    worst = _worst(compared, found[0].metric.better)
+    metric = found[0].metric
+    worst = max(compared, key=lambda row: metric.badness(row.total))
     return {
         "metric": METRIC,
         "worst": worst.total if worst.total is not None and np.isfinite(worst.total) else None,
@@ -514,17 +514,6 @@ def numerics_of(done: Run) -> dict[str, Any]:
         "verdict": next((one.verdict for one in found if not one.is_fine), found[0].verdict),
         "cases": len(found),
     }
-
-
-def _worst(rows: list[NumericsRow], better: str) -> NumericsRow:
-    """The row with the largest error; NaN is larger than any number."""
-    sign = -1 if better == "higher" else 1
-
-    def badness(row: NumericsRow) -> float:
-        value = float("nan") if row.total is None else row.total
-        return float("inf") if np.isnan(value) else sign * value
-
-    return max(rows, key=badness)
 
 
 if __name__ == "__main__":
