@@ -22,8 +22,6 @@ from etscope.formats.identify import identify
 from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program, read_pte
 
-__all__ = ["NO_RECORD", "NO_RECORD_HINT", "Files"]
-
 NO_RECORD = "there is no ETRecord"
 NO_RECORD_HINT = "load one: file MODEL.etrecord"
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from etscope.etdb.protocol.launch import Launcher
     from etscope.formats.torch_files.tensor_files import TensorFile
 
-__all__ = ["after_death", "buffer_path", "write_core"]
-
 GROUP = "files"
 BUFFER_SUFFIX = ".bin"  # identifies a debug buffer
 _KINDS = "live, recorded, runtime, remote HOST:PORT, ssh:HOST"

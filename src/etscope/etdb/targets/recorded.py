@@ -17,8 +17,6 @@ from etscope.etdb.targets.target import LocalTarget, RunInfo, Stop, Watch, stop_
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
 
-__all__ = ["NO_DUMP", "NO_DUMP_HINT", "NO_TARGET_HINT", "RecordedRuns"]
-
 NO_DUMP = "there is no recorded run"
 NO_DUMP_HINT = "load one: core RUN.etdp"
 NO_TARGET_HINT = f"{NO_DUMP_HINT}, or target runtime, or target live"

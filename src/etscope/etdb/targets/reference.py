@@ -19,8 +19,6 @@ from etscope.quiet import quiet
 if TYPE_CHECKING:
     from etscope.bridge.reference.live import LiveRun
 
-__all__ = ["ReferenceTarget", "ReferenceValues", "inputs_of", "live_run"]
-
 
 def live_run(files: Files, linked: LinkedGraph, method: str, inputs: Any) -> LiveRun:
     """Begin a run of the edge program in PyTorch. inputs: None for the record's.

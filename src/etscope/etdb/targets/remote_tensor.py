@@ -11,16 +11,6 @@ import numpy.typing as npt
 
 from etscope.etdb.protocol.messages import Statistics, TensorInfo
 
-__all__ = [
-    "REDUCTIONS",
-    "SENT_AT_ONCE",
-    "RemoteTensor",
-    "excerpt",
-    "fetch_tensor",
-    "leading_part",
-    "reduce_remotely",
-]
-
 SENT_AT_ONCE = 64 << 10  # bytes; larger tensors are fetched piece by piece
 REDUCTIONS = frozenset({"min", "max", "mean", "std"})
 _EDGE = 3  # rows and columns shown at each end

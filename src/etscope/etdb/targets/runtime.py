@@ -30,8 +30,6 @@ from etscope.etdb.targets.target import RunInfo, Stop, Watch
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.pte_schema import ScalarValue, ValueKind
 
-__all__ = ["ReplayDifference", "RuntimeTarget"]
-
 _MOST_MASKS = 64
 _ALWAYS_FINITE = frozenset({ValueKind.INT, ValueKind.BOOL, ValueKind.STRING})
 

@@ -25,8 +25,6 @@ from etscope.etdb.protocol.runner import Runner
 from etscope.etdb.targets.target import Stop
 from etscope.formats.bytes.source import BytesLike
 
-__all__ = ["Execution", "Ints", "Setup", "StopSequence"]
-
 Ints = npt.NDArray[np.int64]
 
 

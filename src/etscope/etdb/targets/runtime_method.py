@@ -24,8 +24,6 @@ from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import Method, TensorValue
 from etscope.model.event_table import EventKey
 
-__all__ = ["NodeValues", "RuntimeMethod", "prepare_method"]
-
 
 class NodeValues:
     """Map between nodes of the edge graph and values of a method, known without running it: from

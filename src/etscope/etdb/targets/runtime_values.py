@@ -20,8 +20,6 @@ from etscope.etdb.targets.runtime_method import RuntimeMethod
 from etscope.formats.program.input_validation import broadcast_replacement
 from etscope.formats.program.pte_schema import ListValue, Method, TensorValue
 
-__all__ = ["MemoryPlan", "RuntimeValues", "ValueAtStep", "fit_value"]
-
 _VIEW = "executorch_prim::et_view"
 
 

@@ -40,6 +40,16 @@ _MS = 1e6  # ns
 _MOST_POINTS = 2000  # of a chart; of more samples, the extremes of each stretch
 _MOST_BYTES = 32 << 20  # of a file that a page reads
 _CACHED = 256  # charts and conditions
+_BAD = frozenset({State.FAILED, State.USER_ERROR, State.TIMEOUT, State.DEVICE_LOST, State.INVALID})
+_DESCRIPTIONS = {
+    "run.etdp": "ETDump of the traced run",
+    "values.etdp": "ETDump with logged values",
+    "debug.bin": "the logged values",
+    "outputs.npz": "outputs of the model",
+    RUN_JSON: "raw samples",
+    "conditions.json": "conditions before and after",
+    "log.txt": "log",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +61,6 @@ class File:
     size: int
     sha256: str
     description: str
-
-
-_BAD = frozenset({State.FAILED, State.USER_ERROR, State.TIMEOUT, State.DEVICE_LOST, State.INVALID})
-_DESCRIPTIONS = {
-    "run.etdp": "ETDump of the traced run",
-    "values.etdp": "ETDump with logged values",
-    "debug.bin": "the logged values",
-    "outputs.npz": "outputs of the model",
-    RUN_JSON: "raw samples",
-    "conditions.json": "conditions before and after",
-    "log.txt": "log",
-}
 
 
 def context(lab: Lab, cache: ArtifactCache, job_id: str) -> dict[str, Any]:

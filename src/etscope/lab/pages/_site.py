@@ -23,6 +23,25 @@ from etscope.views.tables.text_cells import visible
 
 NOTHING = "\N{EN DASH}"
 _UNITS = (("ns", 1e-6), ("µs", 1e-3), ("ms", 1.0), ("s", 1e3))
+_HERE = Path(__file__).parent
+# Folder and media type by name. `_built` is made by hatch_build.py.
+ASSETS = {
+    "lab.css": (_HERE / "assets", "text/css; charset=utf-8"),
+    "theme.js": (_HERE / "assets", "text/javascript; charset=utf-8"),
+    "lab.js": (_HERE / "_built", "text/javascript; charset=utf-8"),
+    "charts.css": (_HERE / "_built", "text/css; charset=utf-8"),
+}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
 
 
 def duration(milliseconds: Any) -> str:
@@ -136,27 +155,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "size": size,
     "when": when,
     "word": word,
-}
-
-
-_HERE = Path(__file__).parent
-# Folder and media type by name. `_built` is made by hatch_build.py.
-ASSETS = {
-    "lab.css": (_HERE / "assets", "text/css; charset=utf-8"),
-    "theme.js": (_HERE / "assets", "text/javascript; charset=utf-8"),
-    "lab.js": (_HERE / "_built", "text/javascript; charset=utf-8"),
-    "charts.css": (_HERE / "_built", "text/css; charset=utf-8"),
-}
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'"
-)
-_HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-store",
 }
 
 

@@ -38,6 +38,23 @@ if TYPE_CHECKING:
 _KEEP_ALIVE_SECONDS = 10.0  # between comments, for proxies that close idle connections
 _UNBUFFERED = {"X-Accel-Buffering": "no"}  # otherwise nginx waits for 4 KiB
 _event = TypeAdapter(JobEvent)
+router = APIRouter(tags=["jobs"])
+_LOG: dict[int | str, Any] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+_EVENT = {
+    "type": "object",
+    "required": ["id", "event", "data"],
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string", "enum": [str(state) for state in State]},
+        "data": {"type": "string", "description": "JSON of a JobEvent."},
+    },
+}
+_EVENTS: dict[int | str, Any] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
+_job = TypeAdapter(Job)
+_Label = Annotated[str, Query(pattern=r"^[^\x00-\x1f\x7f=]+=[^\x00-\x1f\x7f]*$", max_length=701)]
+_Cursor = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_.:|+=-]+$", max_length=200)]
+_ModelHash = Annotated[str, StringConstraints(pattern=SHA256)]
+_Kind = Literal["benchmark", "accuracy", "ab"]
 
 
 async def _event_stream(app: Starlette, job_id: str, seen: int) -> AsyncIterator[str]:
@@ -114,27 +131,6 @@ class SubmittedSpec(JobSpec):
 
     def spec(self) -> JobSpec:
         return JobSpec.model_validate(self.model_dump())
-
-
-router = APIRouter(tags=["jobs"])
-
-_LOG: dict[int | str, Any] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-_EVENT = {
-    "type": "object",
-    "required": ["id", "event", "data"],
-    "properties": {
-        "id": {"type": "string"},
-        "event": {"type": "string", "enum": [str(state) for state in State]},
-        "data": {"type": "string", "description": "JSON of a JobEvent."},
-    },
-}
-_EVENTS: dict[int | str, Any] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
-_job = TypeAdapter(Job)
-_Label = Annotated[str, Query(pattern=r"^[^\x00-\x1f\x7f=]+=[^\x00-\x1f\x7f]*$", max_length=701)]
-
-_Cursor = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_.:|+=-]+$", max_length=200)]
-_ModelHash = Annotated[str, StringConstraints(pattern=SHA256)]
-_Kind = Literal["benchmark", "accuracy", "ab"]
 
 
 @router.post(

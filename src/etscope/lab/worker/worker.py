@@ -35,6 +35,10 @@ _ANSWER_LIMIT = 64 << 20  # bytes
 _PREFIX = "etscope-job-"
 _JUST_MADE = 60  # seconds in which a folder may not have its lock yet
 _MEDIA = {".json": "application/json", ".txt": "text/plain; charset=utf-8"}
+_lock = threading.Lock()
+_stops: dict[str, Stop] = {}  # by token
+_STOPS_KEPT = 1000
+_lost: set[str] = set()  # names of devices that went away during a job of this process
 
 Tell = Callable[[Mapping[str, Any]], None]
 """Sends the engine a message while the job runs: `{"kind": "started" | "log", "token": …, …}`."""
@@ -109,12 +113,6 @@ def check(config: DeviceConfig, timeout: float = 60.0) -> DeviceCheck:
     if not found.error:
         _lost.discard(config.name)
     return found
-
-
-_lock = threading.Lock()
-_stops: dict[str, Stop] = {}  # by token
-_STOPS_KEPT = 1000
-_lost: set[str] = set()  # names of devices that went away during a job of this process
 
 
 def _attempt(order: Order, folder: Path, stop: Stop, send: Tell, lock: Sequence[int]) -> Outcome:
