@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -165,6 +166,16 @@ class Debugger:
             over = "the run is over" if self.ended else "the run has not been begun"
             raise UsageError(over, hint="begin it: run, or start to stop at the first operator")
         return stop
+
+    @contextmanager
+    def standing_at(self, position: int) -> Iterator[None]:
+        """Make a stop the current one inside, for what is evaluated there; nothing is run."""
+        before = self.position, self.ended
+        self.position, self.ended = position, False
+        try:
+            yield
+        finally:
+            self.position, self.ended = before
 
     # -- values
 

@@ -111,8 +111,11 @@ class Files:
             raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
         return self.linked(graph_name(self.record, EDGE, method))
 
-    def times_of(self, linked: LinkedGraph, profile: MethodProfile) -> NodeTimes:
-        """The times of a graph's nodes."""
+    def times_of(self, linked: LinkedGraph) -> NodeTimes | None:
+        """The times of a graph's nodes; None if its method has none."""
+        profile = self.profiles.get(linked.method)
+        if profile is None:
+            return None
         if linked.name not in self._times:
             self._times[linked.name] = node_times(linked, profile)
         return self._times[linked.name]

@@ -280,10 +280,8 @@ class _GraphView:
 
 def _graph_view(debugger: Debugger) -> _GraphView:
     linked = debugger.linked()
-    profile = debugger.files.profiles.get(linked.method)
-    times = None if profile is None else debugger.files.times_of(linked, profile)
     calls = [node for node in linked.graph.walk() if is_operator(node)]
-    return _GraphView(debugger, linked, calls, times)
+    return _GraphView(debugger, linked, calls, debugger.files.times_of(linked))
 
 
 def _describe(view: _GraphView, name: str) -> Output:

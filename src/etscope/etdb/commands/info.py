@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.graphs.graph_names import graph_list
-from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
-from etscope.analysis.graphs.node_times import NodeTimes
 from etscope.analysis.memory import memory_plan
 from etscope.analysis.metrics import METRICS
 from etscope.errors import MissingDataError, UsageError
@@ -139,7 +137,8 @@ def _methods(debugger: Debugger, rest: str) -> Output:
 
 
 def _modules(debugger: Debugger, rest: str) -> Output:
-    linked, times = _linked_times(debugger)
+    linked = debugger.linked()
+    times = debugger.files.times_of(linked)
     keep = Selector(rest).matches if rest else None
     table = module_tree(linked, keep=keep, times=times, scale=debugger.scale)
     if rest and not len(table):
@@ -166,18 +165,13 @@ def _ops(debugger: Debugger, rest: str) -> Output:
         table = table_of(columns, rows, f"run {target.run}")
         shown = [column.name for column in columns]
     else:
-        linked, times = _linked_times(debugger)
+        linked = debugger.linked()
+        times = debugger.files.times_of(linked)
         table = node_table(linked, keep=keep, times=times, scale=scale)
         shown = list(default_columns(table))
     if rest and not len(table):
         raise UsageError(f"nothing is picked by {rest!r}", hint="help selectors")
     return Output().table(table, shown)
-
-
-def _linked_times(debugger: Debugger) -> tuple[LinkedGraph, NodeTimes | None]:
-    linked = debugger.linked()
-    profile = debugger.files.profiles.get(linked.method)
-    return linked, None if profile is None else debugger.files.times_of(linked, profile)
 
 
 def _runs(debugger: Debugger, rest: str) -> Output:

@@ -330,12 +330,8 @@ def _condition_met(debugger: Debugger, one: Breakpoint, stop: Stop) -> str | Non
         if one.watch:
             found = _non_finite(debugger, one.watch, stop)
         elif one.condition is not None:
-            before = debugger.position, debugger.ended
-            debugger.position, debugger.ended = stop.position, False
-            try:
+            with debugger.standing_at(stop.position):
                 value = evaluate(one.condition, DebuggerScope(debugger))
-            finally:
-                debugger.position, debugger.ended = before
             found = f", {one.what}" if is_true(value) else None
     except EtscopeError as error:
         # A condition without a value here may have one at the next operator.

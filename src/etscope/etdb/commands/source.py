@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path, PurePath
 
 from etscope.errors import EtscopeError, MissingDataError, UsageError
@@ -242,18 +243,10 @@ def _line_errors(debugger: Debugger, file: str) -> dict[int, float]:
             gaps += [(line, gap.total) for line in target.stops[position].lines[:1]]
     elif isinstance(target, RecordedRuns):
         pairs = target.matched().by_node
-        before = debugger.position, debugger.ended
-        try:
-            for stop in target.stops:
-                if not stop.lines or stop.lines[0].file != file or stop.node not in pairs:
-                    continue
-                debugger.position, debugger.ended = stop.position, False
-                try:
+        for stop in target.stops:
+            if stop.lines and stop.lines[0].file == file and stop.node in pairs:
+                with suppress(EtscopeError), debugger.standing_at(stop.position):
                     gaps.append((stop.lines[0], DebuggerScope(debugger).gap("sqnr")))
-                except EtscopeError:
-                    continue
-        finally:
-            debugger.position, debugger.ended = before
     else:
         raise UsageError(
             "errors are those of the device: of a recorded run, or one on the runtime",

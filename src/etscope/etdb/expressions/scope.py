@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -315,27 +316,23 @@ def gaps_so_far(debugger: Debugger, target: Target, metric: str) -> dict[int, Ga
     found = find_metric(metric)
     missing = [p for p in range(last + 1) if (found.name, p) not in debugger.gaps]
     if missing:
-        before = debugger.position, debugger.ended
         try:
             for position in missing:
                 target.reach(position)
                 if target.interrupted:
                     raise KeyboardInterrupt
                 stop = target.stops[position]
-                debugger.position, debugger.ended = position, False
                 scope = DebuggerScope(debugger)
                 total = local = None
-                try:
+                # In a branch or a delegate, PyTorch may have no operator for it.
+                with suppress(EtscopeError), debugger.standing_at(position):
                     total = scope.gap(found.name)
                     if stop.path is not None and stop.kind != "delegate":
                         # The operator's own error: PyTorch runs it on the device's inputs.
                         result = single(reference.call(stop.path, scope.value_for_call))
                         value = scope.value_for_call(stop.path)
                         local = gap_without_nan(found, result, value)
-                except EtscopeError:
-                    pass  # in a branch or a delegate, PyTorch may have no operator for it
                 debugger.gaps[found.name, position] = Gap(total, local)
         finally:
-            debugger.position, debugger.ended = before
             target.reach(last)
     return {p: debugger.gaps[found.name, p] for p in range(last + 1)}
