@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ from etscope.bridge.lowering.export import (
     methods_of,
 )
 from etscope.bridge.programs.programs import program_buffer
-from etscope.bridge.reference.reference import keeps_state, run_reference
+from etscope.bridge.reference.reference import keeps_state, run_reference, writes_in_place
 from etscope.bridge.tensors import numpy_from_tensor, numpy_value
 from etscope.errors import ExportFailure, MissingDataError, UsageError
 from etscope.model.graph import Graph as OperatorGraph
@@ -104,13 +105,7 @@ def _plain(program: ExportedProgram, inputs: Inputs) -> ExportedProgram:
         if program.range_constraints:
             module = program.module()
             program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
-        modules = [one for one in program.graph_module.modules() if isinstance(one, GraphModule)]
-        writes = any(
-            getattr(getattr(node.target, "_schema", None), "is_mutable", False)
-            for module in modules
-            for node in module.graph.nodes
-        )
-        if writes or keeps_state(program):
+        if writes_in_place(program.graph_module) or keeps_state(program):
             return program.run_decompositions({})
     except Exception as error:
         raise ExportFailure(f"the model cannot be made ready to cut: {innermost(error)}") from error
@@ -178,21 +173,18 @@ def cut(program: ExportedProgram, names: Collection[str]) -> Cut:
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     specs = dict(zip(placeholders, program.graph_signature.input_specs, strict=True))
     used = {one for node in inside for one in node.all_input_nodes} - inside
-    lifted, outside, attributes = [], [], set()  # parameters and the like, values, sub-graphs
-    for node in program.graph.nodes:
-        if node not in used:
-            continue
-        if node.op == "get_attr":
-            attributes.add(node)
-        elif node in specs and specs[node].kind is not InputKind.USER_INPUT:
-            lifted.append(node)
-        else:
-            outside.append(node)
+    attributes = {node for node in used if node.op == "get_attr"}  # sub-graphs
+    lifted = [  # parameters and the like
+        node
+        for node in placeholders
+        if node in used and specs[node].kind is not InputKind.USER_INPUT
+    ]
+    values = used.difference(attributes, lifted)
+    outside = [node for node in program.graph.nodes if node in values]
     outputs = _outputs(program, inside)
+
     graph = Graph()
-    copies: dict[Node, Node] = {}
-    for node in lifted:
-        copies[node] = graph.node_copy(node)
+    copies = {node: graph.node_copy(node) for node in lifted}
     for node in outside:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta["val"] = _plain_strides(_border(node))
@@ -201,32 +193,22 @@ def cut(program: ExportedProgram, names: Collection[str]) -> Cut:
             copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(tuple(copies[node] for node in outputs))
     module = GraphModule(program.graph_module, graph)
-    signature = ExportGraphSignature(
-        [
-            *(
-                InputSpec(
-                    specs[node].kind,
-                    type(specs[node].arg)(name=copies[node].name),
-                    specs[node].target,
-                    specs[node].persistent,
-                )
-                for node in lifted
-            ),
-            *(
-                InputSpec(InputKind.USER_INPUT, TensorArgument(copies[node].name), None)
-                for node in outside
-            ),
-        ],
-        [
-            OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(copies[node].name), None)
-            for node in outputs
-        ],
-    )
-    targets = {specs[node].target for node in lifted}
+
+    lifted_specs = [
+        replace(specs[node], arg=type(specs[node].arg)(name=copies[node].name)) for node in lifted
+    ]
+    input_specs = [
+        InputSpec(InputKind.USER_INPUT, TensorArgument(copies[node].name), None) for node in outside
+    ]
+    output_specs = [
+        OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(copies[node].name), None)
+        for node in outputs
+    ]
+    targets = {spec.target for spec in lifted_specs}
     piece = ExportedProgram(
         root=module,
         graph=module.graph,
-        graph_signature=signature,
+        graph_signature=ExportGraphSignature([*lifted_specs, *input_specs], output_specs),
         state_dict={k: v for k, v in program.state_dict.items() if k in targets},
         range_constraints={},
         module_call_graph=[_call_entry(len(outside), len(outputs))],
