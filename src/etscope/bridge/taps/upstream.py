@@ -357,15 +357,7 @@ def tap_intermediate_outputs_(
             raise UsageError(message, hint="look at the nodes: print(ep.graph)")
         warnings.warn(message, EtscopeWarning, stacklevel=2)
         return ep, []
-    end = ep.graph.output_node()
-    end.args = ((*end.args[0], *added),)
-    ep.graph_signature.output_specs.extend(
-        OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in added
-    )
-    for entry in ep.module_call_graph:
-        if entry.fqn == "" and entry.signature is not None:
-            entry.signature = with_more_outputs(entry.signature, len(added))
-    ep.graph_module.recompile()
+    _add_outputs(ep, added)
     return ep, specs
 
 
@@ -382,6 +374,19 @@ def _mark(program: ExportedProgram, value: Node, reducer: StatReducer) -> Node:
     with torch.no_grad():
         mark.meta["val"] = op(fake, reducer.name)
     return mark
+
+
+def _add_outputs(program: ExportedProgram, added: Sequence[Node]) -> None:
+    """Make nodes of the program outputs of it, after its own."""
+    end = program.graph.output_node()
+    end.args = ((*end.args[0], *added),)
+    program.graph_signature.output_specs.extend(
+        OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in added
+    )
+    for entry in program.module_call_graph:
+        if entry.fqn == "" and entry.signature is not None:
+            entry.signature = with_more_outputs(entry.signature, len(added))
+    program.graph_module.recompile()
 
 
 # -- after lowering
