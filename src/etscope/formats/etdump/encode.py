@@ -204,11 +204,9 @@ def encode(content: Content) -> bytes:
     put(events, _tables(writer, _EVENT, events, E, members))
 
     # The runs' vectors of events, one behind the other: the length of each, then its references.
-    lengths_at = np.cumsum(content.run_events) - content.run_events + np.arange(R)
-    is_event = np.ones(R + E, np.bool_)
-    is_event[lengths_at] = False
-    targets = np.zeros(R + E, np.int64)
-    targets[is_event] = _row_positions(_EVENT, events, E)
+    first_events = np.cumsum(content.run_events) - content.run_events
+    lengths_at = first_events + np.arange(R)
+    targets = np.insert(_row_positions(_EVENT, events, E), first_events, 0)
     words = _references(event_lists, targets)
     words[lengths_at] = content.run_events
     put(event_lists, words)
@@ -226,16 +224,7 @@ def encode(content: Content) -> bytes:
     put(run_list, np.array([R], "<u4"))
     put(run_list + 4, _references(run_list + 4, _row_positions(_RUN, runs, R)))
 
-    root = 16
-    vtable = writer.vtable(12, (4, 8))
-    writer.align(8)
-    size = writer.position - 4
-    head = struct.pack(
-        "<II4s4xiII",
-        *(size, root - 4, IDENTIFIER),
-        *(root - vtable, content.version, run_list - root - 8),
-    )
-    put(0, np.frombuffer(head, np.uint8))
+    put(0, np.frombuffer(_write_head(writer, content.version, run_list), np.uint8))
     return fixed.tobytes() + bytes(writer.data)
 
 
@@ -403,3 +392,16 @@ def _write_allocators(writer: TableWriter, names: tuple[str, ...]) -> int:
         writer.refer(first + 4 * i, table)
         writer.refer(table + 4, writer.string(name))
     return first - 4
+
+
+def _write_head(writer: TableWriter, version: int, run_list: int) -> bytes:
+    """The first `_HEAD` bytes, which count all that was written before; `run_list` is the position
+    of the vector of runs."""
+    root = 16
+    vtable = writer.vtable(12, (4, 8))
+    writer.align(8)
+    return struct.pack(
+        "<II4s4xiII",
+        *(writer.position - 4, root - 4, IDENTIFIER),
+        *(root - vtable, version, run_list - root - 8),
+    )

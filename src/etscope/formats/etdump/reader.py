@@ -145,22 +145,24 @@ _CUT_PADDING = 16  # a size that claims a few bytes of padding too many does no 
 _MIN_EVENT = 16  # bytes: its reference, its table with one field, and the table in that field
 
 
-def _read(source: Source) -> ETDump:
-    # The FlatBuffer is the file, or follows a uint32 of its size.
+def _flatbuffer_bounds(source: Source) -> tuple[int, int]:
+    """Start and end of the FlatBuffer: it is the file, or follows a uint32 of its size."""
     head = bytes(source.buffer[: _PREFIX + 8])
     if head[8:12] == IDENTIFIER:
-        start, end = _PREFIX, _PREFIX + int.from_bytes(head[:_PREFIX], "little")
+        end = _PREFIX + int.from_bytes(head[:_PREFIX], "little")
         if end > source.size + _CUT_PADDING:
             raise FormatError(
                 f"this ETDump is cut off: it should have {end:,} bytes and has {source.size:,}",
                 hint="was the file copied before its writer closed it?",
             )
-        end = min(end, source.size)
-    elif head[4:8] == IDENTIFIER:
-        start, end = 0, source.size
-    else:
-        raise FormatError(f"not an ETDump: {describe(source.buffer)}")
+        return _PREFIX, min(end, source.size)
+    if head[4:8] == IDENTIFIER:
+        return 0, source.size
+    raise FormatError(f"not an ETDump: {describe(source.buffer)}")
 
+
+def _read(source: Source) -> ETDump:
+    start, end = _flatbuffer_bounds(source)
     buffer = FlatBufferColumns(source.buffer, start, end)
     root = buffer.tables(buffer.root(), 2)
     runs = buffer.tables(buffer.elements(*buffer.vectors(root.reference(1), 4)), 4)
@@ -241,13 +243,7 @@ def _event_columns(buffer: FlatBufferColumns, events: TableColumns) -> dict[str,
 
     metadata_starts, metadata_lengths = buffer.vectors(profile.reference(5), 1)
     metadata_starts[metadata_lengths < 0] = -1
-    # The field `output` of a Value (-1: no value) is a table with a bool.
     values = debug.reference(2)
-    is_output = np.zeros(len(values), np.bool_)
-    present = np.flatnonzero(values >= 0)
-    outputs = buffer.tables(values[present], 8).reference(7)
-    marked = np.flatnonzero(outputs >= 0)
-    is_output[present[marked]] = buffer.tables(outputs[marked], 1).scalar(0, "u1") != 0
     return {
         "kind": kind,
         "chain_index": column(
@@ -267,13 +263,24 @@ def _event_columns(buffer: FlatBufferColumns, events: TableColumns) -> dict[str,
         "metadata_length": column(-1, (of_profile, metadata_lengths)),
         "allocator_id": column(0, (of_allocation, allocation.scalar(0, "<i4"))),
         "allocation_size": column(0, (of_allocation, allocation.scalar(1, "<u8"))),
-        "is_output": column(0, (of_debug, is_output)),
+        "is_output": column(0, (of_debug, _are_outputs(buffer, values))),
         "debug_value_offset": column(-1, (of_debug, values)),
         "name": column(-1, (of_profile, profile.reference(0)), (of_debug, debug.reference(5))),
         "delegate_id": column(
             -1, (of_profile, profile.reference(4)), (of_debug, debug.reference(4))
         ),
     }
+
+
+def _are_outputs(buffer: FlatBufferColumns, values: IntArray) -> npt.NDArray[np.bool_]:
+    """Return for each position of a Value (-1: no value) if it is an output of the program: its
+    field `output` is a table with a bool."""
+    are_outputs = np.zeros(len(values), np.bool_)
+    present = np.flatnonzero(values >= 0)
+    outputs = buffer.tables(values[present], 8).reference(7)
+    marked = np.flatnonzero(outputs >= 0)
+    are_outputs[present[marked]] = buffer.tables(outputs[marked], 1).scalar(0, "u1") != 0
+    return are_outputs
 
 
 # --------------------------------------------------------------------------------------------
