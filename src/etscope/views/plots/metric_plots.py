@@ -106,21 +106,10 @@ def error_figure(
             drawstyle="steps-mid",
             label="noise floor",
         )
-
-    named = _worst_points(points, metric)[:worst]
-    for number, point in enumerate(named, start=1):
-        axes.annotate(
-            str(number),
-            (point.instruction, scale.height(point.value)),
-            xytext=(0, 6),
-            textcoords="offset points",
-            ha="center",
-            color=_BAD,
-            fontsize=9,
-            fontweight="bold",
-        )
     _label_axes(axes, points, metric, title)
-    _name_worst(figure, named, missing)
+    named = _worst_points(points, metric)[:worst]
+    _number_points(axes, named, scale)
+    _write_notes(figure, named, missing)
     return figure
 
 
@@ -269,8 +258,23 @@ def _label_axes(axes: Any, points: list[_Point], metric: str, title: str | None)
         axes.legend(loc="best", fontsize=9)
 
 
-def _name_worst(figure: Any, named: list[_Point], missing: int) -> None:
-    """Write the names of the numbered points below the plot."""
+def _number_points(axes: Any, named: list[_Point], scale: _Scale) -> None:
+    for number, point in enumerate(named, start=1):
+        axes.annotate(
+            str(number),
+            (point.instruction, scale.height(point.value)),
+            xytext=(0, 6),
+            textcoords="offset points",
+            ha="center",
+            color=_BAD,
+            fontsize=9,
+            fontweight="bold",
+        )
+
+
+def _write_notes(figure: Any, named: list[_Point], missing: int) -> None:
+    """Write the names of the numbered points below the plot, and the number of rows without a
+    value."""
     cells = [
         (str(number), f"{point.value:.3g}", f"#{point.instruction}", point.op)
         for number, point in enumerate(named, start=1)
