@@ -128,11 +128,7 @@ def evaluate(
         raise NumericGapError("an evaluation needs an ETRecord", hint=NO_RECORD_HINT)
     if verify:
         opened.check_record()
-    if opened.external_weights and data is None:
-        raise UsageError(
-            "weights of this program are in a file beside it (.ptd)",
-            hint="name that file: data=, --data",
-        )
+    opened.check_weights(data)
     name = opened.method_name(method)
     for package in ("torch", "executorch"):  # before the first sample runs
         require(package, wanted_by="the reference of an evaluation")

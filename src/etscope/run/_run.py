@@ -36,6 +36,12 @@ class Call:
     testset_index: int | None = None
 
 
+# Options that are None or more than 0.
+_POSITIVE = (
+    "traced_iterations", "profiled_iterations", "threads", "timeout", "debug_buffer_size",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunOptions:
     """The options of `run()`, under the same names."""
@@ -77,11 +83,7 @@ class RunOptions:
                 )
         if not isinstance(self.seed, int):
             raise UsageError(f"a seed is a whole number, not {self.seed!r}")
-        numbers = (
-            *("traced_iterations", "profiled_iterations", "threads", "timeout"),
-            "debug_buffer_size",
-        )
-        for name in numbers:
+        for name in _POSITIVE:
             number = getattr(self, name)
             if number is not None and not number > 0:
                 raise UsageError(f"{name} must be more than 0, not {number}")
@@ -89,19 +91,25 @@ class RunOptions:
             _ = [re.compile(pattern) for pattern in self.delegate_filters]
         except re.error as error:
             raise UsageError(f"not a regular expression: {error.pattern!r} ({error})") from error
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
         values = self.debug_level != NONE
-        for_values = (
-            *(self.delegate_filters, self.debug_buffer_size is not None),
-            self.traced_iterations is not None,
+        records_more = bool(
+            values
+            or self.allocations
+            or self.delegate_filters
+            or self.profiling_level != ALL_EVENTS
         )
-        only_traced = (
-            *(values, self.allocations, self.delegate_filters),
-            self.profiling_level != ALL_EVENTS,
+        chooses_values = bool(
+            self.delegate_filters
+            or self.debug_buffer_size is not None
+            or self.traced_iterations is not None
         )
         for wrong, why in (
-            (not self.trace and any(only_traced), "this is recorded in traced runs only"),
+            (not self.trace and records_more, "this is recorded in traced runs only"),
             (not self.trace and not self.separate, "there is one run only, and it is not traced"),
-            (not values and any(for_values), "values are recorded with a debug level only"),
+            (not values and chooses_values, "values are recorded with a debug level only"),
             (
                 not self.separate and self.traced_iterations is not None,
                 "traced_iterations is of the separate run that records values",
@@ -318,11 +326,7 @@ def _job_calls(call: Call, opened: Opened, seed: int) -> Iterable[JobCall]:
 
 def _jobs(calls: tuple[JobCall, ...], options: RunOptions, opened: Opened) -> dict[str, Job]:
     """Return the runs by name, each of which records no more than it must."""
-    if options.data is None and opened.external_weights:
-        raise UsageError(
-            "weights of this program are in a file beside it (.ptd)",
-            hint="name that file: data=, --data",
-        )
+    opened.check_weights(options.data)
     files = [("external weights", options.data)] if options.data is not None else []
     for what, path in (*files, *(("library", library) for library in options.libraries)):
         if not Path(path).is_file():

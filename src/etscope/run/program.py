@@ -11,6 +11,7 @@ from typing import Any
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
 from etscope.etrecord import as_record
+from etscope.formats.bytes.source import PathLike
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.identify import ETDUMP, ETRECORD, identify
 from etscope.formats.program.bpte import BundledFile, read_program_file
@@ -78,6 +79,15 @@ class Opened:
                     ),
                     hint="take the files of one export; verify=False (--force) goes on regardless",
                 )
+
+    def check_weights(self, data: PathLike | None) -> None:
+        """Raise `UsageError` if weights are kept apart from the program, and no file with them is
+        named."""
+        if data is None and self.external_weights:
+            raise UsageError(
+                "weights of this program are in a file beside it (.ptd)",
+                hint="name that file: data=, --data",
+            )
 
     @property
     def external_weights(self) -> bool:
