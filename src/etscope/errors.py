@@ -228,6 +228,10 @@ def reading(
     `kind` names the format in the message ("ETDump", "ETRecord"). Errors of etscope pass through;
     a `FormatError` raised without a path gets this one.
     """
+
+    def failure(message: str, offset: int | None = None) -> FormatError:
+        return FormatError(message, path=path, offset=offset, member=member)
+
     try:
         yield
     except FormatError as error:
@@ -242,22 +246,11 @@ def reading(
         name = kind.removesuffix(" file")
         raise MissingFileError(f"{name} file not found: {error.filename or path}") from error
     except OSError as error:
-        raise FormatError(
-            f"cannot read this {kind}: {error.strerror or error}", path=path, member=member
-        ) from error
+        raise failure(f"cannot read this {kind}: {error.strerror or error}") from error
     except MemoryError as error:
-        raise FormatError(
-            f"not a valid {kind}: reading it needs more memory than there is",
-            path=path,
-            member=member,
-        ) from error
+        raise failure(f"not a valid {kind}: reading it needs more memory than there is") from error
     except json.JSONDecodeError as error:
-        raise FormatError(
-            f"not a valid {kind}: broken JSON ({error.msg})",
-            path=path,
-            member=member,
-            offset=error.pos,
-        ) from error
+        raise failure(f"not a valid {kind}: broken JSON ({error.msg})", error.pos) from error
     except Exception as error:
         # Imported here: `etscope --help` loads this module, and does not need zip files.
         import zipfile
@@ -281,6 +274,4 @@ def reading(
         )
         if not isinstance(error, broken):
             raise
-        raise FormatError(
-            f"not a valid {kind}: {type(error).__name__}: {error}", path=path, member=member
-        ) from error
+        raise failure(f"not a valid {kind}: {type(error).__name__}: {error}") from error
