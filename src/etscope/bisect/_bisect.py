@@ -381,7 +381,9 @@ class PieceSearch:
         """The position nearest to `good` found by bisection whose piece is bad; unknown positions
         are passed over."""
         while abs(bad - good) > 1:
-            for position in _from_the_middle(min(good, bad), max(good, bad)):
+            middle = (good + bad) // 2
+            between = range(min(good, bad) + 1, max(good, bad))
+            for position in sorted(between, key=lambda number: abs(number - middle)):
                 verdict = self.attempt(piece_at(position)).bad
                 if verdict is not None:
                     good, bad = (good, position) if verdict else (position, bad)
@@ -419,12 +421,6 @@ class PieceSearch:
                 if part not in seen:
                     seen.add(part)
                     yield part
-
-
-def _from_the_middle(low: int, high: int) -> Sequence[int]:
-    """The numbers between, the nearest to the middle first."""
-    middle = (low + high) // 2
-    return sorted(range(low + 1, high), key=lambda number: abs(number - middle))
 
 
 def piece_text(piece: Piece) -> str:
