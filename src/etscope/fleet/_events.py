@@ -35,6 +35,7 @@ from etscope.model.event_table import (
 )
 from etscope.model.statistics import statistic
 from etscope.optional import require
+from etscope.views.tables.cell_values import without_surrogates
 
 # -- Events apart from their times.
 #
@@ -84,10 +85,17 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
         {"method": method, "block": event.block.name, **_texts(event.key, found)}
         for event, method, found in zip(events.events, methods, attributions, strict=True)
     ]
+    texts = {
+        name: [None if row[name] is None else without_surrogates(row[name]) for row in rows]
+        for name in TEXTS
+    }
     handles = [handle_list(found.debug_handles) or None for found in attributions]
     made = Pattern(
         methods=events.methods,
-        texts={name: dictionary([_storable(row[name]) for row in rows]) for name in TEXTS},
+        texts={
+            name: pa.array(values, pa.string()).dictionary_encode()
+            for name, values in texts.items()
+        },
         instruction=pa.array([event.key.instruction for event in events.events], pa.int32()),
         handles=pa.array(handles, arrow_type("ints")),
     )
@@ -106,19 +114,13 @@ def fingerprint_of(blocks: Sequence[Block]) -> str:
     return hashed.hexdigest()
 
 
-def dictionary(values: Sequence[str | None]) -> Any:
-    """The values as a dictionary array."""
-    pa = require("pyarrow", wanted_by=WANTED_BY)
-    return pa.array(values, pa.string()).dictionary_encode()
-
-
 def constant(value: str | None, length: int) -> Any:
     """One value, `length` times, as a dictionary array."""
     pa = require("pyarrow", wanted_by=WANTED_BY)
     if value is None:
         return pa.nulls(length, arrow_type("text"))
     index = pa.array(np.zeros(length, np.int32))
-    return pa.DictionaryArray.from_arrays(index, pa.array([_storable(value)], pa.string()))
+    return pa.DictionaryArray.from_arrays(index, pa.array([without_surrogates(value)], pa.string()))
 
 
 def _texts(key: EventKey, found: Attribution) -> dict[str, str | None]:
@@ -143,11 +145,6 @@ def _texts(key: EventKey, found: Attribution) -> dict[str, str | None]:
         "module": common_module(found.nodes),
         "source": lines[0] + more if lines else None,
     }
-
-
-def _storable(text: str | None) -> str | None:
-    """`text` without lone surrogates, which Arrow's strings cannot hold."""
-    return None if text is None else text.encode("utf-8", "backslashreplace").decode()
 
 
 # -- Rows.

@@ -58,6 +58,11 @@ def plain_value(value: Any) -> Any:
     return str(value)
 
 
+def without_surrogates(text: str) -> str:
+    """Escape lone surrogates, which UTF-8 cannot encode: Arrow and protobuf refuse them."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def is_number(kind: Kind) -> bool:
     """Return True for kinds of numbers, which are right-aligned and never cut."""
     return kind not in (Kind.TEXT, Kind.PATH, Kind.BOOL, Kind.LIST)

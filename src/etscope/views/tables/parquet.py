@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from etscope.model.table import Kind, Table
 from etscope.optional import require
-from etscope.views.tables.cell_values import is_number, plain_values, types_of
+from etscope.views.tables.cell_values import is_number, plain_values, types_of, without_surrogates
 from etscope.views.tables.text_formats import SCHEMA
 
 
@@ -32,7 +32,11 @@ def write(table: Table, out: BinaryIO) -> None:
         except UnicodeEncodeError:
             array = _typed(pa, column.kind, [_storable(value) for value in values])
         about_column = {"kind": column.kind.value, "unit": column.unit, "title": column.title}
-        metadata = {key: _utf8(value) for key, value in about_column.items() if value is not None}
+        metadata = {
+            key: without_surrogates(value)
+            for key, value in about_column.items()
+            if value is not None
+        }
         arrays.append(array)
         fields.append(pa.field(column.name, array.type, metadata=metadata))
     about = {"schema": SCHEMA, "title": table.title, "notes": list(table.notes)}
@@ -75,13 +79,8 @@ def _typed(pa: Any, kind: Kind, values: list[Any]) -> Any:
 def _storable(value: Any) -> Any:
     if isinstance(value, list):
         return [_storable(item) for item in value]
-    return _utf8(value) if isinstance(value, str) else value
+    return without_surrogates(value) if isinstance(value, str) else value
 
 
 def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value)
-
-
-def _utf8(text: str) -> str:
-    """`text` without lone surrogates, which Arrow's strings cannot hold."""
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from etscope.model.timeline import Timeline
 from etscope.optional import require
-from etscope.views.tables.cell_values import plain_value
+from etscope.views.tables.cell_values import plain_value, without_surrogates
 from etscope.views.traces.span_nesting import NestedSpans, nest_spans
 
 _PB2 = "perfetto.protos.perfetto.trace.perfetto_trace_pb2"
@@ -85,7 +85,7 @@ class _Packets:
         process = packet.track_descriptor
         process.uuid = _PROCESS_UUID
         process.process.pid = _PID
-        process.process.process_name = _utf8(self._timeline.title or "etscope")
+        process.process.process_name = without_surrogates(self._timeline.title or "etscope")
         process.child_ordering = self._pb2.TrackDescriptor.EXPLICIT
         self._emit_packet(packet)
         for index, (track, label) in enumerate(
@@ -97,7 +97,7 @@ class _Packets:
             descriptor.parent_uuid = (
                 _PROCESS_UUID if track.parent is None else _FIRST_TRACK_UUID + track.parent
             )
-            descriptor.name = _utf8(label)
+            descriptor.name = without_surrogates(label)
             descriptor.sibling_order_rank = index
             descriptor.child_ordering = self._pb2.TrackDescriptor.EXPLICIT
             # Else the viewer draws tracks of one name as one.
@@ -160,9 +160,10 @@ class _Packets:
         entry = getattr(self._interned, kind).add()
         entry.iid = number
         if kind == "debug_annotation_string_values":
-            entry.str = _utf8(text).encode()  # bytes in the schema, unlike its siblings
+            # Bytes in the schema, unlike its siblings.
+            entry.str = without_surrogates(text).encode()
         else:
-            entry.name = _utf8(text)
+            entry.name = without_surrogates(text)
         return number
 
     def _event(self, lane: int, kind: int) -> Any:
@@ -192,8 +193,3 @@ def _varint(value: int) -> bytes:
         value >>= 7
     groups.append(value)
     return bytes(groups)
-
-
-def _utf8(text: str) -> str:
-    """`text` without lone surrogates, which protobuf refuses."""
-    return text.encode("utf-8", "backslashreplace").decode()
