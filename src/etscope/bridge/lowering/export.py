@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 from etscope.bridge.failures import innermost, own_frame
 from etscope.bridge.taps.taps import tapped_programs, with_handles
 from etscope.bridge.tensors import torch_value
-from etscope.errors import EtscopeWarning, ExportFailure, UsageError
+from etscope.errors import EtscopeWarning, ExportFailure, MissingDataError, UsageError
 from etscope.formats.etrecord.own_members import MethodTaps
 from etscope.model.selector import Selector
 
@@ -172,6 +172,22 @@ def methods_of(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Met
     if selectors:
         quantizer.check()
     return found
+
+
+def export_method(
+    model: Any, inputs: Any, options: ExportOptions, name: str | None
+) -> tuple[str, Method]:
+    """Return one method of `methods_of`, with its name: by default "forward", or the first.
+
+    Raises `MissingDataError` for a method that the model does not have.
+    """
+    methods = methods_of(model, inputs, options)
+    name = name or ("forward" if "forward" in methods else next(iter(methods)))
+    if name not in methods:
+        raise MissingDataError(
+            f"the model has no method {name!r}", hint=f"methods are: {', '.join(methods)}"
+        )
+    return name, methods[name]
 
 
 def _exported_methods(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Method]:

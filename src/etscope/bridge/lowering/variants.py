@@ -16,18 +16,17 @@ from etscope.bridge.lowering.export import (
     Inputs,
     Method,
     copied_value,
+    export_method,
     flat_inputs,
     inputs_of,
-    lowered,
-    methods_of,
     quantized,
 )
 from etscope.bridge.lowering.keep_float import KeepFloat, Unit, quantizable
-from etscope.bridge.programs.programs import program_buffer
 from etscope.bridge.programs.subprograms import Subject as Piece
 from etscope.bridge.programs.subprograms import fingerprint as piece_fingerprint
+from etscope.bridge.programs.subprograms import lower
 from etscope.bridge.tensors import numpy_value
-from etscope.errors import ExportFailure, MissingDataError, UsageError
+from etscope.errors import MissingDataError, UsageError
 from etscope.model.selector import Selector
 
 NewRecord = Callable[[], Any]
@@ -66,13 +65,7 @@ def subject_of(
     what `etscope.export.export` raises."""
     ExportOptions(backend=backend, quantize=True).check()
     options = ExportOptions(backend=backend, dynamic_shapes=dynamic_shapes, strict=strict)
-    methods = methods_of(model, inputs, options)
-    name = method or ("forward" if "forward" in methods else next(iter(methods)))
-    if name not in methods:
-        raise MissingDataError(
-            f"the model has no method {name!r}", hint=f"methods are: {', '.join(methods)}"
-        )
-    found = methods[name]
+    name, found = export_method(model, inputs, options, method)
     module: Any = found.program.module()
     units = tuple(quantizable(module, QUANTIZERS[backend]()))
     if not any(not unit.moves for unit in units):
@@ -112,7 +105,8 @@ def expected(subject: Subject) -> list[list[Any]]:
 
 def float_program(subject: Subject, new_record: NewRecord) -> bytes:
     """Return the .pte file of the float model. Raises `ExportFailure`."""
-    return _program(subject, subject.method, new_record)
+    program = subject.method.program
+    return lower(program, subject.backend, new_record, subject.name)
 
 
 def int8_program(
@@ -130,15 +124,7 @@ def int8_program(
     quantizer = KeepFloat(QUANTIZERS[subject.backend](), selectors, frozenset(keep))
     made = quantized(subject.method, quantizer, subject.calibration, subject.dynamic_shapes)
     quantizer.check()
-    return _program(subject, made, new_record)
-
-
-def _program(subject: Subject, method: Method, new_record: NewRecord) -> bytes:
-    try:
-        programs = {subject.name: method.program}
-        return program_buffer(lowered(programs, subject.backend, new_record))
-    except ExportFailure as error:
-        raise ExportFailure(innermost(error)) from error
+    return lower(made.program, subject.backend, new_record, subject.name)
 
 
 def fingerprint(subject: Subject) -> str:

@@ -29,15 +29,15 @@ from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (
     ExportOptions,
     Inputs,
+    export_method,
     flat_inputs,
     inputs_of,
     lowered,
-    methods_of,
 )
 from etscope.bridge.programs.programs import program_buffer
 from etscope.bridge.reference.reference import keeps_state, run_reference, writes_in_place
 from etscope.bridge.tensors import numpy_from_tensor, numpy_value
-from etscope.errors import ExportFailure, MissingDataError, UsageError
+from etscope.errors import ExportFailure, UsageError
 from etscope.model.graph import Graph as OperatorGraph
 from etscope.model.graph import ModuleFrame
 from etscope.model.graph import Node as OperatorNode
@@ -77,13 +77,7 @@ def subject_of(
         strict=strict,
         calibration=[inputs, *more] if quantize and more else None,
     )
-    methods = methods_of(model, inputs, options)
-    name = method or ("forward" if "forward" in methods else next(iter(methods)))
-    if name not in methods:
-        raise MissingDataError(
-            f"the model has no method {name!r}", hint=f"methods are: {', '.join(methods)}"
-        )
-    found = methods[name]
+    _, found = export_method(model, inputs, options, method)
     samples = [found.inputs, *(one for one in map(inputs_of, more) if one is not None)]
     program = _plain(found.program, found.inputs)
     flat = tuple(flat_inputs(found.program, one) for one in samples)
@@ -315,13 +309,18 @@ def arrays(values: Mapping[str, torch.Tensor], names: Iterable[str]) -> list[Any
 # -- lowering, saving, identifying
 
 
-def lower(piece: ExportedProgram, backend: str, new_record: Callable[[], Any]) -> bytes:
-    """Return the .pte file of a piece. `new_record` makes an empty `ETRecord`.
+def lower(
+    program: ExportedProgram,
+    backend: str,
+    new_record: Callable[[], Any],
+    method: str = "forward",
+) -> bytes:
+    """Return the .pte file of one method. `new_record` makes an empty `ETRecord`.
 
     Raises `ExportFailure`, its message beginning with the name of ExecuTorch's own error.
     """
     try:
-        return program_buffer(lowered({"forward": piece}, backend, new_record))
+        return program_buffer(lowered({method: program}, backend, new_record))
     except ExportFailure as error:
         raise ExportFailure(innermost(error)) from error
 
