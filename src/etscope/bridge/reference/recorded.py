@@ -53,6 +53,9 @@ _NUMBERS: Mapping[str, tuple[type, ...]] = {
     "as_bool": (bool,),
     "as_string": (str,),
 }
+_LISTS = frozenset(
+    f"as_{kind}s" for kind in ("int", "float", "bool", "string", "tensor", "sym_int", "sym_bool")
+)
 
 
 class _NotPlain(Exception):
@@ -260,9 +263,7 @@ def _argument(tag: str, content: Any, used: list[str]) -> Any:
         if inner not in ("as_int", "as_bool"):
             raise _NotPlain
         return _argument(inner, number, used)
-    if tag in ("as_ints", "as_floats", "as_bools", "as_strings", "as_tensors"):
-        return [_argument(tag[:-1], item, used) for item in sequence(content, "a list")]
-    if tag in ("as_sym_ints", "as_sym_bools"):
+    if tag in _LISTS:
         return [_argument(tag[:-1], item, used) for item in sequence(content, "a list")]
     if tag == "as_optional_tensors":
         return [_argument(*union(item), used) for item in sequence(content, "a list")]

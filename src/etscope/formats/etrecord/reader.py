@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, TypeVar
 
 from etscope.errors import FormatError, MissingDataError, reading
 from etscope.formats.bytes.source import BytesLike, PathLike, open_source
@@ -75,6 +75,7 @@ _NOT_GRAPHS = frozenset(
 RESERVED = _NOT_GRAPHS | {EXPORTED, EDGE, "et_dialect_graph_module"}
 
 
+_T = TypeVar("_T")
 Handles = dict[str, dict[int, tuple[int, ...]]]
 DelegateMap = dict[str, dict[int, "DelegateEntry"]]
 NumOutputs = dict[str, dict[int, int]]
@@ -271,36 +272,22 @@ class RecordFile:
     @cached_property
     def debug_handle_map(self) -> Handles | None:
         """method -> instruction -> debug handles. `handle_lists` has those that were lists."""
-        content = self.json_member(DEBUG_HANDLES)
-        if content is None:
-            return None
-        with reading("ETRecord", self.path, member=DEBUG_HANDLES):
-            return debug_handles(content)
+        return self._parsed(DEBUG_HANDLES, debug_handles)
 
     @cached_property
     def handle_lists(self) -> Mapping[str, frozenset[int]]:
         """method -> instructions whose debug handles are a list: delegate calls."""
-        content = self.json_member(DEBUG_HANDLES) or {}
-        with reading("ETRecord", self.path, member=DEBUG_HANDLES):
-            return handle_lists(content)
+        return self._parsed(DEBUG_HANDLES, handle_lists) or {}
 
     @cached_property
     def delegate_map(self) -> DelegateMap | None:
         """method -> delegate instruction -> the backend's map of its own operations."""
-        content = self.json_member(DELEGATES)
-        if content is None:
-            return None
-        with reading("ETRecord", self.path, member=DELEGATES):
-            return delegates(content)
+        return self._parsed(DELEGATES, delegates)
 
     @cached_property
     def instruction_id_to_num_outs_map(self) -> NumOutputs | None:
         """method -> delegate instruction -> number of its outputs."""
-        content = self.json_member(NUM_OUTPUTS)
-        if content is None:
-            return None
-        with reading("ETRecord", self.path, member=NUM_OUTPUTS):
-            return num_outputs(content)
+        return self._parsed(NUM_OUTPUTS, num_outputs)
 
     @cached_property
     def export_graph_id(self) -> int | None:
@@ -325,20 +312,12 @@ class RecordFile:
     @cached_property
     def fingerprints(self) -> Fingerprints | None:
         """Identity of the record's program; None in records that etscope did not write."""
-        content = self.json_member(FINGERPRINTS)
-        if content is None:
-            return None
-        with reading("ETRecord", self.path, member=FINGERPRINTS):
-            return fingerprints_from_json(content)
+        return self._parsed(FINGERPRINTS, fingerprints_from_json)
 
     @cached_property
     def taps(self) -> Mapping[str, MethodTaps]:
         """method -> its outputs that are taps; empty for a model without taps."""
-        content = self.json_member(TAPS)
-        if content is None:
-            return {}
-        with reading("ETRecord", self.path, member=TAPS):
-            return taps_from_json(content)
+        return self._parsed(TAPS, taps_from_json) or {}
 
     def program_buffer(self) -> bytes | None:
         """The .pte file's bytes; None in records that etscope did not write."""
@@ -393,6 +372,14 @@ class RecordFile:
 
         with reading("ETRecord", self.path, member=member):
             return read_tensors(data, checked=True)
+
+    def _parsed(self, member: str, parse: Callable[[Any], _T]) -> _T | None:
+        """The content of a JSON member, parsed; None if the record does not have it."""
+        content = self.json_member(member)
+        if content is None:
+            return None
+        with reading("ETRecord", self.path, member=member):
+            return parse(content)
 
     def json_member(self, name: str) -> dict[str, Any] | None:
         if name not in self.members:

@@ -137,10 +137,8 @@ def _read_zip(archive: ZipArchive) -> Any:
 
     def storage(pid: Any) -> _Storage:
         cls, key, count = _storage_id(pid)
-        found = _storage_of(archive.read(f"{root}data/{key}"), cls)
-        if found.dtype is not None and len(found.data) < count * found.dtype.itemsize:
-            raise FormatError("a storage is shorter than declared", member=f"{root}data/{key}")
-        return found
+        member = f"{root}data/{key}"
+        return _storage_of(archive.read(member), cls, count, member=member)
 
     return PickleReader(archive.read(pickles[0]), _FUNCTIONS, storage).load()
 
@@ -155,11 +153,22 @@ def _storage_id(pid: Any) -> tuple[Global, str, int]:
     return cls, key, count
 
 
-def _storage_of(data: memoryview, cls: Global) -> _Storage:
+def _storage_of(
+    data: memoryview,
+    cls: Global,
+    count: int,
+    *,
+    member: str | None = None,
+    offset: int | None = None,
+) -> _Storage:
+    """A storage of `count` elements; `member` and `offset` are for errors."""
     name = _STORAGES.get(cls.name)
     if name is None and cls.name != "UntypedStorage":
         raise FormatError(f"{cls.name} is not a storage class")
-    return _Storage(data, None if name is None else numpy_dtype(name))
+    dtype = None if name is None else numpy_dtype(name)
+    if dtype is not None and len(data) < count * dtype.itemsize:
+        raise FormatError("a storage is shorter than declared", member=member, offset=offset)
+    return _Storage(data, dtype)
 
 
 # --------------------------------------------------------------------------------------------
@@ -282,10 +291,7 @@ def _load_legacy_storage(data: Any) -> _Storage:
         raise FormatError("a pickled storage must be the only one in its file")
     cls, _, count = wanted[0]
     # 8 bytes before the elements are their number.
-    found = _storage_of(reader.data[reader.position + 8 :], cls)
-    if found.dtype is not None and len(found.data) < count * found.dtype.itemsize:
-        raise FormatError("a storage is shorter than declared", offset=reader.position)
-    return found
+    return _storage_of(reader.data[reader.position + 8 :], cls, count, offset=reader.position)
 
 
 def _not_callable(*_: Any) -> Any:
