@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -134,12 +134,6 @@ class Statistics:
         )
 
 
-def worst_of(metric: Metric, numbers: Iterable[float | None]) -> float | None:
-    """The worst of some numbers, None for none."""
-    known = [number for number in numbers if number is not None]
-    return max(known, key=metric.badness) if known else None
-
-
 # -- Results of each sample: a row of a table, and no tensor.
 
 FINE, WRONG, NAN, SKIPPED = "fine", "wrong", "nan", "skipped"
@@ -186,6 +180,7 @@ def sample_result(
     verdict = WRONG if found.wrong else (FINE if found.stray_nan is None else NAN)
     nearest = max(found.rows, key=lambda row: row.excess)
     errors = [difference(found.metric, *pair) for pair in zip(*outputs, strict=False)]
+    known = [error for error in errors if error is not None]
     return SampleResult(
         number=number,
         name=name,
@@ -193,7 +188,7 @@ def sample_result(
         wrong=len(found.wrong),
         operator=found.first or found.stray_nan or nearest,
         excess=nearest.excess,
-        output=worst_of(found.metric, errors),
+        output=max(known, key=found.metric.badness) if known else None,
         flips=sum(one.flipped for one in predictions),
         doubts=found.doubts,
     )
@@ -205,6 +200,9 @@ _STATES = {
     SEQUENCE: "each sample goes on from the one before, on both sides",
     DUMP: "each run goes on from those before it since the model was loaded, on both sides",
 }
+
+
+SORTS = ("run", "error")  # of the table of operators
 
 
 @dataclass(frozen=True)
@@ -299,165 +297,179 @@ class Evaluation:
         notes.append(str(self.coverage))
         return tuple(notes)
 
+    # -- tables
+
     def operators_table(self, sort: str = "run") -> Table:
         """A row for each value of the device; sort: "run" (order of execution), or "error": most
         samples over the limit first, then the worst error."""
-        return operators_table(self, sort)
+        if sort not in SORTS:
+            raise UsageError(f"operators are sorted by {' or '.join(SORTS)}, not {sort!r}")
+        operators: Sequence[OperatorStatistics] = self.operators
+        if sort == "error":
+            badness = self.metric.badness
+            operators = sorted(
+                operators,
+                key=lambda one: (one.wrong, one.nan, badness(one.local.worst)),
+                reverse=True,
+            )
+        rows = [operator.row for operator in operators]
+        columns = [
+            Column("instruction", Kind.INT),
+            Column("output", Kind.INT, priority=5),
+            Column("pass", Kind.INT, priority=5),
+            Column("event", priority=5),
+            Column("op"),
+            Column("node", priority=3),
+            Column("samples", Kind.COUNT, priority=1),
+            Column("wrong", Kind.COUNT),
+            Column("share", Kind.SHARE, title="out of limit"),
+            Column("nan", Kind.COUNT, title="NaN", priority=2),
+        ]
+        values: dict[str, list[Any]] = {
+            "instruction": [row.pair.instruction for row in rows],
+            "output": [row.pair.output for row in rows],
+            "pass": [row.loop_pass for row in rows],
+            "event": [row.event for row in rows],
+            "op": [row.label or row.op for row in rows],
+            "node": [row.node for row in rows],
+            "samples": [operator.samples for operator in operators],
+            "wrong": [operator.wrong for operator in operators],
+            "share": [operator.share for operator in operators],
+            "nan": [operator.nan for operator in operators],
+        }
+        for kind, priority in (("local", 0), ("total", 2)):
+            for part in ("mean", "median", "worst"):
+                name = f"{kind}_{part}"
+                lower = 2 if part == "mean" else 0
+                columns.append(
+                    Column(name, Kind.FLOAT, unit=self.metric.unit, priority=priority + lower)
+                )
+                values[name] = [getattr(getattr(one, kind), part) for one in operators]
+        columns += [
+            Column("worst_sample", priority=1),
+            Column("module", Kind.PATH, priority=4),
+            Column("source", Kind.PATH),
+            Column("sources", Kind.LIST, title="source lines", priority=8),
+        ]
+        values["worst_sample"] = [
+            None if one.local.worst == self.metric.perfect else one.worst_sample
+            for one in operators
+        ]
+        values["module"] = [row.module for row in rows]
+        values["source"] = [short_lines(row.lines) or None for row in rows]
+        values["sources"] = [[str(line) for line in row.lines] for row in rows]
+        title = f"{self.metric.title} of {self.method} to {self.reference}, over samples"
+        return Table(columns=tuple(columns), values=values, title=title, notes=self.notes)
 
     def samples_table(self, count: int | None = 10) -> Table:
         """The worst samples, then skipped ones."""
-        return samples_table(self, count)
+        unit = self.metric.unit
+        samples = [*self.worst_samples(count), *self.skipped[:count]]
+
+        def of_operator(pick: Any) -> list[Any]:
+            return [None if one.operator is None else pick(one.operator) for one in samples]
+
+        columns = (
+            Column("sample"),
+            Column("number", Kind.INT, priority=4),
+            Column("verdict"),
+            Column("wrong", Kind.COUNT, title="wrong operators", priority=2),
+            Column("output", Kind.FLOAT, unit=unit, title="outputs"),
+            Column("flips", Kind.COUNT, priority=0 if self.task else 5),
+            Column("instruction", Kind.INT, priority=3),
+            Column("op", title="operator"),
+            Column("node", priority=3),
+            Column("local", Kind.FLOAT, unit=unit, priority=1),
+            Column("limit", Kind.FLOAT, unit=unit, priority=2),
+            Column("excess", Kind.FLOAT, priority=4),
+            Column("source", Kind.PATH),
+            Column("reason", priority=0 if self.skipped else 5),
+        )
+        values: dict[str, list[Any]] = {
+            "sample": [one.name for one in samples],
+            "number": [one.number for one in samples],
+            "verdict": [one.verdict for one in samples],
+            "wrong": [one.wrong for one in samples],
+            "output": [one.output for one in samples],
+            "flips": [one.flips for one in samples],
+            "instruction": of_operator(lambda row: row.pair.instruction),
+            "op": of_operator(lambda row: row.label or row.op),
+            "node": of_operator(lambda row: row.node),
+            "local": of_operator(lambda row: row.local),
+            "limit": of_operator(lambda row: row.limit),
+            "excess": [one.excess for one in samples],
+            "source": of_operator(lambda row: short_lines(row.lines) or None),
+            "reason": [one.reason.partition("\n")[0] or None for one in samples],
+        }
+        title = f"The worst of {len(self.compared)} samples"
+        return Table(columns=columns, values=values, title=title, notes=self.notes)
 
     def flips_table(self, count: int | None = None) -> Table:
         """The rows of scores with another class on the device. Raises `MissingDataError` when
         classes were not compared."""
-        return flips_table(self, count)
+        task = self.task
+        if task is None:
+            raise MissingDataError(
+                "classes were not compared", hint="ask for them: top=, labels= (--top, --labels)"
+            )
+        flips = task.flips[:count]
+        has_labels = task.labelled > 0
+        columns = (
+            Column("sample"),
+            Column("row", Kind.INT, priority=3),
+            Column("reference", Kind.INT, title="class of the reference"),
+            Column("device", Kind.INT, title="class on the device"),
+            Column("label", Kind.INT, priority=0 if has_labels else 5),
+            Column("reference_margin", Kind.FLOAT, title="margin of the reference"),
+            Column("device_margin", Kind.FLOAT, title="margin on the device"),
+            Column("in_top", Kind.BOOL, title=f"in the device's {task.top} best", priority=2),
+        )
+        values: dict[str, list[Any]] = {
+            name: [getattr(flip, name) for flip in flips]
+            for name in (
+                "sample", "row", "reference", "device", "label", "reference_margin",
+                "device_margin", "in_top",
+            )
+        }  # fmt: skip
+        notes = tuple(task_notes(task))
+        return Table(
+            columns=columns, values=values, title="Samples with another class", notes=notes
+        )
 
     def summary_table(self) -> Table:
         """Counts and shares."""
-        return summary_table(self)
+        rows: list[tuple[str, int | float | None, float | None]] = []
+        compared, total = len(self.compared), len(self.samples)
+        rows.append(("samples compared", compared, compared / total))
+        rows.append(("samples skipped", len(self.skipped), len(self.skipped) / total))
+        rows.append(("samples with a wrong operator or NaN", len(self.findings),
+                     len(self.findings) / compared))  # fmt: skip
+        task = self.task
+        if task is not None:
+            for name, count, whole in (
+                ("same class as the reference", task.agree, task.rows),
+                (f"the reference's class in the {task.top} best", task.agree_top, task.rows),
+                ("another class", task.flipped, task.rows),
+                ("no class of the reference", task.undecided, task.rows + task.undecided),
+                ("right on the device", task.right, task.labelled),
+                (f"right in the {task.top} best on the device", task.right_top, task.labelled),
+                ("right by the reference", task.reference_right, task.labelled),
+                (f"right in the {task.top} best of the reference", task.reference_right_top,
+                 task.labelled),
+            ):  # fmt: skip
+                if whole:
+                    rows.append((name, count, count / whole))
+        columns = (Column("what"), Column("count", Kind.COUNT), Column("share", Kind.SHARE))
+        values = {
+            name: [row[place] for row in rows]
+            for place, name in enumerate(("what", "count", "share"))
+        }
+        title = f"{self.method} on a dataset"
+        return Table(columns=columns, values=values, title=title, notes=self.notes)
 
 
 def _samples(count: int) -> str:
     return f"{count} sample" if count == 1 else f"{count} samples"
-
-
-# -- Tables.
-
-SORTS = ("run", "error")
-
-
-def operators_table(found: Evaluation, sort: str) -> Table:
-    """The table of `Evaluation.operators_table`."""
-    if sort not in SORTS:
-        raise UsageError(f"operators are sorted by {' or '.join(SORTS)}, not {sort!r}")
-    operators: Sequence[OperatorStatistics] = found.operators
-    if sort == "error":
-        badness = found.metric.badness
-        operators = sorted(
-            operators, key=lambda one: (one.wrong, one.nan, badness(one.local.worst)), reverse=True
-        )
-    rows = [operator.row for operator in operators]
-    columns = [
-        Column("instruction", Kind.INT),
-        Column("output", Kind.INT, priority=5),
-        Column("pass", Kind.INT, priority=5),
-        Column("event", priority=5),
-        Column("op"),
-        Column("node", priority=3),
-        Column("samples", Kind.COUNT, priority=1),
-        Column("wrong", Kind.COUNT),
-        Column("share", Kind.SHARE, title="out of limit"),
-        Column("nan", Kind.COUNT, title="NaN", priority=2),
-    ]
-    values: dict[str, list[Any]] = {
-        "instruction": [row.pair.instruction for row in rows],
-        "output": [row.pair.output for row in rows],
-        "pass": [row.loop_pass for row in rows],
-        "event": [row.event for row in rows],
-        "op": [row.label or row.op for row in rows],
-        "node": [row.node for row in rows],
-        "samples": [operator.samples for operator in operators],
-        "wrong": [operator.wrong for operator in operators],
-        "share": [operator.share for operator in operators],
-        "nan": [operator.nan for operator in operators],
-    }
-    for kind, priority in (("local", 0), ("total", 2)):
-        for part in ("mean", "median", "worst"):
-            name = f"{kind}_{part}"
-            lower = 2 if part == "mean" else 0
-            columns.append(
-                Column(name, Kind.FLOAT, unit=found.metric.unit, priority=priority + lower)
-            )
-            values[name] = [getattr(getattr(one, kind), part) for one in operators]
-    columns += [
-        Column("worst_sample", priority=1),
-        Column("module", Kind.PATH, priority=4),
-        Column("source", Kind.PATH),
-        Column("sources", Kind.LIST, title="source lines", priority=8),
-    ]
-    values["worst_sample"] = [
-        None if one.local.worst == found.metric.perfect else one.worst_sample for one in operators
-    ]
-    values["module"] = [row.module for row in rows]
-    values["source"] = [short_lines(row.lines) or None for row in rows]
-    values["sources"] = [[str(line) for line in row.lines] for row in rows]
-    title = f"{found.metric.title} of {found.method} to {found.reference}, over samples"
-    return Table(columns=tuple(columns), values=values, title=title, notes=found.notes)
-
-
-def samples_table(found: Evaluation, count: int | None) -> Table:
-    """The table of `Evaluation.samples_table`."""
-    unit = found.metric.unit
-    samples = [*found.worst_samples(count), *found.skipped[:count]]
-
-    def of_operator(pick: Any) -> list[Any]:
-        return [None if one.operator is None else pick(one.operator) for one in samples]
-
-    columns = (
-        Column("sample"),
-        Column("number", Kind.INT, priority=4),
-        Column("verdict"),
-        Column("wrong", Kind.COUNT, title="wrong operators", priority=2),
-        Column("output", Kind.FLOAT, unit=unit, title="outputs"),
-        Column("flips", Kind.COUNT, priority=0 if found.task else 5),
-        Column("instruction", Kind.INT, priority=3),
-        Column("op", title="operator"),
-        Column("node", priority=3),
-        Column("local", Kind.FLOAT, unit=unit, priority=1),
-        Column("limit", Kind.FLOAT, unit=unit, priority=2),
-        Column("excess", Kind.FLOAT, priority=4),
-        Column("source", Kind.PATH),
-        Column("reason", priority=0 if found.skipped else 5),
-    )
-    values: dict[str, list[Any]] = {
-        "sample": [one.name for one in samples],
-        "number": [one.number for one in samples],
-        "verdict": [one.verdict for one in samples],
-        "wrong": [one.wrong for one in samples],
-        "output": [one.output for one in samples],
-        "flips": [one.flips for one in samples],
-        "instruction": of_operator(lambda row: row.pair.instruction),
-        "op": of_operator(lambda row: row.label or row.op),
-        "node": of_operator(lambda row: row.node),
-        "local": of_operator(lambda row: row.local),
-        "limit": of_operator(lambda row: row.limit),
-        "excess": [one.excess for one in samples],
-        "source": of_operator(lambda row: short_lines(row.lines) or None),
-        "reason": [one.reason.partition("\n")[0] or None for one in samples],
-    }
-    title = f"The worst of {len(found.compared)} samples"
-    return Table(columns=columns, values=values, title=title, notes=found.notes)
-
-
-def flips_table(found: Evaluation, count: int | None) -> Table:
-    """The table of `Evaluation.flips_table`."""
-    task = found.task
-    if task is None:
-        raise MissingDataError(
-            "classes were not compared", hint="ask for them: top=, labels= (--top, --labels)"
-        )
-    flips = task.flips[:count]
-    has_labels = task.labelled > 0
-    columns = (
-        Column("sample"),
-        Column("row", Kind.INT, priority=3),
-        Column("reference", Kind.INT, title="class of the reference"),
-        Column("device", Kind.INT, title="class on the device"),
-        Column("label", Kind.INT, priority=0 if has_labels else 5),
-        Column("reference_margin", Kind.FLOAT, title="margin of the reference"),
-        Column("device_margin", Kind.FLOAT, title="margin on the device"),
-        Column("in_top", Kind.BOOL, title=f"in the device's {task.top} best", priority=2),
-    )
-    values: dict[str, list[Any]] = {
-        name: [getattr(flip, name) for flip in flips]
-        for name in (
-            "sample", "row", "reference", "device", "label", "reference_margin", "device_margin",
-            "in_top",
-        )
-    }  # fmt: skip
-    notes = tuple(task_notes(task))
-    return Table(columns=columns, values=values, title="Samples with another class", notes=notes)
 
 
 def task_notes(task: Task) -> Iterator[str]:
@@ -481,34 +493,3 @@ def task_notes(task: Task) -> Iterator[str]:
 
 def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.2f} %"
-
-
-def summary_table(found: Evaluation) -> Table:
-    """The table of `Evaluation.summary_table`."""
-    rows: list[tuple[str, int | float | None, float | None]] = []
-    compared, total = len(found.compared), len(found.samples)
-    rows.append(("samples compared", compared, compared / total))
-    rows.append(("samples skipped", len(found.skipped), len(found.skipped) / total))
-    rows.append(("samples with a wrong operator or NaN", len(found.findings),
-                 len(found.findings) / compared))  # fmt: skip
-    task = found.task
-    if task is not None:
-        for name, count, whole in (
-            ("same class as the reference", task.agree, task.rows),
-            (f"the reference's class in the {task.top} best", task.agree_top, task.rows),
-            ("another class", task.flipped, task.rows),
-            ("no class of the reference", task.undecided, task.rows + task.undecided),
-            ("right on the device", task.right, task.labelled),
-            (f"right in the {task.top} best on the device", task.right_top, task.labelled),
-            ("right by the reference", task.reference_right, task.labelled),
-            (f"right in the {task.top} best of the reference", task.reference_right_top,
-             task.labelled),
-        ):  # fmt: skip
-            if whole:
-                rows.append((name, count, count / whole))
-    columns = (Column("what"), Column("count", Kind.COUNT), Column("share", Kind.SHARE))
-    values = {
-        name: [row[place] for row in rows] for place, name in enumerate(("what", "count", "share"))
-    }
-    title = f"{found.method} on a dataset"
-    return Table(columns=columns, values=values, title=title, notes=found.notes)
