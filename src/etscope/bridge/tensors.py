@@ -35,13 +35,6 @@ def tensor_over(array: npt.NDArray[Any]) -> torch.Tensor:
     return _converted(array, torch.from_numpy)
 
 
-def tensor_sharing(array: npt.NDArray[Any]) -> torch.Tensor:
-    """As `tensor_from_numpy`, but over the array's own memory if torch can take that and computes
-    the same from it. The memory may be a read-only file: writing to the tensor then ends the
-    process."""
-    return _converted(array, _sharing)
-
-
 def _converted(
     array: npt.NDArray[Any], convert: Callable[[npt.NDArray[Any]], torch.Tensor]
 ) -> torch.Tensor:
@@ -108,9 +101,9 @@ class StoredWeights(Mapping[str, torch.Tensor]):
         return tensor_from_numpy(self._arrays[name])
 
     def shared(self, name: str) -> torch.Tensor:
-        """Return a tensor over the file's own memory, where that is possible; it must not be
-        written to."""
-        return tensor_sharing(self._arrays[name])
+        """Return a tensor over the file's own memory, if torch can take that and computes the same
+        from it. Writing to it would end the process."""
+        return _converted(self._arrays[name], _sharing)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
