@@ -54,39 +54,33 @@ def run_metadata(
     them are the names of these. Raises `FormatError` for a damaged run.json."""
     saved = _saved_beside(source.url) if source.about is None else SavedRun(source.about)
     with reading(RUN_JSON, saved.path):
-        return _metadata_of(saved, source, labels, etrecord)
-
-
-def _metadata_of(
-    saved: SavedRun, source: Source, labels: Mapping[str, str], etrecord: str | None
-) -> RunMetadata:
-    environment = dict(flattened(saved.content.get("environment") or {}))
-    device = saved.content.get("device")
-    if isinstance(device, Mapping):
-        environment |= {f"device.{key}": value for key, value in flattened(device).items()}
-        device = device.get("name")
-    given = {**flattened(saved.content.get("labels") or {}), **labels}
-    model = given.get("model") or saved.text("model") or _stem(saved.content.get("program"))
-    recorded_at = saved.recorded_at
-    if recorded_at is None:
-        now = datetime.now(timezone.utc)
-        file_time = source.modified
-        time = now if file_time is None else datetime.fromtimestamp(file_time, timezone.utc)
-        recorded_at = time.replace(tzinfo=None)
-    return RunMetadata(
-        device=name_of(given.get("device") or text_or_none(device, "device")),
-        model=name_of(model or _stem(etrecord)),
-        recorded_at=recorded_at,
-        program_sha256=saved.text("program_sha256"),
-        runner=saved.text("runner"),
-        executorch=saved.text("executorch"),
-        threads=saved.count("threads"),
-        warmup=saved.warmup,
-        job=saved.text("job"),
-        labels=given,
-        environment=environment,
-        marks=saved.marks,
-    )
+        environment = flattened(saved.content.get("environment") or {})
+        device = saved.content.get("device")
+        if isinstance(device, Mapping):
+            environment |= {f"device.{key}": value for key, value in flattened(device).items()}
+            device = device.get("name")
+        given = {**flattened(saved.content.get("labels") or {}), **labels}
+        model = given.get("model") or saved.text("model") or _stem(saved.content.get("program"))
+        recorded_at = saved.recorded_at
+        if recorded_at is None:
+            now = datetime.now(timezone.utc)
+            file_time = source.modified
+            time = now if file_time is None else datetime.fromtimestamp(file_time, timezone.utc)
+            recorded_at = time.replace(tzinfo=None)
+        return RunMetadata(
+            device=name_of(given.get("device") or text_or_none(device, "device")),
+            model=name_of(model or _stem(etrecord)),
+            recorded_at=recorded_at,
+            program_sha256=saved.text("program_sha256"),
+            runner=saved.text("runner"),
+            executorch=saved.text("executorch"),
+            threads=saved.count("threads"),
+            warmup=saved.warmup,
+            job=saved.text("job"),
+            labels=given,
+            environment=environment,
+            marks=saved.marks,
+        )
 
 
 def name_of(text: str | None) -> str:
