@@ -23,10 +23,7 @@ from etscope.formats.program.bpte import (
     stored_suites,
     write_bundled,
 )
-from etscope.formats.program.input_validation import (
-    as_program_input,
-    check_value,
-)
+from etscope.formats.program.input_validation import as_program_input, check_value
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.pte_schema import Method, TensorValue, Value, ValueKind
 from etscope.formats.program.scalar_type import as_numpy
@@ -158,9 +155,10 @@ def _validated_suites(program: Program, suites: Sequence[Any]) -> tuple[Suite, .
 def _validated_case(method: Method, index: int, case: Any) -> Case:
     place = f"method {method.name!r}, case {index}"
     outputs = case.expected_outputs or []
+    wanted_outputs = method.outputs if outputs else ()
     for role, given, wanted in (
         ("inputs", case.inputs, method.inputs),
-        ("expected outputs", outputs, method.outputs if outputs else ()),
+        ("expected outputs", outputs, wanted_outputs),
     ):
         if len(given) != len(wanted):
             raise BundleError(f"{place}: {len(given)} {role}, and the method has {len(wanted)}")
@@ -174,9 +172,7 @@ def _validated_case(method: Method, index: int, case: Any) -> Case:
             )
         inputs.append(_validated(value, wanted_input, f"{place}, input {number}"))
     expected = []
-    for number, (value, i) in enumerate(
-        zip(outputs, method.outputs if outputs else (), strict=True)
-    ):
+    for number, (value, i) in enumerate(zip(outputs, wanted_outputs, strict=True)):
         wanted_output = method.values[i]
         if not isinstance(wanted_output, TensorValue):
             raise BundleError(

@@ -122,8 +122,7 @@ class LiveRun:
                     node.target(*map_arg(node.args, given), **map_arg(node.kwargs, given))
                 )
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise RuntimeFailure(f"{name} failed: {reason}") from error
+            raise RuntimeFailure(f"{name} failed: {_reason(error)}") from error
 
     def patch(self, position: int, value: Any) -> None:
         """Replace a tensor by `value`, an array or a number, and drop the values of later nodes.
@@ -167,12 +166,15 @@ class LiveRun:
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
             self._ended = True
             last = self._values[-1][0] if self._values else "the inputs"
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise RuntimeFailure(f"the operator after {last} failed: {reason}") from error
+            raise RuntimeFailure(f"the operator after {last} failed: {_reason(error)}") from error
         patch = self._patches.get(len(self._values))
         if patch is not None:
             value = self._next = patch
         return name, value
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _fitted(name: str, old: Any, value: Any) -> Any:
