@@ -114,13 +114,13 @@ def test_loading_starts_anew_and_test_cases_tell_their_inputs() -> None:
 def test_test_cases_without_their_bundle_are_an_error() -> None:
     """Runs of two cases after one load, as other runtimes may log them."""
     from etscope.analysis.numerics.runs import runs_of
-    from etscope.diagnosis.numerics import _as_recorded
+    from etscope.diagnosis.numerics import _with_recorded_inputs
 
     trace = ran(fresh=True).inspector().trace
     runs = runs_of(trace, "forward")
     with pytest.raises(NumericGapError, match="those of test case 0"):
-        _as_recorded(runs[:2], runs[2], (SAMPLES[1],), True, None, "forward")
-    same, doubts = _as_recorded(runs[:1], runs[1], (SAMPLES[0],), True, None, "forward")
+        _with_recorded_inputs(runs[:2], runs[2], (SAMPLES[1],), True, None, "forward")
+    same, doubts = _with_recorded_inputs(runs[:1], runs[1], (SAMPLES[0],), True, None, "forward")
     assert len(same) == 1 and not doubts
 
 
