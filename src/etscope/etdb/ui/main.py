@@ -16,7 +16,7 @@ import click
 
 from etscope._version import __version__
 from etscope.errors import EtscopeError, EtscopeWarning
-from etscope.optional import available, require
+from etscope.optional import available
 
 if TYPE_CHECKING:
     from etscope.etdb.session import Result, Session
@@ -82,11 +82,9 @@ def command(
     first = [*commands, *([f"source {script}"] if script is not None else [])]
     try:
         if tui and sys.stdin.isatty() and sys.stdout.isatty():
-            require("textual", wanted_by="etdb --tui")
-            from etscope.etdb.ui.tui import DebuggerApp
+            from etscope.etdb.ui.tui import run_tui
 
-            DebuggerApp(session, first).run()
-            return 0
+            return run_tui(session, first)
         if tui:
             print("no terminal: plain lines instead of --tui", file=sys.stderr)
 
