@@ -1,4 +1,4 @@
-"""`Inspector.calculate_numeric_gap`: upstream's table over `analysis.gap`."""
+"""`Inspector.calculate_numeric_gap`: upstream's table over `analysis.numerics.gap`."""
 
 from __future__ import annotations
 
