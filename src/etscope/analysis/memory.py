@@ -228,30 +228,20 @@ class MemoryPlan:
         """A table with one row for each planned value, in order of first use."""
         peak = self.peak_instructions[:1]
         values = sorted(self.values, key=lambda value: (value.first, value.value))
-        return Table(
-            columns=(
-                Column("value", Kind.INT),
-                Column("tensor"),
-                Column("role", priority=1),
-                Column("op"),
-                Column("memory", Kind.INT, priority=3),
-                Column("offset", Kind.INT, priority=2),
-                Column("size", Kind.BYTES),
-                Column("first", Kind.INT, priority=1),
-                Column("last", Kind.INT, priority=1),
-                Column("at_peak", Kind.BOOL, priority=2),
-            ),
-            values={
-                "value": [value.value for value in values],
-                "tensor": [str(value.tensor) for value in values],
-                "role": [value.role for value in values],
-                "op": [value.op for value in values],
-                "memory": [value.place.memory_id for value in values],
-                "offset": [value.place.offset for value in values],
-                "size": [value.nbytes for value in values],
-                "first": [value.first for value in values],
-                "last": [value.last for value in values],
-                "at_peak": [any(value.first <= i <= value.last for i in peak) for value in values],
+        return Table.of(
+            {
+                Column("value", Kind.INT): [value.value for value in values],
+                Column("tensor"): [str(value.tensor) for value in values],
+                Column("role", priority=1): [value.role for value in values],
+                Column("op"): [value.op for value in values],
+                Column("memory", Kind.INT, priority=3): [value.place.memory_id for value in values],
+                Column("offset", Kind.INT, priority=2): [value.place.offset for value in values],
+                Column("size", Kind.BYTES): [value.nbytes for value in values],
+                Column("first", Kind.INT, priority=1): [value.first for value in values],
+                Column("last", Kind.INT, priority=1): [value.last for value in values],
+                Column("at_peak", Kind.BOOL, priority=2): [
+                    any(value.first <= i <= value.last for i in peak) for value in values
+                ],
             },
             title=f"Planned memory of {self.method}",
             notes=tuple(
@@ -275,16 +265,11 @@ class MemoryPlan:
             )
             if size
         ]
-        return Table(
-            columns=(
-                Column("memory"),
-                Column("size", Kind.BYTES),
-                Column("peak", Kind.BYTES, title="alive at peak"),
-            ),
-            values={
-                "memory": [name for name, _, _ in kinds],
-                "size": [size for _, size, _ in kinds],
-                "peak": [peak for _, _, peak in kinds],
+        return Table.of(
+            {
+                Column("memory"): [name for name, _, _ in kinds],
+                Column("size", Kind.BYTES): [size for _, size, _ in kinds],
+                Column("peak", Kind.BYTES, title="alive at peak"): [peak for _, _, peak in kinds],
             },
             title=f"Memory of {self.method}",
         )

@@ -23,7 +23,7 @@ from etscope.etdb.targets.remote_tensor import RemoteTensor, excerpt
 from etscope.etdb.targets.target import Stop
 from etscope.model.graph import SourceLine
 from etscope.model.report import Report, Section, filled_columns
-from etscope.model.table import Column, Table
+from etscope.model.table import Table
 from etscope.units import format_duration, format_float
 from etscope.views import write_table
 from etscope.views.tables.cell_values import plain_rows
@@ -69,17 +69,6 @@ class Output:
         """Add the sections of a report."""
         self.items.extend(report.sections)
         return self
-
-
-def table_of(
-    columns: Sequence[Column],
-    rows: Sequence[Sequence[Any]],
-    title: str = "",
-    notes: tuple[str, ...] = (),
-) -> Table:
-    """A table of rows, each with a value for each column."""
-    values = {column.name: [row[i] for row in rows] for i, column in enumerate(columns)}
-    return Table(tuple(columns), values, title=title, notes=notes)
 
 
 def write_output(

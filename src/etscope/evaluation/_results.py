@@ -15,7 +15,13 @@ from etscope.analysis.matching.matching import Coverage
 from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.limits import difference
 from etscope.analysis.numerics.rows import WRONG as WRONG_ROW
-from etscope.analysis.numerics.rows import Numerics, NumericsRow, described
+from etscope.analysis.numerics.rows import (
+    Numerics,
+    NumericsRow,
+    described,
+    source_columns,
+    value_columns,
+)
 from etscope.analysis.profile.source_location import short_lines
 from etscope.errors import MissingDataError, UsageError
 from etscope.evaluation._classification import Prediction, Task
@@ -313,53 +319,31 @@ class Evaluation:
                 reverse=True,
             )
         rows = [operator.row for operator in operators]
-        columns = [
-            Column("instruction", Kind.INT),
-            Column("output", Kind.INT, priority=5),
-            Column("pass", Kind.INT, priority=5),
-            Column("event", priority=5),
-            Column("op"),
-            Column("node", priority=3),
-            Column("samples", Kind.COUNT, priority=1),
-            Column("wrong", Kind.COUNT),
-            Column("share", Kind.SHARE, title="out of limit"),
-            Column("nan", Kind.COUNT, title="NaN", priority=2),
-        ]
-        values: dict[str, list[Any]] = {
-            "instruction": [row.pair.instruction for row in rows],
-            "output": [row.pair.output for row in rows],
-            "pass": [row.loop_pass for row in rows],
-            "event": [row.event for row in rows],
-            "op": [row.label or row.op for row in rows],
-            "node": [row.node for row in rows],
-            "samples": [operator.samples for operator in operators],
-            "wrong": [operator.wrong for operator in operators],
-            "share": [operator.share for operator in operators],
-            "nan": [operator.nan for operator in operators],
+        unit = self.metric.unit
+        statistics = {
+            Column(f"{kind}_{part}", Kind.FLOAT, unit=unit, priority=priority): [
+                getattr(getattr(one, kind), part) for one in operators
+            ]
+            for kind, priorities in (("local", (2, 0, 0)), ("total", (4, 2, 2)))
+            for part, priority in zip(("mean", "median", "worst"), priorities, strict=True)
         }
-        for kind, priority in (("local", 0), ("total", 2)):
-            for part in ("mean", "median", "worst"):
-                name = f"{kind}_{part}"
-                lower = 2 if part == "mean" else 0
-                columns.append(
-                    Column(name, Kind.FLOAT, unit=self.metric.unit, priority=priority + lower)
-                )
-                values[name] = [getattr(getattr(one, kind), part) for one in operators]
-        columns += [
-            Column("worst_sample", priority=1),
-            Column("module", Kind.PATH, priority=4),
-            Column("source", Kind.PATH),
-            Column("sources", Kind.LIST, title="source lines", priority=8),
-        ]
-        values["worst_sample"] = [
-            None if one.local.worst == self.metric.perfect else one.worst_sample
-            for one in operators
-        ]
-        values["module"] = [row.module for row in rows]
-        values["source"] = [short_lines(row.lines) or None for row in rows]
-        values["sources"] = [[str(line) for line in row.lines] for row in rows]
-        title = f"{self.metric.title} of {self.method} to {self.reference}, over samples"
-        return Table(columns=tuple(columns), values=values, title=title, notes=self.notes)
+        return Table.of(
+            {
+                **value_columns(rows, node_priority=3),
+                Column("samples", Kind.COUNT, priority=1): [one.samples for one in operators],
+                Column("wrong", Kind.COUNT): [one.wrong for one in operators],
+                Column("share", Kind.SHARE, title="out of limit"): [one.share for one in operators],
+                Column("nan", Kind.COUNT, title="NaN", priority=2): [one.nan for one in operators],
+                **statistics,
+                Column("worst_sample", priority=1): [
+                    None if one.local.worst == self.metric.perfect else one.worst_sample
+                    for one in operators
+                ],
+                **source_columns(rows, module_priority=4),
+            },
+            title=f"{self.metric.title} of {self.method} to {self.reference}, over samples",
+            notes=self.notes,
+        )
 
     def samples_table(self, count: int | None = 10) -> Table:
         """The worst samples, then skipped ones."""
@@ -369,40 +353,43 @@ class Evaluation:
         def of_operator(pick: Any) -> list[Any]:
             return [None if one.operator is None else pick(one.operator) for one in samples]
 
-        columns = (
-            Column("sample"),
-            Column("number", Kind.INT, priority=4),
-            Column("verdict"),
-            Column("wrong", Kind.COUNT, title="wrong operators", priority=2),
-            Column("output", Kind.FLOAT, unit=unit, title="outputs"),
-            Column("flips", Kind.COUNT, priority=0 if self.task else 5),
-            Column("instruction", Kind.INT, priority=3),
-            Column("op", title="operator"),
-            Column("node", priority=3),
-            Column("local", Kind.FLOAT, unit=unit, priority=1),
-            Column("limit", Kind.FLOAT, unit=unit, priority=2),
-            Column("excess", Kind.FLOAT, priority=4),
-            Column("source", Kind.PATH),
-            Column("reason", priority=0 if self.skipped else 5),
-        )
-        values: dict[str, list[Any]] = {
-            "sample": [one.name for one in samples],
-            "number": [one.number for one in samples],
-            "verdict": [one.verdict for one in samples],
-            "wrong": [one.wrong for one in samples],
-            "output": [one.output for one in samples],
-            "flips": [one.flips for one in samples],
-            "instruction": of_operator(lambda row: row.pair.instruction),
-            "op": of_operator(lambda row: row.label or row.op),
-            "node": of_operator(lambda row: row.node),
-            "local": of_operator(lambda row: row.local),
-            "limit": of_operator(lambda row: row.limit),
-            "excess": [one.excess for one in samples],
-            "source": of_operator(lambda row: short_lines(row.lines) or None),
-            "reason": [one.reason.partition("\n")[0] or None for one in samples],
-        }
         title = f"The worst of {len(self.compared)} samples"
-        return Table(columns=columns, values=values, title=title, notes=self.notes)
+        return Table.of(
+            {
+                Column("sample"): [one.name for one in samples],
+                Column("number", Kind.INT, priority=4): [one.number for one in samples],
+                Column("verdict"): [one.verdict for one in samples],
+                Column("wrong", Kind.COUNT, title="wrong operators", priority=2): [
+                    one.wrong for one in samples
+                ],
+                Column("output", Kind.FLOAT, unit=unit, title="outputs"): [
+                    one.output for one in samples
+                ],
+                Column("flips", Kind.COUNT, priority=0 if self.task else 5): [
+                    one.flips for one in samples
+                ],
+                Column("instruction", Kind.INT, priority=3): of_operator(
+                    lambda row: row.pair.instruction
+                ),
+                Column("op", title="operator"): of_operator(lambda row: row.label or row.op),
+                Column("node", priority=3): of_operator(lambda row: row.node),
+                Column("local", Kind.FLOAT, unit=unit, priority=1): of_operator(
+                    lambda row: row.local
+                ),
+                Column("limit", Kind.FLOAT, unit=unit, priority=2): of_operator(
+                    lambda row: row.limit
+                ),
+                Column("excess", Kind.FLOAT, priority=4): [one.excess for one in samples],
+                Column("source", Kind.PATH): of_operator(
+                    lambda row: short_lines(row.lines) or None
+                ),
+                Column("reason", priority=0 if self.skipped else 5): [
+                    one.reason.partition("\n")[0] or None for one in samples
+                ],
+            },
+            title=title,
+            notes=self.notes,
+        )
 
     def flips_table(self, count: int | None = None) -> Table:
         """The rows of scores with another class on the device. Raises `MissingDataError` when
@@ -424,17 +411,8 @@ class Evaluation:
             Column("device_margin", Kind.FLOAT, title="margin on the device"),
             Column("in_top", Kind.BOOL, title=f"in the device's {task.top} best", priority=2),
         )
-        values: dict[str, list[Any]] = {
-            name: [getattr(flip, name) for flip in flips]
-            for name in (
-                "sample", "row", "reference", "device", "label", "reference_margin",
-                "device_margin", "in_top",
-            )
-        }  # fmt: skip
-        notes = tuple(task_notes(task))
-        return Table(
-            columns=columns, values=values, title="Samples with another class", notes=notes
-        )
+        content = {head: [getattr(flip, head.name) for flip in flips] for head in columns}
+        return Table.of(content, title="Samples with another class", notes=tuple(task_notes(task)))
 
     def summary_table(self) -> Table:
         """Counts and shares."""
@@ -460,12 +438,7 @@ class Evaluation:
                 if whole:
                     rows.append((name, count, count / whole))
         columns = (Column("what"), Column("count", Kind.COUNT), Column("share", Kind.SHARE))
-        values = {
-            name: [row[place] for row in rows]
-            for place, name in enumerate(("what", "count", "share"))
-        }
-        title = f"{self.method} on a dataset"
-        return Table(columns=columns, values=values, title=title, notes=self.notes)
+        return Table.of_rows(columns, rows, title=f"{self.method} on a dataset", notes=self.notes)
 
 
 def _samples(count: int) -> str:

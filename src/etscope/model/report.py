@@ -38,17 +38,8 @@ def facts(
     name: str, title: str, entries: Iterable[tuple[Column, Any]], notes: tuple[str, ...] = ()
 ) -> Section:
     """Make a section of single facts; the value None is unknown or does not apply."""
-    entries = list(entries)
-    return Section(
-        name,
-        Table(
-            columns=tuple(column for column, _ in entries),
-            values={column.name: [value] for column, value in entries},
-            title=title,
-            notes=notes,
-        ),
-        is_facts=True,
-    )
+    content = {column: [value] for column, value in entries}
+    return Section(name, Table.of(content, title=title, notes=notes), is_facts=True)
 
 
 def rows(
@@ -60,17 +51,7 @@ def rows(
     depth: Sequence[int] | None = None,
 ) -> Section:
     """Make a section of rows, each with a value for each of `columns`."""
-    content = list(content)
-    return Section(
-        name,
-        Table(
-            columns=tuple(columns),
-            values={column.name: [row[i] for row in content] for i, column in enumerate(columns)},
-            title=title,
-            notes=notes,
-            depth=depth,
-        ),
-    )
+    return Section(name, Table.of_rows(columns, content, title=title, notes=notes, depth=depth))
 
 
 def filled_columns(table: Table) -> tuple[str, ...]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from etscope.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+Row = TypeVar("Row")
 
 
 class Kind(Enum):
@@ -72,6 +74,51 @@ class Table:
     depth: Sequence[int] | None = None
     breaks: frozenset[int] = field(default_factory=frozenset)
 
+    @classmethod
+    def of(
+        cls,
+        content: Mapping[Column, Sequence[Any]],
+        *,
+        title: str = "",
+        notes: tuple[str, ...] = (),
+        depth: Sequence[int] | None = None,
+        breaks: frozenset[int] = frozenset(),
+    ) -> Table:
+        """Make a table of columns with their values."""
+        values = {column.name: cells for column, cells in content.items()}
+        return cls(tuple(content), values, title, notes, depth, breaks)
+
+    @classmethod
+    def of_rows(
+        cls,
+        columns: Sequence[Column],
+        rows: Iterable[Sequence[Any]],
+        *,
+        title: str = "",
+        notes: tuple[str, ...] = (),
+        depth: Sequence[int] | None = None,
+    ) -> Table:
+        """Make a table of rows, each with a value for each column."""
+        content = list(rows)
+        values = {column.name: [row[i] for row in content] for i, column in enumerate(columns)}
+        return cls(tuple(columns), values, title, notes, depth)
+
+    @classmethod
+    def of_cells(
+        cls,
+        columns: Sequence[Column],
+        rows: Iterable[Mapping[str, Any]],
+        *,
+        title: str = "",
+        notes: tuple[str, ...] = (),
+        depth: Sequence[int] | None = None,
+        breaks: frozenset[int] = frozenset(),
+    ) -> Table:
+        """Make a table of rows, each with a value for each column's name."""
+        content = list(rows)
+        values = {column.name: [row[column.name] for row in content] for column in columns}
+        return cls(tuple(columns), values, title, notes, depth, breaks)
+
     def __len__(self) -> int:
         return len(self.values[self.columns[0].name]) if self.columns else 0
 
@@ -122,6 +169,16 @@ def joined(tables: Sequence[Table]) -> Table:
         depth=[level for depth in depths for level in depth],
         breaks=frozenset(),
     )
+
+
+def grouped(rows: Iterable[Row], is_head: Callable[[Row], bool]) -> list[list[Row]]:
+    """Group each head with the rows below it."""
+    groups: list[list[Row]] = []
+    for row in rows:
+        if is_head(row) or not groups:
+            groups.append([])
+        groups[-1].append(row)
+    return groups
 
 
 def object_column(values: Sequence[Any]) -> npt.NDArray[np.object_]:

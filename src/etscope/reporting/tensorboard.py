@@ -122,16 +122,14 @@ def run_summary(profile: MethodProfile, scale: Scale) -> Table:
     samples = {name: series for name, series in samples.items() if len(series)}
     names = ("avg", *_STATISTICS, "min", "max", "first")
     statistics = [summarize(series, names) for series in samples.values()]
-    return Table(
-        columns=(
-            Column("event"),
-            Column("runs", Kind.COUNT),
-            *(Column(name, Kind.DURATION, scale.unit) for name in names),
-        ),
-        values={
-            "event": list(samples),
-            "runs": [len(series) for series in samples.values()],
-            **{name: [float(values[name]) for values in statistics] for name in names},
+    return Table.of(
+        {
+            Column("event"): list(samples),
+            Column("runs", Kind.COUNT): [len(series) for series in samples.values()],
+            **{
+                Column(name, Kind.DURATION, scale.unit): [float(one[name]) for one in statistics]
+                for name in names
+            },
         },
         title=f"Runs of {profile.method or 'the method'}",
     )

@@ -221,37 +221,30 @@ class Run:
         notes = []
         if any(latency.traced for latency in latencies):
             notes.append("Traced runs do more than the model: compare untraced ones.")
-        return Table(
-            columns=(
-                Column("run"),
-                Column("method", priority=4),
-                *([Column("case", Kind.INT, priority=5)] if has_cases else []),
-                Column("iterations", Kind.COUNT, priority=2),
-                Column("load", Kind.DURATION, "ms", priority=2),
-                Column("first", Kind.DURATION, "ms", title="cold", priority=1),
-                Column("avg", Kind.DURATION, "ms"),
-                Column("p50", Kind.DURATION, "ms"),
-                Column("p90", Kind.DURATION, "ms", priority=1),
-                Column("min", Kind.DURATION, "ms", priority=3),
-                Column("max", Kind.DURATION, "ms", priority=3),
-                Column("std", Kind.DURATION, "ms", priority=4),
-            ),
-            values={
-                "run": [
+
+        def milliseconds(name: str, priority: int = 0, title: str | None = None) -> Column:
+            return Column(name, Kind.DURATION, "ms", title, priority)
+
+        cases = {Column("case", Kind.INT, priority=5): [latency.case for latency in latencies]}
+        return Table.of(
+            {
+                Column("run"): [
                     "untraced" if latency.traced is None else f"traced: {latency.traced}"
                     for latency in latencies
                 ],
-                "method": [latency.method for latency in latencies],
-                "case": [latency.case for latency in latencies],
-                "iterations": [len(one) for one in samples],
-                "load": [latency.load_ns / _MS for latency in latencies],
-                "first": [latency.first_ns / _MS for latency in latencies],
-                "avg": [float(one.mean()) for one in samples],
-                "p50": p50,
-                "p90": p90,
-                "min": [float(one.min()) for one in samples],
-                "max": [float(one.max()) for one in samples],
-                "std": [float(one.std()) if len(one) > 1 else None for one in samples],
+                Column("method", priority=4): [latency.method for latency in latencies],
+                **(cases if has_cases else {}),
+                Column("iterations", Kind.COUNT, priority=2): [len(one) for one in samples],
+                milliseconds("load", 2): [latency.load_ns / _MS for latency in latencies],
+                milliseconds("first", 1, "cold"): [one.first_ns / _MS for one in latencies],
+                milliseconds("avg"): [float(one.mean()) for one in samples],
+                milliseconds("p50"): p50,
+                milliseconds("p90", 1): p90,
+                milliseconds("min", 3): [float(one.min()) for one in samples],
+                milliseconds("max", 3): [float(one.max()) for one in samples],
+                milliseconds("std", 4): [
+                    float(one.std()) if len(one) > 1 else None for one in samples
+                ],
             },
             title="Latency",
             notes=tuple(notes),

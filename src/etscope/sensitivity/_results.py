@@ -129,9 +129,9 @@ class Sensitivity:
             Column("verdict"),
             Column("detail", priority=7),
         )
-        return Table(
-            columns=columns,
-            values={column.name: [row[column.name] for row in rows] for column in columns},
+        return Table.of_cells(
+            columns,
+            rows,
             title="Kept in float",
             notes=_notes(self),
             breaks=frozenset(breaks),

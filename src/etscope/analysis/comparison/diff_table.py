@@ -12,7 +12,7 @@ from etscope.analysis.profile.profile import Row
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import common_module, short_lines
 from etscope.errors import UsageError
-from etscope.model.table import Column, Kind, Table
+from etscope.model.table import Column, Kind, Table, grouped
 from etscope.units import format_duration
 
 
@@ -161,13 +161,7 @@ def diff_table(
     the most operators to show; the others are summed in one row. per_op: always count the operators
     that regressed in the title.
     """
-    groups: list[list[Change]] = []
-    for change in diff.changes:
-        if change.depth == 0:
-            groups.append([change])
-        else:
-            groups[-1].append(change)
-    groups = _sorted(groups, sort)
+    groups = _sorted(grouped(diff.changes, lambda change: change.depth == 0), sort)
     picked = [group for group in groups if any(change.selected for change in group)]
     shown = [[group[0], *(change for change in group[1:] if change.selected)] for group in picked][
         :limit
@@ -189,11 +183,10 @@ def diff_table(
             )
         )
     everything += [diff.unaccounted, diff.total]
-    names, policy, total = columns(scale.unit), diff.policy, diff.total.comparison
-    cells = [_cells(change, diff, scale) for change in everything]
-    return Table(
-        columns=names,
-        values={column.name: [cell[column.name] for cell in cells] for column in names},
+    policy, total = diff.policy, diff.total.comparison
+    return Table.of_cells(
+        columns(scale.unit),
+        [_cells(change, diff, scale) for change in everything],
         title=diff_title(diff, scale, per_op=per_op),
         notes=(
             f"First runs, which are left out: {_time(diff.total.firsts[0], scale)} {scale.unit} "

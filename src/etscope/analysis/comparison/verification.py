@@ -118,38 +118,40 @@ class Verification:
         checks = [check for _, check in rows]
         statuses = [check.status if check else NOTHING for check in checks]
         counts = {status: statuses.count(status) for status in dict.fromkeys(statuses)}
-        return Table(
-            columns=(
-                Column("method"),
-                Column("case", Kind.INT),
-                Column("output", Kind.INT),
-                Column("dtype", priority=2),
-                Column("shape", Kind.LIST, priority=2),
-                Column("status"),
-                Column("max_abs_error", Kind.FLOAT),
-                Column("max_rel_error", Kind.FLOAT, priority=1),
-                Column("mismatched", Kind.COUNT, priority=1),
-                Column("elements", Kind.COUNT, priority=3),
-                Column("worst", Kind.LIST, priority=3),
-                Column("expected", priority=4),
-                Column("actual", priority=4),
-                Column("problem", priority=1),
-            ),
-            values={
-                "method": [case.method for case, _ in rows],
-                "case": [case.case for case, _ in rows],
-                "output": [check.index if check else None for check in checks],
-                "dtype": [check.dtype if check else None for check in checks],
-                "shape": [check.shape if check else None for check in checks],
-                "status": statuses,
-                "max_abs_error": [check.max_abs_error if check else None for check in checks],
-                "max_rel_error": [check.max_rel_error if check else None for check in checks],
-                "mismatched": [_counted(check, "mismatched") for check in checks],
-                "elements": [_counted(check, "elements") for check in checks],
-                "worst": [check.worst if check else None for check in checks],
-                "expected": [_text(check.expected) if check else None for check in checks],
-                "actual": [_text(check.actual) if check else None for check in checks],
-                "problem": [check.problem if check else None for check in checks],
+        return Table.of(
+            {
+                Column("method"): [case.method for case, _ in rows],
+                Column("case", Kind.INT): [case.case for case, _ in rows],
+                Column("output", Kind.INT): [check.index if check else None for check in checks],
+                Column("dtype", priority=2): [check.dtype if check else None for check in checks],
+                Column("shape", Kind.LIST, priority=2): [
+                    check.shape if check else None for check in checks
+                ],
+                Column("status"): statuses,
+                Column("max_abs_error", Kind.FLOAT): [
+                    check.max_abs_error if check else None for check in checks
+                ],
+                Column("max_rel_error", Kind.FLOAT, priority=1): [
+                    check.max_rel_error if check else None for check in checks
+                ],
+                Column("mismatched", Kind.COUNT, priority=1): [
+                    _counted(check, "mismatched") for check in checks
+                ],
+                Column("elements", Kind.COUNT, priority=3): [
+                    _counted(check, "elements") for check in checks
+                ],
+                Column("worst", Kind.LIST, priority=3): [
+                    check.worst if check else None for check in checks
+                ],
+                Column("expected", priority=4): [
+                    _text(check.expected) if check else None for check in checks
+                ],
+                Column("actual", priority=4): [
+                    _text(check.actual) if check else None for check in checks
+                ],
+                Column("problem", priority=1): [
+                    check.problem if check else None for check in checks
+                ],
             },
             title="Verification",
             notes=(

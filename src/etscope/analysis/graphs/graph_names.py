@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any
 
 from etscope.analysis.profile.correlate import EDGE_GRAPH
 from etscope.errors import MissingDataError, UsageError
@@ -72,28 +71,27 @@ _COLUMNS = (
 def graph_list(record: RecordView) -> Table:
     """A table with one row for each graph. Nodes are those of the graph itself; calls, operators,
     modules, delegates, branches and handles are counted in its sub-graphs, too."""
-    values: dict[str, list[Any]] = {column.name: [] for column in _COLUMNS}
+    rows = []
     for name in record.graph_names:
         graph = graph_from_record(record, name)
         calls = [node for node in graph.walk() if node.kind == "call_function"]
         delegates = [node.delegate for node in calls if node.delegate is not None]
-        row = {
-            "graph": short_name(graph.name),
-            "dialect": graph.dialect,
-            "nodes": len(graph.nodes),
-            "calls": len(calls),
-            "operators": len({node.op for node in calls}),
-            "weights": len(graph.parameters),
-            "inputs": len(graph.inputs) - len(graph.parameters),
-            "outputs": len(graph.outputs),
-            "modules": len({frame.path for node in calls for frame in node.modules}),
-            "delegates": len(delegates),
-            "backends": list(dict.fromkeys(delegate.backend_id for delegate in delegates)),
-            "branches": sum(len(node.subgraphs) for node in calls),
-            "handles": sum(node.debug_handle is not None for node in calls),
-            "name": graph.name,
-        }
-        for column, cells in values.items():
-            cells.append(row[column])
-    title = f"graphs of {record.path or 'the record'}"
-    return Table(columns=_COLUMNS, values=values, title=title)
+        rows.append(
+            {
+                "graph": short_name(graph.name),
+                "dialect": graph.dialect,
+                "nodes": len(graph.nodes),
+                "calls": len(calls),
+                "operators": len({node.op for node in calls}),
+                "weights": len(graph.parameters),
+                "inputs": len(graph.inputs) - len(graph.parameters),
+                "outputs": len(graph.outputs),
+                "modules": len({frame.path for node in calls for frame in node.modules}),
+                "delegates": len(delegates),
+                "backends": list(dict.fromkeys(delegate.backend_id for delegate in delegates)),
+                "branches": sum(len(node.subgraphs) for node in calls),
+                "handles": sum(node.debug_handle is not None for node in calls),
+                "name": graph.name,
+            }
+        )
+    return Table.of_cells(_COLUMNS, rows, title=f"graphs of {record.path or 'the record'}")

@@ -21,7 +21,7 @@ from etscope.analysis.selector_fields import fields_of_node
 from etscope.model.graph import Graph, Node, TensorSpec
 from etscope.model.report import filled_columns
 from etscope.model.selector import Fields
-from etscope.model.table import Column, Kind, Table
+from etscope.model.table import Column, Kind, Table, grouped
 from etscope.units import format_duration
 
 # The columns shown by default, if they are not empty. The names of nodes contain their operators.
@@ -156,11 +156,8 @@ def node_table(
             calls_wanted.add(depth - 1)
     places = [place for place, is_shown in zip(places, shown, strict=True) if is_shown]
     table = _table(linked, places, times, scale)
-    groups: list[list[int]] = []  # the rows of each node of the graph itself with those below it
-    for row, place in enumerate(places):
-        if place.depth == 0 or not groups:
-            groups.append([])
-        groups[-1].append(row)
+    # The rows of each node of the graph itself with those below it.
+    groups = grouped(range(len(places)), lambda row: places[row].depth == 0)
     if sort is not None:
         name = sort.removeprefix("-")
         values = table.select([name]).values[name]
@@ -188,8 +185,7 @@ def _table(
     times: NodeTimes | None,
     scale: Scale | None,
 ) -> Table:
-    heads = columns(times is not None, "" if scale is None else scale.unit)
-    values: dict[str, list[Any]] = {column.name: [] for column in heads}
+    rows = []
     total = 0.0 if times is None else float(times.profile.total.mean())
     for place in places:
         cells = {**_identity(linked, place), "avg": None, "share": None, "nodes": None}
@@ -198,12 +194,11 @@ def _table(
             cells["avg"] = float(scale(time.avg))
             cells["share"] = time.avg / total if total else None
             cells["nodes"] = len(time.nodes)
-        for name, column in values.items():
-            column.append(cells[name])
+        rows.append(cells)
     graph = linked.graph
-    return Table(
-        columns=heads,
-        values=values,
+    return Table.of_cells(
+        columns(times is not None, "" if scale is None else scale.unit),
+        rows,
         title=f"{short_name(linked.name)} · {graph.dialect} · {len(graph.nodes):,} nodes",
         depth=[place.depth for place in places],
     )
@@ -318,35 +313,31 @@ def module_tree(
             if any(id(node) in kept for node in nodes):
                 tree.add_time(common_module(nodes), float(row.ticks.mean()))
     modules = tree.modules()
-    measured: tuple[Column, ...] = ()
-    values: dict[str, list[Any]] = {
-        "module": [module.path or "(root)" for module in modules],
-        "type": [", ".join(sorted(module.types)) or None for module in modules],
-        "nodes": [module.nodes for module in modules],
-        "operators": [len(module.operators) for module in modules],
-        "delegated": [module.delegated for module in modules],
+    content: dict[Column, list[Any]] = {
+        Column("module"): [module.path or "(root)" for module in modules],
+        Column("type", priority=2): [", ".join(sorted(one.types)) or None for one in modules],
+        Column("nodes", Kind.COUNT): [module.nodes for module in modules],
+        Column("operators", Kind.COUNT, title="distinct operators", priority=3): [
+            len(module.operators) for module in modules
+        ],
+        Column("delegated", Kind.COUNT, priority=1): [module.delegated for module in modules],
     }
     notes: tuple[str, ...] = ()
     if times is not None and scale is not None:
-        measured = (Column("avg", Kind.DURATION, scale.unit), Column("share", Kind.SHARE))
         total = float(times.profile.total.mean())
         ticks = [module.ticks for module in modules]
-        values["avg"] = [None if value is None else float(scale(value)) for value in ticks]
-        values["share"] = [value / total if value and total else value for value in ticks]
+        content[Column("avg", Kind.DURATION, scale.unit)] = [
+            None if value is None else float(scale(value)) for value in ticks
+        ]
+        content[Column("share", Kind.SHARE)] = [
+            value / total if value and total else value for value in ticks
+        ]
         notes = (
             "An instruction's time counts for the innermost module that holds all its nodes, and "
             "for those around it.",
         )
-    return Table(
-        columns=(
-            Column("module"),
-            Column("type", priority=2),
-            Column("nodes", Kind.COUNT),
-            Column("operators", Kind.COUNT, title="distinct operators", priority=3),
-            Column("delegated", Kind.COUNT, priority=1),
-            *measured,
-        ),
-        values=values,
+    return Table.of(
+        content,
         title=f"{short_name(linked.name)} · modules",
         notes=notes,
         depth=[module.depth for module in modules],

@@ -51,16 +51,11 @@ class SlimResult:
             (member for member in self.members if member.after < member.before),
             key=lambda member: member.after - member.before,
         )
-        return Table(
-            columns=(
-                Column("member"),
-                Column("before", Kind.BYTES),
-                Column("after", Kind.BYTES),
-            ),
-            values={
-                "member": [member.name for member in shrunk],
-                "before": [member.before for member in shrunk],
-                "after": [member.after for member in shrunk],
+        return Table.of(
+            {
+                Column("member"): [member.name for member in shrunk],
+                Column("before", Kind.BYTES): [member.before for member in shrunk],
+                Column("after", Kind.BYTES): [member.after for member in shrunk],
             },
             title="dropped from the record",
         )

@@ -89,24 +89,15 @@ class Coverage:
     def table(self) -> Table:
         """A table with one row for each value that was not compared."""
         rows = (*self.outputs, *self.nodes)
-        return Table(
-            columns=(
-                Column("side"),
-                Column("instruction", Kind.INT),
-                Column("output", Kind.INT, priority=2),
-                Column("node", priority=1),
-                Column("op", priority=1),
-                Column("kind", priority=2),
-                Column("reason"),
-            ),
-            values={
-                "side": ["runtime" if row.node is None else "reference" for row in rows],
-                "instruction": [row.instruction for row in rows],
-                "output": [row.output for row in rows],
-                "node": [row.node for row in rows],
-                "op": [row.op or None for row in rows],
-                "kind": [row.kind for row in rows],
-                "reason": [row.reason for row in rows],
+        return Table.of(
+            {
+                Column("side"): ["runtime" if row.node is None else "reference" for row in rows],
+                Column("instruction", Kind.INT): [row.instruction for row in rows],
+                Column("output", Kind.INT, priority=2): [row.output for row in rows],
+                Column("node", priority=1): [row.node for row in rows],
+                Column("op", priority=1): [row.op or None for row in rows],
+                Column("kind", priority=2): [row.kind for row in rows],
+                Column("reason"): [row.reason for row in rows],
             },
             title="Values that were not compared",
         )

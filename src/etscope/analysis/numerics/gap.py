@@ -98,38 +98,29 @@ class Gap:
     def table(self) -> Table:
         """One row for each value."""
         rows = self.rows
-        metrics = {
-            metric.name: [row.metrics[metric.name] for row in rows] for metric in self.metrics
-        }
-        return Table(
-            columns=(
-                Column("instruction", Kind.INT),
-                Column("output", Kind.INT, priority=3),
-                Column("event", priority=2),
-                Column("node"),
-                Column("op", priority=1),
-                *(Column(metric.name, Kind.FLOAT, unit=metric.unit) for metric in self.metrics),
-                Column("dtype", priority=3),
-                Column("shape", Kind.LIST, priority=2),
-                Column("handles", Kind.LIST, priority=4),
-                Column("module", Kind.PATH, priority=3),
-                Column("source", Kind.PATH, priority=1),
-            ),
-            values={
-                "instruction": [row.pair.instruction for row in rows],
-                "output": [row.pair.output for row in rows],
-                "event": [row.event for row in rows],
-                "node": [
+        return Table.of(
+            {
+                Column("instruction", Kind.INT): [row.pair.instruction for row in rows],
+                Column("output", Kind.INT, priority=3): [row.pair.output for row in rows],
+                Column("event", priority=2): [row.event for row in rows],
+                Column("node"): [
                     row.node if row.pair.element is None else f"{row.node}[{row.pair.element}]"
                     for row in rows
                 ],
-                "op": [row.op for row in rows],
-                **metrics,
-                "dtype": [row.dtype for row in rows],
-                "shape": [list(row.shape) for row in rows],
-                "handles": [list(row.handles) for row in rows],
-                "module": [row.module or None for row in rows],
-                "source": [None if row.line is None else str(row.line) for row in rows],
+                Column("op", priority=1): [row.op for row in rows],
+                **{
+                    Column(metric.name, Kind.FLOAT, unit=metric.unit): [
+                        row.metrics[metric.name] for row in rows
+                    ]
+                    for metric in self.metrics
+                },
+                Column("dtype", priority=3): [row.dtype for row in rows],
+                Column("shape", Kind.LIST, priority=2): [list(row.shape) for row in rows],
+                Column("handles", Kind.LIST, priority=4): [list(row.handles) for row in rows],
+                Column("module", Kind.PATH, priority=3): [row.module or None for row in rows],
+                Column("source", Kind.PATH, priority=1): [
+                    None if row.line is None else str(row.line) for row in rows
+                ],
             },
             title=f"Numeric gap of {self.method} to {self.reference}",
         )

@@ -207,51 +207,31 @@ class Numerics:
             rows = sorted(rows, key=lambda row: (row.excess, row.verdict == WRONG), reverse=True)
         unit = self.metric.unit
 
-        def column(name: str) -> Column:
-            return Column(name, Kind.FLOAT, unit=unit, priority=_PRIORITIES.get(name, 0))
+        def error(name: str, numbers: list[float | None]) -> dict[Column, list[Any]]:
+            column = Column(name, Kind.FLOAT, unit=unit, priority=_PRIORITIES.get(name, 0))
+            return {column: numbers}
 
-        values: dict[str, list[Any]] = {
-            "instruction": [row.pair.instruction for row in rows],
-            "output": [row.pair.output for row in rows],
-            "pass": [row.loop_pass for row in rows],
-            "event": [row.event for row in rows],
-            "op": [row.label or row.op for row in rows],
-            "node": [row.node for row in rows],
-            "total": [row.total for row in rows],
-            "local": [row.local for row in rows],
-            "inherited": [row.inherited for row in rows],
-            "noise": [row.noise for row in rows],
-            "limit": [row.limit for row in rows],
-            "excess": [row.excess for row in rows],
-            "verdict": [row.verdict for row in rows],
-            "non_finite": [None if row.non_finite is None else str(row.non_finite) for row in rows],
-            "dtype": [row.dtype for row in rows],
-            "shape": [list(row.shape) for row in rows],
-            "nodes": [list(row.nodes) for row in rows],
-            "module": [row.module for row in rows],
-            "source": [short_lines(row.lines) or None for row in rows],
-            "sources": [[str(line) for line in row.lines] for row in rows],
-        }
-        columns = (
-            Column("instruction", Kind.INT),
-            Column("output", Kind.INT, priority=5),
-            Column("pass", Kind.INT, priority=5),
-            Column("event", priority=5),
-            Column("op"),
-            Column("node", priority=2),
-            *(column(name) for name in ("total", "local", "inherited", "noise", "limit")),
-            Column("excess", Kind.FLOAT, priority=5),
-            Column("verdict"),
-            Column("non_finite", title="non-finite", priority=3),
-            Column("dtype", priority=5),
-            Column("shape", Kind.LIST, priority=5),
-            Column("nodes", Kind.LIST, priority=5),
-            Column("module", Kind.PATH, priority=3),
-            Column("source", Kind.PATH),
-            Column("sources", Kind.LIST, title="source lines", priority=8),
+        return Table.of(
+            {
+                **value_columns(rows, node_priority=2),
+                **error("total", [row.total for row in rows]),
+                **error("local", [row.local for row in rows]),
+                **error("inherited", [row.inherited for row in rows]),
+                **error("noise", [row.noise for row in rows]),
+                **error("limit", [row.limit for row in rows]),
+                Column("excess", Kind.FLOAT, priority=5): [row.excess for row in rows],
+                Column("verdict"): [row.verdict for row in rows],
+                Column("non_finite", title="non-finite", priority=3): [
+                    None if row.non_finite is None else str(row.non_finite) for row in rows
+                ],
+                Column("dtype", priority=5): [row.dtype for row in rows],
+                Column("shape", Kind.LIST, priority=5): [list(row.shape) for row in rows],
+                Column("nodes", Kind.LIST, priority=5): [list(row.nodes) for row in rows],
+                **source_columns(rows, module_priority=3),
+            },
+            title=f"{self.metric.title} of {self.method} to {self.reference}",
+            notes=self.notes,
         )
-        title = f"{self.metric.title} of {self.method} to {self.reference}"
-        return Table(columns=columns, values=values, title=title, notes=self.notes)
 
     def _value(self, number: float | None) -> str:
         if number is None:
@@ -270,6 +250,29 @@ class Numerics:
             f"; the worst {self.metric.title} to the reference is {self._value(worst.total)}, in "
             f"instruction {worst.pair.instruction}"
         )
+
+
+def value_columns(rows: Sequence[NumericsRow], node_priority: int) -> dict[Column, list[Any]]:
+    """Columns that say which value of the device a row is."""
+    return {
+        Column("instruction", Kind.INT): [row.pair.instruction for row in rows],
+        Column("output", Kind.INT, priority=5): [row.pair.output for row in rows],
+        Column("pass", Kind.INT, priority=5): [row.loop_pass for row in rows],
+        Column("event", priority=5): [row.event for row in rows],
+        Column("op"): [row.label or row.op for row in rows],
+        Column("node", priority=node_priority): [row.node for row in rows],
+    }
+
+
+def source_columns(rows: Sequence[NumericsRow], module_priority: int) -> dict[Column, list[Any]]:
+    """Columns with the module and the lines of Python of each row."""
+    return {
+        Column("module", Kind.PATH, priority=module_priority): [row.module for row in rows],
+        Column("source", Kind.PATH): [short_lines(row.lines) or None for row in rows],
+        Column("sources", Kind.LIST, title="source lines", priority=8): [
+            [str(line) for line in row.lines] for row in rows
+        ],
+    }
 
 
 def _first_of_flow(rows: Sequence[NumericsRow]) -> NumericsRow | None:

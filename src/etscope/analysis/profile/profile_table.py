@@ -14,7 +14,7 @@ from etscope.analysis.profile.source_location import common_module, module_type,
 from etscope.errors import UsageError
 from etscope.model.event_table import EXECUTE, LOAD_METHOD
 from etscope.model.statistics import Floats, statistic, summarize_rows
-from etscope.model.table import Column, Kind, Table
+from etscope.model.table import Column, Kind, Table, grouped
 from etscope.units import format_duration
 
 _STATISTICS = ("p10", "p50", "p90", "min", "max", "std", "first")
@@ -75,13 +75,8 @@ def profile_table(
     The others are summed in one row, so that the shown `avg` of undivided rows always adds up to
     ``Method::execute``.
     """
-    groups: list[list[Row]] = []  # each undivided row with the rows below it
-    for row in profile.rows:
-        if row.depth == 0:
-            groups.append([row])
-        else:
-            groups[-1].append(row)
-    groups = _sorted(groups, scale, sort)
+    # Each undivided row with the rows below it.
+    groups = _sorted(grouped(profile.rows, lambda row: row.depth == 0), scale, sort)
     shown = groups
     if keep is not None:
         # A head that is kept keeps all rows below it.
@@ -97,28 +92,28 @@ def profile_table(
     everything = [*rows, *closing_rows(profile, hidden)]
     statistics = _statistics(everything, scale)
     total = float(profile.total.mean())
-    values: dict[str, list[Any]] = {column.name: [] for column in columns(scale.unit)}
+    cells = []
     cumulative = 0.0
     for number, row in enumerate(everything):
         share = None if row.own_clock or not total else float(row.ticks.mean()) / total
         adds = row.depth == 0 and share is not None
         if share is not None and adds:
             cumulative = 1.0 if row.kind == "total" else cumulative + share
-        cells = {
-            "method": profile.method,
-            "share": share,
-            "cumulative": cumulative if adds else None,
-            **{
-                name: float(column[number]) if row.ran.any() else None
-                for name, column in statistics.items()
-            },
-            **_cells(row, scale),
-        }
-        for name, column in values.items():
-            column.append(cells[name])
-    return Table(
-        columns=columns(scale.unit),
-        values=values,
+        cells.append(
+            {
+                "method": profile.method,
+                "share": share,
+                "cumulative": cumulative if adds else None,
+                **{
+                    name: float(column[number]) if row.ran.any() else None
+                    for name, column in statistics.items()
+                },
+                **_cells(row, scale),
+            }
+        )
+    return Table.of_cells(
+        columns(scale.unit),
+        cells,
         title=profile_title(profile, scale),
         notes=tuple(_notes(profile, rows)),
         depth=[row.depth for row in everything],
@@ -268,26 +263,22 @@ def grouped_table(
     hidden = [row for row in heads if id(row) not in counted]
     tail = [(row.name, [row]) for row in closing_rows(profile, hidden)]
     total = float(profile.total.mean())
-    names = ("method", by, "events", "calls", "avg", "share")
-    values: dict[str, list[Any]] = {name: [] for name in names}
-    for position, (name, rows) in enumerate([*groups, *tail]):
-        mean = _mean(rows)
-        values["method"].append(profile.method)
-        values[by].append(name)
-        values["events"].append(len(rows) if position < len(groups) else None)
-        values["calls"].append(sum(float(row.calls.mean()) for row in rows))
-        values["avg"].append(float(scale(mean)))
-        values["share"].append(mean / total if total else None)
-    return Table(
-        columns=(
-            Column("method", priority=9),
-            Column(by),
-            Column("events", Kind.COUNT, title="instr.", priority=2),
-            Column("calls", Kind.FLOAT, priority=3),
-            Column("avg", Kind.DURATION, scale.unit),
-            Column("share", Kind.SHARE),
-        ),
-        values=values,
+    everything = [*groups, *tail]
+    means = [_mean(rows) for _, rows in everything]
+    return Table.of(
+        {
+            Column("method", priority=9): [profile.method] * len(everything),
+            Column(by): [name for name, _ in everything],
+            Column("events", Kind.COUNT, title="instr.", priority=2): [
+                *(len(rows) for _, rows in groups),
+                *([None] * len(tail)),
+            ],
+            Column("calls", Kind.FLOAT, priority=3): [
+                sum(float(row.calls.mean()) for row in rows) for _, rows in everything
+            ],
+            Column("avg", Kind.DURATION, scale.unit): [float(scale(mean)) for mean in means],
+            Column("share", Kind.SHARE): [mean / total if total else None for mean in means],
+        },
         title=f"{profile_title(profile, scale)} · by {by}",
         depth=[*depth, *([0] * len(tail))],
         breaks=frozenset({len(groups)}),

@@ -111,28 +111,27 @@ class MethodInstructions:
     def table(self) -> Table:
         """A table with one row for each instruction."""
         records = self.records
-        return Table(
-            columns=(
-                Column("instruction", Kind.INT),
-                Column("kind", priority=3),
-                Column("op"),
-                Column("operator", priority=4),
-                Column("inputs", Kind.LIST, priority=2),
-                Column("outputs", Kind.LIST, priority=1),
-                Column("bytes_read", Kind.BYTES, title="read", priority=2),
-                Column("bytes_written", Kind.BYTES, title="written", priority=2),
-                Column("source", priority=1),
-            ),
-            values={
-                "instruction": [record.instruction_id for record in records],
-                "kind": [record.kind for record in records],
-                "op": [record.label for record in records],
-                "operator": [record.operator for record in records],
-                "inputs": [[str(tensor) for tensor in record.read] for record in records],
-                "outputs": [[str(tensor) for tensor in record.written] for record in records],
-                "bytes_read": [record.bytes_read for record in records],
-                "bytes_written": [record.bytes_written for record in records],
-                "source": [str(record.stack[-1]) if record.stack else None for record in records],
+        return Table.of(
+            {
+                Column("instruction", Kind.INT): [record.instruction_id for record in records],
+                Column("kind", priority=3): [record.kind for record in records],
+                Column("op"): [record.label for record in records],
+                Column("operator", priority=4): [record.operator for record in records],
+                Column("inputs", Kind.LIST, priority=2): [
+                    [str(tensor) for tensor in record.read] for record in records
+                ],
+                Column("outputs", Kind.LIST, priority=1): [
+                    [str(tensor) for tensor in record.written] for record in records
+                ],
+                Column("bytes_read", Kind.BYTES, title="read", priority=2): [
+                    record.bytes_read for record in records
+                ],
+                Column("bytes_written", Kind.BYTES, title="written", priority=2): [
+                    record.bytes_written for record in records
+                ],
+                Column("source", priority=1): [
+                    str(record.stack[-1]) if record.stack else None for record in records
+                ],
             },
             title=f"Instructions of {self.method}",
         )

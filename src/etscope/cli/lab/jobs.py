@@ -123,12 +123,8 @@ def _jobs_table(jobs: list[Job], total: int) -> Table:
         Column("error", priority=6): [job.error for job in jobs],
     }
     left = total - len(jobs)
-    return Table(
-        tuple(columns),
-        {column.name: values for column, values in columns.items()},
-        "Jobs",
-        (f"{left:,} more: --limit",) if left > 0 else (),
-    )
+    notes = (f"{left:,} more: --limit",) if left > 0 else ()
+    return Table.of(columns, title="Jobs", notes=notes)
 
 
 @click.command()

@@ -181,18 +181,15 @@ def list_tokens(where: LabOptions, output: OutputOptions) -> None:
     with _token_store(where) as lab:
         tokens: list[Token | TokenInfo] = [*lab.tokens()]
     now = datetime.now(timezone.utc)
-    table = Table(
-        (Column("name"), Column("scopes", Kind.LIST), Column("created"), Column("expires"),
-         Column("valid", Kind.BOOL)),
-        {
-            "name": [one.name for one in tokens],
-            "scopes": [sorted(one.scopes, key=_SCOPES.index) for one in tokens],
-            "created": [day(one.created_at) for one in tokens],
-            "expires": [day(one.expires_at) for one in tokens],
-            "valid": [one.expires_at is None or one.expires_at > now for one in tokens],
-        },
-        "Tokens",
-    )  # fmt: skip
+    table = Table.of({
+Column("name"): [one.name for one in tokens],
+Column("scopes", Kind.LIST): [sorted(one.scopes, key=_SCOPES.index) for one in tokens],
+Column("created"): [day(one.created_at) for one in tokens],
+Column("expires"): [day(one.expires_at) for one in tokens],
+Column("valid", Kind.BOOL): [one.expires_at is None or one.expires_at > now for one in tokens],
+},
+title="Tokens",
+)  # fmt: skip
     output.write_tables([table])
 
 

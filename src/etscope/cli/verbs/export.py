@@ -171,12 +171,11 @@ def command(
         raise UsageError(
             f"cannot write the .bpte: {error.message}", hint="write the other files: --no-bundle"
         ) from error
-    table = Table(
-        columns=(Column("file", Kind.PATH), Column("what"), Column("bytes", Kind.COUNT)),
-        values={
-            "file": [str(path) for path in paths],
-            "what": [_CONTENT[path.suffix] for path in paths],
-            "bytes": [path.stat().st_size for path in paths],
+    table = Table.of(
+        {
+            Column("file", Kind.PATH): [str(path) for path in paths],
+            Column("what"): [_CONTENT[path.suffix] for path in paths],
+            Column("bytes", Kind.COUNT): [path.stat().st_size for path in paths],
         },
     )
     output.write_tables([table])

@@ -28,7 +28,7 @@ from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.commands.times import SHOWN_STATISTICS, STATISTICS
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT
-from etscope.etdb.output import Output, counted, operators, source_text, table_of
+from etscope.etdb.output import Output, counted, operators, source_text
 from etscope.formats.etrecord.reader import EXPORTED
 from etscope.model.graph import Node
 from etscope.model.report import filled_columns
@@ -132,7 +132,7 @@ def crosswalk(debugger: Debugger, rest: str) -> Output:
     handles = sorted({n.debug_handle for n in nodes if n.debug_handle is not None})
     title = "debug handle " + ", ".join(map(str, handles)) if handles else "without debug handle"
     columns = tuple(map(Column, ("dialect", "name", "op", "source")))
-    return Output().table(table_of(columns, rows, title))
+    return Output().table(Table.of_rows(columns, rows, title=title))
 
 
 # -- graphs
@@ -163,16 +163,15 @@ def overview(debugger: Debugger, rest: str) -> Output:
         row = ("Method::execute", len(total), debugger.scale(total))
         output.table(view.statistics_table("run", [row], title="Run summary"))
     modules = module_tree(view.linked, times=view.times, scale=debugger.scale)
-    counts: dict[str, list[Any]] = {
-        "graph": [short_name(view.linked.name)],
-        "operators": [len(view.calls)],
-        "modules": [max(len(modules) - 1, 0)],
-        "weights": [len(graph.parameters)],
-        "inputs": [len(graph.inputs) - len(graph.parameters)],
-        "outputs": [len(graph.outputs)],
+    counts: dict[Column, list[Any]] = {
+        Column("graph"): [short_name(view.linked.name)],
+        Column("operators", Kind.COUNT): [len(view.calls)],
+        Column("modules", Kind.COUNT): [max(len(modules) - 1, 0)],
+        Column("weights", Kind.COUNT): [len(graph.parameters)],
+        Column("inputs", Kind.COUNT): [len(graph.inputs) - len(graph.parameters)],
+        Column("outputs", Kind.COUNT): [len(graph.outputs)],
     }
-    columns = (Column(name, Kind.TEXT if name == "graph" else Kind.COUNT) for name in counts)
-    output.table(Table(tuple(columns), counts, title="Counts"))
+    output.table(Table.of(counts, title="Counts"))
     inputs = [name for name in graph.inputs if name not in graph.parameters]
     output.table(_value_table(view.linked, "Inputs", inputs))
     top = modules.take([i for i, level in enumerate(modules.depth or ()) if level <= 1])
@@ -250,17 +249,17 @@ class _GraphView:
     ) -> Table:
         """A table of (name, count, times); with statistics of the times if there are any."""
         unit = self.debugger.scale.unit
-        columns = [Column(head), Column("count", Kind.COUNT)]
-        values: dict[str, list[Any]] = {
-            head: [row[0] for row in rows],
-            "count": [row[1] for row in rows],
+        content: dict[Column, list[Any]] = {
+            Column(head): [row[0] for row in rows],
+            Column("count", Kind.COUNT): [row[1] for row in rows],
         }
         for name in SHOWN_STATISTICS if self.times is not None else ():
             column_title = "first run" if name == "first" else None
-            columns.append(Column(name, Kind.DURATION, unit, title=column_title))
             statistic = STATISTICS[name]
-            values[name] = [None if row[2] is None else statistic(row[2]) for row in rows]
-        return Table(tuple(columns), values, title=title or f"By {head.replace('_', ' ')}")
+            content[Column(name, Kind.DURATION, unit, title=column_title)] = [
+                None if row[2] is None else statistic(row[2]) for row in rows
+            ]
+        return Table.of(content, title=title or f"By {head.replace('_', ' ')}")
 
     def elements(self, nodes: Sequence[Node]) -> Table:
         """The rows of nodes in the graph's table."""
@@ -384,4 +383,4 @@ def _value_table(linked: LinkedGraph, title: str, names: Iterable[str]) -> Table
         weight = graph.parameters.get(node.name)
         rows.append((name, tensor_text(spec) or None, weight, users))
     columns = (Column("name"), Column("value"), Column("weight"), Column("used_by", Kind.LIST))
-    return table_of(columns, rows, title)
+    return Table.of_rows(columns, rows, title=title)

@@ -24,7 +24,6 @@ from etscope.etdb.output import (
     counted,
     operators,
     stop_lines,
-    table_of,
     tensor_statistics,
     value_lines,
 )
@@ -32,7 +31,7 @@ from etscope.etdb.targets.remote_tensor import RemoteTensor
 from etscope.model import selector
 from etscope.model.report import filled_columns
 from etscope.model.selector import Selector
-from etscope.model.table import Column, Kind
+from etscope.model.table import Column, Kind, Table
 
 _WIDTH, _INDENT = 79, 26  # of a help that fits the narrowest terminal
 
@@ -74,7 +73,7 @@ def _breakpoints(debugger: Debugger, rest: str) -> Output:
         )
         for one in points
     ]
-    return Output().table(table_of(columns, rows))
+    return Output().table(Table.of_rows(columns, rows))
 
 
 def _delegates(debugger: Debugger, rest: str) -> Output:
@@ -101,7 +100,7 @@ def _delegates(debugger: Debugger, rest: str) -> Output:
         )
         for call in calls
     ]
-    return Output().table(table_of(columns, rows, f"delegate calls of run {target.run}"))
+    return Output().table(Table.of_rows(columns, rows, title=f"delegate calls of run {target.run}"))
 
 
 def _graphs(debugger: Debugger, rest: str) -> Output:
@@ -162,7 +161,7 @@ def _ops(debugger: Debugger, rest: str) -> Output:
             (s.position, s.instruction, s.name, None if s.ticks is None else float(scale(s.ticks)))
             for s in stops
         ]
-        table = table_of(columns, rows, f"run {target.run}")
+        table = Table.of_rows(columns, rows, title=f"run {target.run}")
         shown = [column.name for column in columns]
     else:
         linked = debugger.linked()
@@ -193,7 +192,7 @@ def _runs(debugger: Debugger, rest: str) -> Output:
         )
         for run in target.runs
     ]
-    return Output().table(table_of(columns, rows))
+    return Output().table(Table.of_rows(columns, rows))
 
 
 def _source(debugger: Debugger, rest: str) -> Output:
@@ -201,7 +200,8 @@ def _source(debugger: Debugger, rest: str) -> Output:
     if not lines:
         raise MissingDataError("no lines of Python are known", hint="the ETRecord has them")
     columns = (Column("file", Kind.PATH), Column("lines", Kind.COUNT))
-    return Output().table(table_of(columns, [(file, len(lines[file])) for file in sorted(lines)]))
+    rows = [(file, len(lines[file])) for file in sorted(lines)]
+    return Output().table(Table.of_rows(columns, rows))
 
 
 def _stop(debugger: Debugger, rest: str) -> Output:
@@ -253,7 +253,7 @@ def _tensors(debugger: Debugger, rest: str) -> Output:
         Column("mean", Kind.FLOAT, priority=1),
         Column("non_finite", Kind.COUNT, title="NaN, Inf"),
     )
-    table = table_of(columns, rows)
+    table = Table.of_rows(columns, rows)
     return Output().table(table, filled_columns(table))
 
 

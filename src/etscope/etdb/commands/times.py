@@ -117,21 +117,17 @@ def _grouped(profile: MethodProfile, debugger: Debugger, group: str, count: int,
     }
     ordered = sorted(times, key=lambda name: -measure(times[name]))[:count]
     title = group.removesuffix("s")
-    return Table(
-        columns=(
-            Column(title),
-            Column("count", Kind.COUNT),
-            *(Column(name, Kind.DURATION, scale.unit) for name in SHOWN_STATISTICS),
-            Column("share", Kind.SHARE),
-        ),
-        values={
-            title: ordered,
-            "count": [len(groups[name]) for name in ordered],
+    return Table.of(
+        {
+            Column(title): ordered,
+            Column("count", Kind.COUNT): [len(groups[name]) for name in ordered],
             **{
-                statistic: [STATISTICS[statistic](times[name]) for name in ordered]
+                Column(statistic, Kind.DURATION, scale.unit): [
+                    STATISTICS[statistic](times[name]) for name in ordered
+                ]
                 for statistic in SHOWN_STATISTICS
             },
-            "share": [float(times[name].mean()) / total for name in ordered],
+            Column("share", Kind.SHARE): [float(times[name].mean()) / total for name in ordered],
         },
         title=f"{profile.method or 'method'} by {title}",
     )

@@ -20,7 +20,7 @@ from etscope.etdb.expressions.scope import (
     gaps_so_far,
     single,
 )
-from etscope.etdb.output import Output, operators, table_of, value_lines
+from etscope.etdb.output import Output, operators, value_lines
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.remote_tensor import RemoteTensor, leading_part
 from etscope.model.table import Column, Kind, Table
@@ -335,35 +335,26 @@ def _runtime_gaps(debugger: Debugger, metric: Metric, count: int, sort: str) -> 
         }
         rows.sort(key=lambda row: (-badness[row[0].position], row[0].position))
     shown = rows[:count]
-    values: dict[str, list[Any]] = {
-        "stop": [stop.position for stop, _ in shown],
-        "instruction": [stop.instruction for stop, _ in shown],
-        "pass": [stop.loop_pass for stop, _ in shown],
-        "node": [stop.node or stop.name for stop, _ in shown],
-        "op": [stop.op for stop, _ in shown],
-        "total": [one.total for _, one in shown],
-        "local": [one.local for _, one in shown],
-        "source": [str(next(iter(stop.lines), "")) for stop, _ in shown],
-    }
-    if not any(stop.loop_pass for stop, _ in rows):
-        del values["pass"]
-    columns = {
-        "stop": Column("stop", Kind.INT),
-        "instruction": Column("instruction", Kind.INT, priority=2),
-        "pass": Column("pass", Kind.INT),
-        "node": Column("node"),
-        "op": Column("op", priority=2),
-        "total": Column("total", Kind.FLOAT, unit=metric.unit or None),
-        "local": Column("local", Kind.FLOAT, unit=metric.unit or None),
-        "source": Column("source", Kind.PATH, priority=1),
+    unit = metric.unit or None
+    has_passes = any(stop.loop_pass for stop, _ in rows)
+    content: dict[Column, list[Any]] = {
+        Column("stop", Kind.INT): [stop.position for stop, _ in shown],
+        Column("instruction", Kind.INT, priority=2): [stop.instruction for stop, _ in shown],
+        **({Column("pass", Kind.INT): [stop.loop_pass for stop, _ in shown]} if has_passes else {}),
+        Column("node"): [stop.node or stop.name for stop, _ in shown],
+        Column("op", priority=2): [stop.op for stop, _ in shown],
+        Column("total", Kind.FLOAT, unit=unit): [one.total for _, one in shown],
+        Column("local", Kind.FLOAT, unit=unit): [one.local for _, one in shown],
+        Column("source", Kind.PATH, priority=1): [
+            str(next(iter(stop.lines), "")) for stop, _ in shown
+        ],
     }
     notes = [f"{len(rows) - count} more; gap {metric.name} N shows N"] if len(rows) > count else []
     unknown = len(gaps) - len(rows)
     if unknown:
         notes.append(f"{unknown:,} of {operators(len(gaps))} without a value in the reference")
-    return Table(
-        tuple(columns[key] for key in values),
-        values,
+    return Table.of(
+        content,
         title=f"{metric.title}: the run on the runtime against the reference",
         notes=tuple(notes),
     )
@@ -393,9 +384,9 @@ def _live_gaps(debugger: Debugger, metric: Metric, count: int) -> Table:
         Column("source", Kind.PATH, priority=1),
     )
     notes = (f"{len(rows) - count} more; gap {metric.name} N shows N",)
-    return table_of(
+    return Table.of_rows(
         columns,
         rows[:count],
-        "the live run against the plain reference",
-        notes if len(rows) > count else (),
+        title="the live run against the plain reference",
+        notes=notes if len(rows) > count else (),
     )

@@ -177,7 +177,7 @@ def events_document(
     convert: TimeConverter | None = None,
 ) -> tuple[Json, list[int | None]]:
     """Return `Method.events` and `Method.eventRow`: one row for each event of each block."""
-    values: dict[str, list[Any]] = {column.name: [] for column in _columns(scale)}
+    cells: list[Mapping[str, Any]] = []
     rows: list[int | None] = []
     room = MOST_RAW
     for block in blocks:
@@ -192,24 +192,24 @@ def events_document(
         for index, key in enumerate(block.keys):
             is_timed = index in profiled
             room -= len(block.runs) if is_timed else 0
-            cells = {
-                **_event_cells(trace, block, key, attribution(key)),
-                "raw": samples[index].tolist() if is_timed and room >= 0 else None,
-                **{
-                    name: column[index] if is_timed else math.nan
-                    for name, column in statistics.items()
-                },
-            }
-            for name, column in values.items():
-                column.append(cells[name])
+            cells.append(
+                {
+                    **_event_cells(trace, block, key, attribution(key)),
+                    "raw": samples[index].tolist() if is_timed and room >= 0 else None,
+                    **{
+                        name: column[index] if is_timed else math.nan
+                        for name, column in statistics.items()
+                    },
+                }
+            )
             rows.append(shown.row_of_event(key))
     notes = (
         "The samples of some events are left out, for their number: to_dataframe and "
         "etscope convert have them. The statistics are of all.",
     )
-    table = Table(
-        columns=_columns(scale),
-        values=values,
+    table = Table.of_cells(
+        _columns(scale),
+        cells,
         title=f"Events of {shown.name}",
         notes=notes if room < 0 else (),
     )

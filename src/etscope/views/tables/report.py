@@ -60,9 +60,11 @@ def turned(table: Table) -> Table:
         (column.label, cell_texts(column, table.values[column.name])[0]) for column in table.columns
     ]
     known = [(label, text) for label, text in texts if text]
-    return Table(
-        columns=(Column("fact"), Column("value")),
-        values={"fact": [label for label, _ in known], "value": [text for _, text in known]},
+    return Table.of(
+        {
+            Column("fact"): [label for label, _ in known],
+            Column("value"): [text for _, text in known],
+        },
         title=table.title,
         notes=table.notes,
     )
