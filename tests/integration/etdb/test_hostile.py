@@ -81,10 +81,10 @@ def ran(look: Coroutine[Any, Any, T]) -> T:
 
 def test_the_full_screen_shows_names_as_they_are(tmp_path: Path) -> None:
     pytest.importorskip("textual")
-    from etscope.etdb.ui.tui import tui_app
+    from etscope.etdb.ui.tui import DebuggerApp
 
     async def look() -> str:
-        app = tui_app(hostile_session(tmp_path), ["start", "step 3"])
+        app = DebuggerApp(hostile_session(tmp_path), ["start", "step 3"])
         async with app.run_test(size=(100, 40)) as pilot:
             await pilot.pause()
             tree = app.query_one("#modules")
@@ -99,10 +99,10 @@ def test_the_full_screen_shows_names_as_they_are(tmp_path: Path) -> None:
 
 def test_lines_of_panes_are_cut_to_their_width() -> None:
     pytest.importorskip("textual")
-    from etscope.etdb.ui.tui import tui_app
+    from etscope.etdb.ui.tui import DebuggerApp
 
     async def look() -> list[str]:
-        app = tui_app(session("cnn_portable"), ["start", "until op:add"])
+        app = DebuggerApp(session("cnn_portable"), ["start", "until op:add"])
         async with app.run_test(size=(60, 40)) as pilot:
             await pilot.pause()
             source = app.query_one("#source")

@@ -82,9 +82,13 @@ def command(
     first = [*commands, *([f"source {script}"] if script is not None else [])]
     try:
         if tui and sys.stdin.isatty() and sys.stdout.isatty():
-            from etscope.etdb.ui.tui import run_tui
+            from etscope.optional import require
 
-            return run_tui(session, first)
+            require("textual", wanted_by="etdb --tui")
+            from etscope.etdb.ui.tui import DebuggerApp
+
+            DebuggerApp(session, first).run()
+            return 0
         if tui:
             print("no terminal: plain lines instead of --tui", file=sys.stderr)
 

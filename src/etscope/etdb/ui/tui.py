@@ -1,6 +1,7 @@
 """The full-screen interface: modules, source, values and a console follow the current operator.
 
-The application is defined inside a function because textual is an extra, and slow to import.
+textual is an extra, and slow to import: import this module when the interface is wanted, after
+`require("textual")`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical
+from textual.suggester import Suggester
+from textual.widgets import Footer, Input, RichLog, Static, Tree
 
 from etscope.analysis.profile.correlate import is_operator
 from etscope.analysis.profile.source_location import module_path
@@ -21,220 +27,214 @@ from etscope.etdb.output import Output, error_text, stop_lines, text_of, value_l
 from etscope.etdb.session import Result, Session
 from etscope.etdb.targets.target import Stop
 from etscope.etdb.ui.complete import Completer
-from etscope.optional import require
 from etscope.views.tables.text_cells import visible
 
 _TRIES, _PAUSE = 40, 0.05  # attempts to end a run, and seconds between them
 
 
-def run_tui(session: Session, commands: Sequence[str] = ()) -> int:
-    """Show the interface until the user quits; it executes `commands` first. Raises
-    `MissingDependencyError` without textual."""
-    tui_app(session, commands).run()
-    return 0
+class LineSuggester(Suggester):
+    """Completes names, from the session unless a line is executed."""
+
+    def __init__(self, completer: Completer, executing: Sequence[str]) -> None:
+        super().__init__(case_sensitive=True)
+        self._completer = completer
+        self._executing = executing
+
+    async def get_suggestion(self, value: str) -> str | None:
+        if self._executing:
+            return None
+        word, found = self._completer.complete(value)
+        return value[: len(value) - len(word)] + found[0] if word and found else None
 
 
-def tui_app(session: Session, commands: Sequence[str] = ()) -> Any:
-    """The application, before it runs."""
-    require("textual", wanted_by="etdb --tui")
-    from textual.app import App, ComposeResult
-    from textual.binding import Binding
-    from textual.containers import Horizontal, Vertical
-    from textual.suggester import Suggester
-    from textual.widgets import Footer, Input, RichLog, Static, Tree
+class DebuggerApp(App[int]):
+    """The application. It executes `commands` first, and runs until the user quits."""
 
-    completer = Completer(session.debugger)
-    # The line that is executed in another thread. Meanwhile nothing else accesses the session.
-    running: list[str] = []
+    TITLE = "etdb"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #panes { height: 3fr; }
+    #modules { width: 34%; border: round $primary; }
+    #right { width: 1fr; }
+    #source, #values { border: round $primary; height: 1fr; overflow: auto; padding: 0 1; }
+    #console { height: 2fr; border: round $primary; padding: 0 1; }
+    #line { dock: bottom; margin-bottom: 1; border: none; height: 1; }
+    """
+    BINDINGS: ClassVar = [
+        Binding("f5", "do('continue')", "continue"),
+        Binding("f10", "do('next')", "next"),
+        Binding("f11", "do('step')", "step"),
+        Binding("f9", "do('reverse-step')", "back"),
+        Binding("f6", "switch", "console/tree"),
+        Binding("ctrl+c", "interrupt", show=False, priority=True),
+        Binding("ctrl+d", "quit", "quit", priority=True),
+    ]
 
-    class LineSuggester(Suggester):
-        async def get_suggestion(self, value: str) -> str | None:
-            if running:
-                return None
-            word, found = completer.complete(value)
-            return value[: len(value) - len(word)] + found[0] if word and found else None
+    def __init__(self, session: Session, commands: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._session = session
+        self._commands = commands
+        # The line that is executed in another thread. Until it ends, only that thread may use the
+        # session.
+        self._executing: list[str] = []
+        self._past: list[str] = []
+        self._pending: list[str] = []
+        self._at = 0
+        self._leaves: dict[str, Any] = {}
 
-    class DebuggerApp(App[int]):
-        TITLE = "etdb"
-        ENABLE_COMMAND_PALETTE = False
-        CSS = """
-        #panes { height: 3fr; }
-        #modules { width: 34%; border: round $primary; }
-        #right { width: 1fr; }
-        #source, #values { border: round $primary; height: 1fr; overflow: auto; padding: 0 1; }
-        #console { height: 2fr; border: round $primary; padding: 0 1; }
-        #line { dock: bottom; margin-bottom: 1; border: none; height: 1; }
-        """
-        BINDINGS: ClassVar = [
-            Binding("f5", "do('continue')", "continue"),
-            Binding("f10", "do('next')", "next"),
-            Binding("f11", "do('step')", "step"),
-            Binding("f9", "do('reverse-step')", "back"),
-            Binding("f6", "switch", "console/tree"),
-            Binding("ctrl+c", "interrupt", show=False, priority=True),
-            Binding("ctrl+d", "quit", "quit", priority=True),
-        ]
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="panes"):
+            yield Tree("modules", id="modules")
+            with Vertical(id="right"):
+                yield Static(id="source", markup=False)
+                yield Static(id="values", markup=False)
+        yield RichLog(id="console", wrap=True, markup=False)
+        suggester = LineSuggester(Completer(self._session.debugger), self._executing)
+        yield Input(id="line", placeholder="(etdb) help", suggester=suggester)
+        yield Footer()
 
-        def compose(self) -> ComposeResult:
-            with Horizontal(id="panes"):
-                yield Tree("modules", id="modules")
-                with Vertical(id="right"):
-                    yield Static(id="source", markup=False)
-                    yield Static(id="values", markup=False)
-            yield RichLog(id="console", wrap=True, markup=False)
-            yield Input(
-                id="line", placeholder="(etdb) help", suggester=LineSuggester(case_sensitive=True)
-            )
-            yield Footer()
+    def on_mount(self) -> None:
+        for title, name in (("Modules", "modules"), ("Source", "source"), ("Values", "values")):
+            self.query_one(f"#{name}").border_title = title
+        self.query_one("#console").border_title = "Console"
+        self._fill()
+        self.query_one("#line").focus()
+        self.call_after_refresh(self._begin)
 
-        def on_mount(self) -> None:
-            self._past: list[str] = []
-            self._waiting: list[str] = []
-            self._at = 0
-            self._leaves: dict[str, Any] = {}
-            for title, name in (("Modules", "modules"), ("Source", "source"), ("Values", "values")):
-                self.query_one(f"#{name}").border_title = title
-            self.query_one("#console").border_title = "Console"
-            self._fill()
-            self.query_one("#line").focus()
-            self.call_after_refresh(self._begin)
-
-        def _begin(self) -> None:
-            self._follow()  # the panes have sizes now
-            for line in commands:
-                self.do(line)
-
-        def on_resize(self) -> None:
-            self.call_after_refresh(self._follow)
-
-        # -- console
-
-        def on_input_submitted(self, event: Input.Submitted) -> None:
-            event.input.value = ""
-            self.do(event.value)
-
-        def on_key(self, event: Any) -> None:
-            line = self.query_one("#line", Input)
-            if event.key not in ("up", "down") or not line.has_focus:
-                return
-            self._at = min(max(self._at + (-1 if event.key == "up" else 1), 0), len(self._past))
-            line.value = self._past[self._at] if self._at < len(self._past) else ""
-            line.cursor_position = len(line.value)
-            event.stop()
-
-        def action_do(self, line: str) -> None:
+    def _begin(self) -> None:
+        self._follow()  # the panes have sizes now
+        for line in self._commands:
             self.do(line)
 
-        def action_switch(self) -> None:
-            line = self.query_one("#line")
-            (self.query_one("#modules") if line.has_focus else line).focus()
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._follow)
 
-        def action_interrupt(self) -> None:
-            """End a run on the runtime, and drop the lines that wait for it."""
-            self._waiting.clear()
-            target = session.debugger.target
-            if running and target is not None:
-                target.interrupt()
+    # -- console
 
-        async def action_quit(self) -> None:
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.input.value = ""
+        self.do(event.value)
+
+    def on_key(self, event: Any) -> None:
+        line = self.query_one("#line", Input)
+        if event.key not in ("up", "down") or not line.has_focus:
+            return
+        self._at = min(max(self._at + (-1 if event.key == "up" else 1), 0), len(self._past))
+        line.value = self._past[self._at] if self._at < len(self._past) else ""
+        line.cursor_position = len(line.value)
+        event.stop()
+
+    def action_do(self, line: str) -> None:
+        self.do(line)
+
+    def action_switch(self) -> None:
+        line = self.query_one("#line")
+        (self.query_one("#modules") if line.has_focus else line).focus()
+
+    def action_interrupt(self) -> None:
+        """End a run on the runtime, and drop the lines that wait for it."""
+        self._pending.clear()
+        target = self._session.debugger.target
+        if self._executing and target is not None:
+            target.interrupt()
+
+    async def action_quit(self) -> None:
+        self.action_interrupt()
+        for _ in range(_TRIES):  # a run that has just begun may miss an interrupt
+            if not self._executing:
+                break
+            await asyncio.sleep(_PAUSE)
             self.action_interrupt()
-            for _ in range(_TRIES):  # a run that has just begun may miss an interrupt
-                if not running:
-                    break
-                await asyncio.sleep(_PAUSE)
-                self.action_interrupt()
+        self.exit(0)
+
+    def do(self, line: str) -> None:
+        if line.strip():
+            self._past.append(line)
+        self._at = len(self._past)
+        self._pending.append(line)
+        self._next()
+
+    def _next(self) -> None:
+        if self._executing or not self._pending:
+            return
+        line = self._pending.pop(0)
+        self._executing.append(line)
+        console = self.query_one("#console", RichLog)
+        console.write(Text(f"(etdb) {visible(line)}", style="bold"))
+        console.border_subtitle = "working: ctrl+c ends a run"
+        files = self._session.debugger.files
+
+        def work() -> None:
+            try:
+                result = self._session.execute(line)
+            except KeyboardInterrupt:
+                result = Result(line, Output().say("interrupted"))
+            self.call_from_thread(self._done, result, files)
+
+        self.run_worker(work, thread=True)
+
+    def _done(self, result: Result, files: Files) -> None:
+        self._executing.clear()
+        console = self.query_one("#console", RichLog)
+        console.border_subtitle = ""
+        text = text_of(result.answer, max(console.size.width - 2, 40)).rstrip("\n")
+        parts = [text] if result.answer.items else []
+        if result.error is not None:
+            parts.append(error_text(result.error))
+        for line in "\n".join(parts).split("\n") if parts else ():
+            console.write(Text(line))
+        if result.answer.ends:
             self.exit(0)
+            return
+        if self._session.debugger.files is not files:
+            self._fill()
+        self._follow()
+        self._next()
 
-        def do(self, line: str) -> None:
-            if line.strip():
-                self._past.append(line)
-            self._at = len(self._past)
-            self._waiting.append(line)
-            self._next()
+    # -- panes
 
-        def _next(self) -> None:
-            if running or not self._waiting:
-                return
-            line = self._waiting.pop(0)
-            running.append(line)
-            console = self.query_one("#console", RichLog)
-            console.write(Text(f"(etdb) {visible(line)}", style="bold"))
-            console.border_subtitle = "working: ctrl+c ends a run"
-            files = session.debugger.files
+    def _fill(self) -> None:
+        tree = self.query_one("#modules", Tree)
+        tree.clear()
+        self._leaves = {}
+        tree.root.expand()
+        groups: dict[str, Any] = {"": tree.root}
+        for path, name in _operators(self._session):
+            place = _group(groups, path)
+            self._leaves[name] = place.add_leaf(Text(visible(name)), data=name)
 
-            def work() -> None:
-                try:
-                    result = session.execute(line)
-                except KeyboardInterrupt:
-                    result = Result(line, Output().say("interrupted"))
-                self.call_from_thread(self._done, result, files)
+    def on_tree_node_selected(self, event: Any) -> None:
+        if event.node.data is not None:
+            self.do(f"select {event.node.data}")
 
-            self.run_worker(work, thread=True)
-
-        def _done(self, result: Result, files: Files) -> None:
-            running.clear()
-            console = self.query_one("#console", RichLog)
-            console.border_subtitle = ""
-            text = text_of(result.answer, max(console.size.width - 2, 40)).rstrip("\n")
-            parts = [text] if result.answer.items else []
-            if result.error is not None:
-                parts.append(error_text(result.error))
-            for line in "\n".join(parts).split("\n") if parts else ():
-                console.write(Text(line))
-            if result.answer.ends:
-                self.exit(0)
-                return
-            if session.debugger.files is not files:
-                self._fill()
-            self._follow()
-            self._next()
-
-        # -- panes
-
-        def _fill(self) -> None:
+    def _follow(self) -> None:
+        if self._executing:
+            return  # called again when the line is done
+        stop = self._session.debugger.stop
+        source = self.query_one("#source", Static)
+        if stop is None:
+            over = self._session.debugger.ended
+            text = "the run is over" if over else "start: stop at the first operator"
+        else:
+            text = _or_error(lambda: text_of(list_(self._session.debugger, "")))
+        # The marked line stands in the middle of the pane.
+        lines, height = text.rstrip("\n").split("\n"), source.size.height
+        marked = next((at for at, line in enumerate(lines) if line.startswith(">")), 0)
+        first = max(min(marked - height // 2, len(lines) - height), 1)
+        shown = [lines[0], *lines[first : first + max(height - 1, 1)]]
+        source.update(_cut("\n".join(shown), source.content_size.width))
+        values = self.query_one("#values", Static)
+        text = _or_error(lambda: _value_text(self._session, stop))
+        values.update(_cut(text, values.content_size.width))
+        leaf = None if stop is None else self._leaves.get(stop.node or stop.name)
+        if leaf is not None:
+            above = leaf.parent
+            while above is not None:
+                above.expand()
+                above = above.parent
             tree = self.query_one("#modules", Tree)
-            tree.clear()
-            self._leaves = {}
-            tree.root.expand()
-            groups: dict[str, Any] = {"": tree.root}
-            for path, name in _operators(session):
-                place = _group(groups, path)
-                self._leaves[name] = place.add_leaf(Text(visible(name)), data=name)
-
-        def on_tree_node_selected(self, event: Any) -> None:
-            if event.node.data is not None:
-                self.do(f"select {event.node.data}")
-
-        def _follow(self) -> None:
-            if running:
-                return  # called again when the line is done
-            stop = session.debugger.stop
-            source = self.query_one("#source", Static)
-            if stop is None:
-                over = session.debugger.ended
-                text = "the run is over" if over else "start: stop at the first operator"
-            else:
-                text = _or_error(lambda: text_of(list_(session.debugger, "")))
-            # The marked line stands in the middle of the pane.
-            lines, height = text.rstrip("\n").split("\n"), source.size.height
-            marked = next((at for at, line in enumerate(lines) if line.startswith(">")), 0)
-            first = max(min(marked - height // 2, len(lines) - height), 1)
-            shown = [lines[0], *lines[first : first + max(height - 1, 1)]]
-            source.update(_cut("\n".join(shown), source.content_size.width))
-            values = self.query_one("#values", Static)
-            text = _or_error(lambda: _value_text(session, stop))
-            values.update(_cut(text, values.content_size.width))
-            leaf = None if stop is None else self._leaves.get(stop.node or stop.name)
-            if leaf is not None:
-                above = leaf.parent
-                while above is not None:
-                    above.expand()
-                    above = above.parent
-                tree = self.query_one("#modules", Tree)
-                self.call_after_refresh(tree.move_cursor, leaf)
-                self.call_after_refresh(tree.scroll_to_node, leaf)
-
-    return DebuggerApp()
+            self.call_after_refresh(tree.move_cursor, leaf)
+            self.call_after_refresh(tree.scroll_to_node, leaf)
 
 
 def _group(groups: dict[str, Any], path: str) -> Any:
