@@ -150,14 +150,12 @@ def match(
     """Pair the values of a run with those of `graph`.
 
     graph: of the record: the edge program, the exported program, or a graph with debug handles.
-    symbols: of the edge program of the method that ran; used to find the nodes of a `graph` without
-        debug handles.
+    symbols: of the edge program that ran; they find the nodes of a `graph` without debug handles.
     instructions: of the method; without a program, those that the dump names (see `logged_run`).
     logged: for each instruction that ran, the types of its values, tensors of lists one by one;
         None for a number. For an instruction in a loop, those of one pass.
     delegated: the same for the operators inside delegates, by identifier.
-    outputs: the indices of the program's outputs, if the program is known. They and the indices in
-        `instructions` give the flow of values.
+    outputs: the program's, if it is known. With `instructions` they give the flow of values.
     """
     counts = {
         record.instruction_id: symbols.num_outputs.get(record.instruction_id, len(record.outputs))
@@ -166,8 +164,7 @@ def match(
     }
     runtime = Runtime(instructions, logged, delegated or {}, tuple(outputs), counts)
     if graph is symbols.graph or symbols.graph is None or any(n.debug_handle for n in graph.nodes):
-        own = symbols if graph is symbols.graph else replace(symbols, graph=graph)
-        found = match_instructions(runtime, own, graph)
+        found = match_instructions(runtime, replace(symbols, graph=graph), graph)
     else:
         edge = symbols.graph
         found = match_origins(match_instructions(runtime, symbols, edge), edge, graph)

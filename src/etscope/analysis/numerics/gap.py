@@ -178,16 +178,8 @@ def numeric_gap(
             f"{reference.name}: {max(set(reasons), key=reasons.count)}",
             hint="the ETDump, the ETRecord and the program must be of one export",
         )
-    return Gap(
-        method,
-        reference.name,
-        reference.graph,
-        chosen.number,
-        tuple(found),
-        tuple(rows),
-        coverage,
-        matching,
-    )
+    name, graph = reference.name, reference.graph
+    return Gap(method, name, graph, chosen.number, tuple(found), tuple(rows), coverage, matching)
 
 
 def _compared_values(

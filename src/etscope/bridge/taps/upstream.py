@@ -321,21 +321,17 @@ def tap_intermediate_outputs_(
     if not given:
         raise UsageError("there are no rules of what to tap")
     pairs = [(selects, get_reducer(reducer)) for selects, reducer in given]
-    candidates = [  # before marks are put in
-        (node, value)
+    wanted = [  # found before marks are put in
+        (node, value, reducer)
         for node in ep.graph.nodes
         if node.op == "call_function" and not _is_tap(node)
+        if (reducer := next((one for selects, one in pairs if selects(node)), None)) is not None
         for _, value in tensors_of(node)
     ]
     added: list[Node] = []
     specs: list[TapSpec] = []
     own = sum(one.kind is OutputKind.USER_OUTPUT for one in ep.graph_signature.output_specs)
-    for node, value in candidates:
-        reducer = next((reducer for selects, reducer in pairs if selects(node)), None)
-        if reducer is None:
-            continue
-        if max_taps is not None and len(added) >= max_taps:
-            break
+    for node, value, reducer in wanted[:max_taps]:
         frames = module_frames(node)
         _, path, kind = frames[-1] if frames else (None, None, None)
         specs.append(

@@ -75,7 +75,7 @@ def serve(
     from etscope.lab.config import Home
     from etscope.lab.lab import Lab
     from etscope.lab.server.run import serve as run_server
-    from etscope.lab.server.settings import Settings, key_of
+    from etscope.lab.server.settings import settings_of
 
     if no_engine and (devices or scheduler):
         raise UsageError("--no-engine runs no jobs: no --device and no --scheduler with it")
@@ -86,16 +86,7 @@ def serve(
             f"this lab is served already, at {running}",
             hint="stop that server first, or take another folder: --home",
         )
-    config = here.config.server
-    settings = Settings(
-        host=host or config.host,
-        hosts=config.hosts,
-        trusted_proxies=config.trusted_proxies,
-        require_tokens=config.require_tokens,
-        key=key_of(here.folder),
-        uploads=here.folder / "uploads",
-        max_upload_bytes=config.max_upload_bytes,
-    )
+    settings = settings_of(here, host)
     with Lab.open(here) as lab, ExitStack() as announced:
 
         def ready(address: str) -> None:
@@ -110,7 +101,7 @@ def serve(
         run_server(
             lab,
             settings,
-            port=config.port if port is None else port,
+            port=here.config.server.port if port is None else port,
             engine=None if no_engine else lambda: lab.start_engine(devices or None, scheduler),
             ready=ready,
         )

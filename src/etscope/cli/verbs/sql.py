@@ -94,19 +94,18 @@ def command(
         given[name.strip().removeprefix("$")] = value
     if limit is None and output.is_text:
         limit = _TEXT_ROWS
+    if saved is None:
+        sql, values = statement or "", {name: _json_scalar(text) for name, text in given.items()}
+    else:
+        known = saved_query(saved)
+        sql, values = known.sql, known.values(given)
     with progress(f"querying {dataset}"):
-        if saved is None:
-            values = {name: _json_scalar(text) for name, text in given.items()}
-            table = query(dataset, statement or "", values, limit=limit, timeout=timeout)
-        else:
-            known = saved_query(saved)
-            values = known.values(given)
-            table = query(dataset, known.sql, values, limit=limit, timeout=timeout)
-            if not len(table):
-                raise MissingDataError(
-                    f"no row: nothing in {dataset} matches the query {saved}",
-                    hint="select model, device, labels from dumps lists what there is",
-                )
+        table = query(dataset, sql, values, limit=limit, timeout=timeout)
+    if saved is not None and not len(table):
+        raise MissingDataError(
+            f"no row: nothing in {dataset} matches the query {saved}",
+            hint="select model, device, labels from dumps lists what there is",
+        )
     if not len(table):
         table = replace(table, notes=("No rows.",))
     output.write_tables([table])

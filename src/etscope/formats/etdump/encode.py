@@ -211,9 +211,8 @@ def encode(content: Content) -> bytes:
     words[lengths_at] = content.run_events
     put(event_lists, words)
 
-    allocators = {
-        names: _write_allocators(writer, names) for names in dict.fromkeys(content.run_allocators)
-    }
+    distinct = dict.fromkeys(content.run_allocators)
+    allocators = {names: _write_allocators(writer, names) for names in distinct}
     run_fields = {
         "name": strings[content.run_name],
         "bundled_input_index": content.run_bundled_input_index,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from etscope.errors import LabError
+from etscope.lab.config import Home
 
 _KEY_NAME = "server.key"
 _KEY_BYTES = 32
@@ -40,6 +41,23 @@ class Settings:
     stream_seconds: float = 60.0
     look_seconds: float = 0.5
     failures_per_minute: int = 20
+
+
+def settings_of(home: Home, host: str | None = None) -> Settings:
+    """The settings in the lab's configuration; `host` replaces its own.
+
+    Raises `LabError` if the lab's folder cannot be written.
+    """
+    config = home.config.server
+    return Settings(
+        host=host or config.host,
+        hosts=config.hosts,
+        trusted_proxies=config.trusted_proxies,
+        require_tokens=config.require_tokens,
+        key=key_of(home.folder),
+        uploads=home.folder / "uploads",
+        max_upload_bytes=config.max_upload_bytes,
+    )
 
 
 def local_secret(key: bytes) -> str:
