@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from etscope.analysis.metrics import Metric
 from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError, reading
-from etscope.formats.bytes.atomic_write import atomic_write
+from etscope.formats.bytes.files import atomic_write
 from etscope.formats.torch_files.tensor_files import tensor_files_in
 from etscope.optional import require
 

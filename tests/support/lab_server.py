@@ -11,7 +11,7 @@ from pathlib import Path
 from etscope.lab.jobs.records import Job, Outcome, State
 from etscope.lab.jobs.spec import JobSpec
 from etscope.lab.lab import Lab
-from etscope.lab.server.run import address_of, listen, server_of
+from etscope.lab.server.app import address_of, listen, server_of
 from etscope.lab.server.settings import Settings
 from tests.support.artifacts import artifacts
 

@@ -26,8 +26,7 @@ from etscope.bisect._probe import (
     write_repro,
 )
 from etscope.errors import FormatError, MissingDataError, UsageError
-from etscope.formats.bytes.atomic_write import make_folder
-from etscope.formats.bytes.source import PathLike
+from etscope.formats.bytes.files import PathLike, make_folder
 from etscope.formats.identify import ETRECORD, identify
 from etscope.model.graph import Graph
 from etscope.model.table import Column, Kind, Table

@@ -32,7 +32,7 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
-from etscope.formats.bytes.atomic_write import make_folder
+from etscope.formats.bytes.files import make_folder
 from etscope.formats.program.pte import read_pte
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
 from etscope.model.graph import Graph

@@ -13,8 +13,7 @@ from etscope.bundled_program import schema
 from etscope.bundled_program.config import MethodTestCase, MethodTestSuite
 from etscope.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
 from etscope.errors import BundleError, UsageError
-from etscope.formats.bytes.atomic_write import atomic_write
-from etscope.formats.bytes.source import BytesLike, PathLike
+from etscope.formats.bytes.files import BytesLike, PathLike, atomic_write
 from etscope.formats.program.bpte import (
     Case,
     CaseValue,

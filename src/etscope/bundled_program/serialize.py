@@ -8,7 +8,7 @@ from etscope.bundled_program import schema
 from etscope.bundled_program.core import BundledProgram
 from etscope.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
 from etscope.errors import BundleError
-from etscope.formats.bytes.source import BytesLike, PathLike
+from etscope.formats.bytes.files import BytesLike, PathLike
 from etscope.formats.program.bpte import bundled_parts, read_bundled_schema
 
 __all__ = [

@@ -26,9 +26,8 @@ from etscope.model.report import Report, Section, filled_columns
 from etscope.model.table import Table
 from etscope.units import format_duration, format_float
 from etscope.views import write_table
-from etscope.views.tables.cell_values import plain_rows
+from etscope.views.tables.cells import plain_rows, visible
 from etscope.views.tables.report import turned
-from etscope.views.tables.text_cells import visible
 
 PLAIN_WIDTH = 100  # without a terminal
 _CONTINUATION = 4  # further indent of folded lines

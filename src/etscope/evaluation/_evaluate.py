@@ -55,7 +55,7 @@ from etscope.evaluation._results import (
     Statistics,
     sample_result,
 )
-from etscope.formats.bytes.source import PathLike
+from etscope.formats.bytes.files import PathLike
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import Program

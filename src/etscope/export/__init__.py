@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.export._export import Exported, export
-    from etscope.export._model_spec import Source, load_model
+    from etscope.export._export import Exported, Source, export, load_model
 
 __all__ = ["Exported", "Source", "export", "load_model"]
 
@@ -16,8 +15,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Exported": "etscope.export._export",
-        "Source": "etscope.export._model_spec",
+        "Source": "etscope.export._export",
         "export": "etscope.export._export",
-        "load_model": "etscope.export._model_spec",
+        "load_model": "etscope.export._export",
     },
 )

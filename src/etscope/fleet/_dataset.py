@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from etscope.errors import FormatError, MissingFileError, UsageError, VersionError, reading
-from etscope.formats.bytes.atomic_write import atomic_write, make_folder
+from etscope.formats.bytes.files import atomic_write, make_folder
 from etscope.formats.exported_program.exported_json import mapping, parse_json
 from etscope.optional import require
 

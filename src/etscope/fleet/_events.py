@@ -20,7 +20,7 @@ from etscope.errors import FormatError
 from etscope.fleet._dataset import EVENT_FIELDS, EVENTS, WANTED_BY, arrow_schema, arrow_type
 from etscope.fleet._sources import Record, Source, is_url, matching_record, open_record, open_url
 from etscope.fleet.run_metadata import UNKNOWN, run_metadata
-from etscope.formats.bytes.source import open_source
+from etscope.formats.bytes.files import open_source
 from etscope.formats.etdump.reader import ETDump, EventKind, read_etdump
 from etscope.model.event_table import (
     EXECUTE,
@@ -35,7 +35,7 @@ from etscope.model.event_table import (
 )
 from etscope.model.statistics import statistic
 from etscope.optional import require
-from etscope.views.tables.cell_values import without_surrogates
+from etscope.views.tables.cells import without_surrogates
 
 # -- Events apart from their times.
 #

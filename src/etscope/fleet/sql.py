@@ -32,7 +32,7 @@ from etscope.fleet._dataset import (
 )
 from etscope.model.table import Column, Kind, Table
 from etscope.optional import require
-from etscope.views.tables.cell_values import types_of
+from etscope.views.tables.cells import types_of
 
 TIMEOUT = 300.0  # seconds
 _CONFIG = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from etscope.errors import FormatError, reading
-from etscope.formats.bytes.source import BytesLike, PathLike, open_source
+from etscope.formats.bytes.files import BytesLike, PathLike, open_source
 
 ETDUMP = "etdump"
 ETRECORD = "etrecord"

@@ -6,8 +6,7 @@ from etscope.formats.etdump.vgf import (
     parse_vgf_neural_statistics_delegate_metadata,
     parse_vgf_neural_statistics_metadata,
 )
-from etscope.inspector._compare import compare_results
-from etscope.inspector._inspector import Inspector
+from etscope.inspector._inspector import Inspector, compare_results
 from etscope.model.events import Event, EventBlock, PerfData
 from etscope.units import TimeScale
 

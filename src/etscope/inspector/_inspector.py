@@ -1,4 +1,5 @@
-"""`Inspector`: upstream's class. Its methods forward to the analyses, diagnoses and reports."""
+"""`Inspector` and `compare_results`: upstream's names, which forward to the analyses, diagnoses and
+reports."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
+from etscope.analysis.metrics import DEFAULT_METRICS, find_metric, measure_all
 from etscope.analysis.profile.correlate import EDGE_GRAPH, load_graph
 from etscope.analysis.profile.module_times import module_total
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Trace, warn_no_debug_buffer
 from etscope.errors import MissingDataError, UsageError
 from etscope.etrecord import as_record
-from etscope.formats.bytes.source import PathLike
+from etscope.formats.bytes.files import PathLike
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etdump.vgf import parse_vgf_neural_statistics_delegate_metadata
@@ -25,6 +27,8 @@ from etscope.model.event_table import FRAMEWORK_EVENTS
 from etscope.model.events import Event, EventBlock, blocks_frame
 from etscope.optional import require
 from etscope.units import TimeScale
+from etscope.views.plots.figures import save_figure, show_figure
+from etscope.views.plots.metric_plots import metric_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from etscope.analysis.numerics.rows import Numerics
     from etscope.inspector._error_plots import PlottedGap, PlottedNumerics
     from etscope.model.graph import Graph
+
 
 # Columns and rows that `print_data_tabular` and `save_data_to_tsv` leave out, as upstream's do.
 _NOT_PRINTED = (
@@ -467,3 +472,56 @@ class Inspector:
         return importlib.import_module(_DEBUGGER).session_of_trace(
             self.trace, inputs=inputs, source_unit=self._scale.source.value
         )
+
+
+def compare_results(
+    reference_output: Sequence[Any],
+    run_output: Sequence[Any],
+    metrics: Sequence[str] | None = None,
+    plot: bool = False,
+) -> dict[str, list[float | None]]:
+    """The metrics of each output of a run against its reference.
+
+    reference_output, run_output: outputs in order (tensors, arrays or numbers). metrics: names of
+    `etscope.analysis.metrics.METRICS`; by default snr, mse and cosine_similarity. plot: also draw
+    each metric's values by output, write them to ``<metric>_output_plot.png`` in the current folder
+    and, in a notebook, show them; needs matplotlib. No window is opened.
+
+    Returns metric -> one value for each output, None for a pair that is not of numbers. NaN, and
+    what else is no ordinary number, has the results of ``docs/metrics.md``; types may differ.
+
+    Raises `MissingDataError` when there is nothing to compare, `UsageError` for an unknown metric,
+    and when the numbers of outputs or their shapes differ.
+    """
+    for which, outputs in (("reference", reference_output), ("run", run_output)):
+        if isinstance(outputs, (str, bytes)) or hasattr(outputs, "__array__"):
+            raise UsageError(f"give a list of {which} outputs, not a {type(outputs).__name__}")
+        if not outputs:
+            raise MissingDataError(
+                f"there are no {which} outputs to compare",
+                hint="record them: a bundled program's ETRecord has references, a debug buffer has "
+                "the run's outputs",
+            )
+    if len(reference_output) != len(run_output):
+        raise UsageError(
+            f"the run has {len(run_output)} outputs, the reference {len(reference_output)}"
+        )
+    if isinstance(metrics, str):
+        raise UsageError(f"give a list of metrics, not {metrics!r}", hint=f"write [{metrics!r}]")
+    if metrics is not None and not metrics:
+        raise UsageError("no metric is named", hint="leave metrics out for the default ones")
+    names = [find_metric(name).name for name in (DEFAULT_METRICS if metrics is None else metrics)]
+    results: dict[str, list[float | None]] = {name: [] for name in names}
+    for index, (reference, value) in enumerate(zip(reference_output, run_output, strict=True)):
+        try:
+            measured = measure_all(names, reference, value)
+        except UsageError as error:
+            raise UsageError(f"output {index}: {error.message}", hint=error.hint) from error
+        for name, values in results.items():
+            values.append(measured[name])
+    if plot:
+        for name, values in results.items():
+            figure = metric_figure(name, values, wanted_by="compare_results(plot=True)")
+            save_figure(figure, f"{name}_output_plot.png")
+            show_figure(figure)
+    return results

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from etscope.errors import EtscopeError, MissingDataError
-from etscope.inspector._compare import compare_results
-from etscope.inspector._inspector import Inspector
+from etscope.inspector._inspector import Inspector, compare_results
 from etscope.optional import available
 from etscope.units import TimeScale
 from etscope.views.output import open_output

@@ -21,7 +21,7 @@ from etscope.errors import (
     UsageError,
     reading,
 )
-from etscope.formats.bytes.source import PathLike, open_source
+from etscope.formats.bytes.files import PathLike, open_source
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecord

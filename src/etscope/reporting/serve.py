@@ -29,8 +29,8 @@ from etscope.reporting.responses import (
     reports,
     requested_report,
 )
+from etscope.views.output import dumps
 from etscope.views.page import document_of
-from etscope.views.strict_json import dumps
 
 WANTED_BY = "etscope serve"
 _LOOK_SECONDS = 0.5  # between looks at the files

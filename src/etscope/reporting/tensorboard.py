@@ -15,7 +15,7 @@ from etscope.analysis.profile.profile_table import grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeWarning, MissingDataError, MissingDependencyError
-from etscope.formats.bytes.source import PathLike
+from etscope.formats.bytes.files import PathLike
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.pte import Program

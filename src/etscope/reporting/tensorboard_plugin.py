@@ -24,8 +24,8 @@ from etscope.reporting.responses import (
     reports,
     requested_report,
 )
+from etscope.views.output import dumps
 from etscope.views.page.store import find_documents, has_documents, load_document
-from etscope.views.strict_json import dumps
 
 PLUGIN_NAME = "executorch"
 TAB_NAME = "ExecuTorch"

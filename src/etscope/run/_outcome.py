@@ -17,8 +17,7 @@ import numpy.typing as npt
 from etscope.analysis.comparison.verification import CaseCheck, Verification, compare_outputs
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.bytes.atomic_write import atomic_write, make_folder
-from etscope.formats.bytes.source import PathLike
+from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.own_members import MethodTaps
 from etscope.formats.program.pte import program_fingerprint

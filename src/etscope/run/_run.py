@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import MissingDataError, MissingFileError, UsageError
-from etscope.formats.bytes.source import PathLike
+from etscope.formats.bytes.files import PathLike
 from etscope.model.exported_graph import record_input_names
 from etscope.run._outcome import LATENCY, PROFILE, VALUES, CallRun, Run
 from etscope.run._runner_host import HERE, NATIVE, Place

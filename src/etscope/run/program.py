@@ -11,7 +11,7 @@ from typing import Any
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
 from etscope.etrecord import as_record
-from etscope.formats.bytes.source import PathLike
+from etscope.formats.bytes.files import PathLike
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.identify import ETDUMP, ETRECORD, identify
 from etscope.formats.program.bpte import BundledFile, read_program_file

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.sensitivity._results import Sensitivity, Variant
     from etscope.sensitivity._sensitivity import sensitivity
+    from etscope.sensitivity.results import Sensitivity, Variant
 
 __all__ = ["Sensitivity", "Variant", "sensitivity"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "Sensitivity": "etscope.sensitivity._results",
-        "Variant": "etscope.sensitivity._results",
+        "Sensitivity": "etscope.sensitivity.results",
+        "Variant": "etscope.sensitivity.results",
         "sensitivity": "etscope.sensitivity._sensitivity",
     },
 )

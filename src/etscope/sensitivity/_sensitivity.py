@@ -24,8 +24,7 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
-from etscope.formats.bytes.atomic_write import atomic_write, make_folder
-from etscope.formats.bytes.source import PathLike
+from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.model.selector import Selector
 from etscope.search import (
     LOWER,
@@ -42,7 +41,7 @@ from etscope.search import (
     versions,
 )
 from etscope.sensitivity._groups import MODULE, Group, check_grouping, groups_of, neighbours
-from etscope.sensitivity._results import Key, Sensitivity, Variant
+from etscope.sensitivity.results import Key, Sensitivity, Variant
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.variants import Subject

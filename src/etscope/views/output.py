@@ -1,27 +1,25 @@
-"""Open outputs: "-" is standard output; a file appears complete or not at all."""
+"""Outputs ("-" is standard output; a file appears complete or not at all), and JSON in them."""
 
 from __future__ import annotations
 
 import io
+import json
+import math
 import os
-import stat
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
 from etscope.errors import UsageError
-
-__all__ = ["open_output"]
+from etscope.formats.bytes.files import atomic_write
 
 
 @contextmanager
 def open_output(path: str | os.PathLike[str], *, binary: bool = False) -> Iterator[IO[Any]]:
     """Open a stream of text (UTF-8) or bytes; a path that ends in ".gz" is compressed.
 
-    A file is written in its folder under a temporary name and renamed when complete, so a failure
-    keeps the previous file. Pipes and devices (/dev/null) are written directly. Standard output is
+    A file is written by `atomic_write`, so a failure keeps the previous one. Standard output is
     flushed, so a `BrokenPipeError` is raised here and not when the interpreter exits; it passes
     through, as any error of the caller does.
 
@@ -35,47 +33,22 @@ def open_output(path: str | os.PathLike[str], *, binary: bool = False) -> Iterat
         except OSError as error:
             if error.filename is not None or isinstance(error, BrokenPipeError):
                 raise
-            raise _unwritable("standard output", error) from error
+            raise UsageError(f"cannot write standard output: {error.strerror or error}") from error
         return
-    target = Path(os.path.realpath(path))  # a link is followed, not replaced
-    with _naming(name):
-        special = target.exists() and not target.is_file()
-    part = target.with_name(f".{target.name[:200]}.{os.urandom(4).hex()}.part")
-    try:
-        with ExitStack() as streams:
-            with _naming(name):
-                file = target if special else part
-                out = _opened(file, target.suffix == ".gz", binary, streams)
-            yield out
-        if not special:
-            with _naming(name):
-                if target.exists():
-                    part.chmod(stat.S_IMODE(target.stat().st_mode))
-                part.replace(target)
-    except OSError as error:
-        # An error without a file name comes from writing this output. A `BrokenPipeError` means
-        # that the reader closed the pipe, which is not a failure.
-        if error.filename is not None or isinstance(error, BrokenPipeError):
-            raise
-        raise _unwritable(name, error) from error
-    finally:  # also after an interrupt
-        with suppress(OSError):
-            part.unlink()
+    with atomic_write(path) as file, ExitStack() as streams:
+        stream: Any = file
+        if name.endswith(".gz"):
+            import gzip
 
-
-def _opened(file: Path, packed: bool, binary: bool, streams: ExitStack) -> IO[Any]:
-    """`file` open for writing, with what must be closed after it in `streams`."""
-    out: Any = streams.enter_context(file.open("wb"))
-    if packed:
-        import gzip
-
-        # No name and no time in the header: equal data gives equal files.
-        out = streams.enter_context(gzip.GzipFile("", "wb", compresslevel=6, fileobj=out, mtime=0))
-    if not binary:
-        # Names from hostile files may hold lone surrogates, which UTF-8 cannot encode.
-        text = io.TextIOWrapper(out, encoding="utf-8", errors="backslashreplace", newline="\n")
-        out = streams.enter_context(text)
-    return out  # type: ignore[no-any-return]
+            # No name and no time in the header: equal data gives equal files.
+            stream = streams.enter_context(gzip.GzipFile("", "wb", 6, stream, mtime=0))
+        if not binary:
+            # Names from hostile files may hold lone surrogates, which UTF-8 cannot encode.
+            text = io.TextIOWrapper(
+                stream, encoding="utf-8", errors="backslashreplace", newline="\n"
+            )
+            stream = streams.enter_context(text)
+        yield stream
 
 
 @contextmanager
@@ -98,14 +71,25 @@ def _standard_output(binary: bool) -> Iterator[IO[Any]]:
         out.buffer.flush()
 
 
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Turn errors of the system into errors that name the output."""
+# -- JSON by its standard: no NaN, no infinity, and only ASCII.
+#
+# ASCII keeps names from a hostile file from controlling the terminal that prints the text, and can
+# hold lone surrogates, which UTF-8 cannot.
+
+_encode = json.JSONEncoder(allow_nan=False).encode  # made once: it takes longer than a row
+
+
+def dumps(value: Any) -> str:
+    """Return `value` as JSON on one line. Infinities are the texts "Infinity" and "-Infinity"."""
     try:
-        yield
-    except OSError as error:
-        raise _unwritable(name, error) from error
+        return _encode(value)
+    except ValueError:  # an infinity or NaN, for which JSON has no number
+        return _encode(_finite(value))
 
 
-def _unwritable(name: str, error: OSError) -> UsageError:
-    return UsageError(f"cannot write {name}: {error.strerror or error}")
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value

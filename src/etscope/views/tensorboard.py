@@ -34,7 +34,7 @@ from etscope.model.graph import TensorSpec, source_lines
 from etscope.optional import require
 from etscope.units import TimeScale, format_float
 from etscope.views.output import open_output
-from etscope.views.tables.text_cells import visible
+from etscope.views.tables.cells import visible
 
 WANTED_BY = "TensorBoard artifacts"
 TABLES_RUN = "tables"

@@ -15,8 +15,7 @@ from fastapi.testclient import TestClient
 
 from etscope.errors import LabError
 from etscope.lab.lab import Lab
-from etscope.lab.server.app import create_app
-from etscope.lab.server.run import is_reached_by_others, serve
+from etscope.lab.server.app import create_app, is_reached_by_others, serve
 from etscope.lab.server.security import own_path
 from etscope.lab.server.settings import Settings, key_of, local_secret
 from tests.support.lab_server import a_job

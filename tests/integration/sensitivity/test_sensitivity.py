@@ -149,7 +149,7 @@ def test_the_state_of_another_model_is_refused(found: Sensitivity, folder: Path)
 
 def test_the_plot_is_a_picture(found: Sensitivity, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from etscope.sensitivity.plot import save_plot
+    from etscope.sensitivity.results import save_plot
 
     save_plot(found, tmp_path / "plot.svg")
     assert "<svg" in (tmp_path / "plot.svg").read_text()

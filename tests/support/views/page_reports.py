@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.views.output import dumps
 from etscope.views.page import document_of
-from etscope.views.strict_json import dumps
 from tests.support.artifacts import artifacts
 
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from etscope.errors import UsageError
-from etscope.formats.bytes.atomic_write import atomic_write
+from etscope.formats.bytes.files import atomic_write
 
 
 def test_a_new_file_appears_when_it_is_whole(tmp_path: Path) -> None:

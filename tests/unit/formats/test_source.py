@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from etscope.errors import FormatError, MissingFileError, UsageError
-from etscope.formats.bytes.source import open_source
+from etscope.formats.bytes.files import open_source
 
 
 def test_a_file_is_mapped(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from etscope.analysis.comparison.compare_samples import Policy, Verdict
-from etscope.analysis.comparison.signed_rank import fewest, p_value, shift
 from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
 from etscope.lab.comparison.ab import (
     BASELINE,
@@ -25,6 +24,7 @@ from etscope.lab.comparison.ab import (
     order_of,
 )
 from etscope.lab.jobs.spec import JobSpec
+from etscope.model.statistics import fewest_differences, signed_rank_p, signed_rank_shift
 
 RUNS = 15
 
@@ -55,19 +55,19 @@ def test_the_test_is_scipys(count: int) -> None:
     stats = pytest.importorskip("scipy.stats")
     values = np.random.default_rng(count).normal(0.3, 1, count)
     expected = stats.wilcoxon(values, method="exact").pvalue
-    assert p_value(values) == pytest.approx(expected, rel=1e-12)
+    assert signed_rank_p(values) == pytest.approx(expected, rel=1e-12)
     rows, columns = np.triu_indices(count)
     means = np.sort((values[rows] + values[columns]) / 2)
-    middle, low, high = shift(values, 0.05)
+    middle, low, high = signed_rank_shift(values, 0.05)
     assert middle == pytest.approx(np.median(means), abs=1e-12)
-    if count < fewest(0.05):
+    if count < fewest_differences(0.05):
         assert (low, high) == (-np.inf, np.inf)
         return
     for end in (low, high):
         assert np.abs(means - end).min() < 1e-12
     # An end of the interval is where the test begins to tell.
-    assert p_value(values - low + 1e-9) <= 0.05 < p_value(values - low - 1e-9)
-    assert p_value(values - high - 1e-9) <= 0.05 < p_value(values - high + 1e-9)
+    assert signed_rank_p(values - low + 1e-9) <= 0.05 < signed_rank_p(values - low - 1e-9)
+    assert signed_rank_p(values - high - 1e-9) <= 0.05 < signed_rank_p(values - high + 1e-9)
 
 
 def test_the_test_with_ties_and_zeros_counts_all_signs() -> None:
@@ -77,16 +77,16 @@ def test_the_test_with_ties_and_zeros_counts_all_signs() -> None:
     sums = [float((ranks * signs).sum()) for signs in product((0, 1), repeat=len(ranks))]
     seen = float(ranks[values[2:] > 0].sum())
     least = min(seen, ranks.sum() - seen)
-    assert p_value(values) == pytest.approx(2 * np.mean([one <= least for one in sums]))
-    assert p_value([0.0, 0.0, 0.0]) == 1.0
+    assert signed_rank_p(values) == pytest.approx(2 * np.mean([one <= least for one in sums]))
+    assert signed_rank_p([0.0, 0.0, 0.0]) == 1.0
 
 
 def test_many_differences_take_the_approximation() -> None:
     stats = pytest.importorskip("scipy.stats")
     values = np.random.default_rng(0).normal(0.05, 1, 900)
     expected = stats.wilcoxon(values, method="approx", correction=True).pvalue
-    assert p_value(values) == pytest.approx(expected, rel=1e-2)
-    middle, low, high = shift(values, 0.01)
+    assert signed_rank_p(values) == pytest.approx(expected, rel=1e-2)
+    middle, low, high = signed_rank_shift(values, 0.01)
     assert low < middle < high and high - low == pytest.approx(2 * 2.576 / 30, rel=0.2)
 
 

@@ -13,7 +13,6 @@ from etscope.analysis.metrics import find_metric
 from etscope.errors import FormatError, MissingFileError
 from etscope.search import RUN, Isolation, reaches
 from etscope.sensitivity import _sensitivity as _measure
-from etscope.sensitivity._results import Variant, gain
 from etscope.sensitivity._sensitivity import (
     References,
     measured,
@@ -21,6 +20,7 @@ from etscope.sensitivity._sensitivity import (
     timed,
     variant_key,
 )
+from etscope.sensitivity.results import Variant, gain
 
 SQNR, MSE = find_metric("sqnr"), find_metric("mse")
 

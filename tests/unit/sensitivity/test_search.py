@@ -10,8 +10,8 @@ import pytest
 
 from etscope.analysis.metrics import find_metric
 from etscope.search import LOWER
-from etscope.sensitivity._results import Key, Variant
 from etscope.sensitivity._sensitivity import GroupSearch
+from etscope.sensitivity.results import Key, Variant
 
 SQNR, MSE = find_metric("sqnr"), find_metric("mse")
 

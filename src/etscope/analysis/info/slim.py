@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from etscope.errors import UsageError
-from etscope.formats.bytes.source import BytesLike, PathLike
+from etscope.formats.bytes.files import BytesLike, PathLike
 from etscope.formats.bytes.zip_archive import NewMember, write_archive
 from etscope.formats.etrecord.reader import (
     PROGRAM_BUFFER,

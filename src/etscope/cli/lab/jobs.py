@@ -200,7 +200,7 @@ def log(job_id: str, follow: bool, where: LabOptions) -> None:
 
     Exit code 4: no such job.
     """
-    from etscope.views.tables.text_cells import visible
+    from etscope.views.tables.cells import visible
 
     with where.open() as lab:
         from etscope.lab.lab import Lab

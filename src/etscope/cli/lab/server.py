@@ -74,7 +74,7 @@ def serve(
         require(module, wanted_by="etscope lab serve")
     from etscope.lab.config import Home
     from etscope.lab.lab import Lab
-    from etscope.lab.server.run import serve as run_server
+    from etscope.lab.server.app import serve as run_server
     from etscope.lab.server.settings import settings_of
 
     if no_engine and (devices or scheduler):

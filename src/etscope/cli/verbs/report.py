@@ -80,9 +80,8 @@ def command(
     from etscope.cli.output.progress import progress
     from etscope.quiet import quiet
     from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
-    from etscope.views.output import open_output
+    from etscope.views.output import dumps, open_output
     from etscope.views.page import built_page, document_of, page_html
-    from etscope.views.strict_json import dumps
 
     as_data = output.name.endswith(".json")
     if not as_data:

@@ -143,7 +143,7 @@ def command(
         with progress(f"measuring variants of {model}"), quiet():
             found = sensitivity(model, progress=report, **options)
     if plot is not None:
-        from etscope.sensitivity.plot import save_plot
+        from etscope.sensitivity.results import save_plot
 
         save_plot(found, plot)
         click.echo(f"wrote {plot}", err=True)

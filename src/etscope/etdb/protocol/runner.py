@@ -49,7 +49,7 @@ from etscope.etdb.protocol.messages import (
     Writer,
     in_memory,
 )
-from etscope.formats.bytes.source import BytesLike
+from etscope.formats.bytes.files import BytesLike
 from etscope.run.process import explained, relevant
 
 _MOST_CORE = 4 << 30  # bytes of a core that are kept

@@ -23,7 +23,7 @@ from etscope.etdb.protocol.messages import (
 )
 from etscope.etdb.protocol.runner import Runner
 from etscope.etdb.targets.target import Stop
-from etscope.formats.bytes.source import BytesLike
+from etscope.formats.bytes.files import BytesLike
 
 Ints = npt.NDArray[np.int64]
 

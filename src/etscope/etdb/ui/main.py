@@ -117,7 +117,7 @@ def command(
 def show(result: Result, *, echo: bool = False, color: bool | None = None) -> None:
     """Write a result: the output to standard output, an error to standard error."""
     from etscope.etdb.output import error_text, folded, write_output
-    from etscope.views.tables.text_cells import visible
+    from etscope.views.tables.cells import visible
 
     if echo:
         print(f"{PROMPT}{visible(result.line)}")
@@ -203,7 +203,7 @@ def _edited_lines(session: Session) -> Iterator[str]:
 
 
 def _write_json(result: Result, session: Session) -> None:
-    from etscope.views.strict_json import dumps
+    from etscope.views.output import dumps
 
     error, stop = result.error, session.debugger.stop
     document: dict[str, Any] = {

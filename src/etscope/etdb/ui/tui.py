@@ -27,7 +27,7 @@ from etscope.etdb.output import Output, error_text, stop_lines, text_of, value_l
 from etscope.etdb.session import Result, Session
 from etscope.etdb.targets.target import Stop
 from etscope.etdb.ui.complete import Completer
-from etscope.views.tables.text_cells import visible
+from etscope.views.tables.cells import visible
 
 _TRIES, _PAUSE = 40, 0.05  # attempts to end a run, and seconds between them
 

@@ -22,8 +22,7 @@ from threading import Thread
 from typing import IO
 
 from etscope.errors import FormatError, reading
-from etscope.formats.bytes.atomic_write import atomic_write
-from etscope.formats.bytes.source import PathLike
+from etscope.formats.bytes.files import PathLike, atomic_write
 
 MAX_MEMBERS = 65_535
 # Graph JSON deflates 20 to 50 times; deflate's own limit is 1,032 times.

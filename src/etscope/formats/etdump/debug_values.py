@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import FormatError, reading
+from etscope.formats.bytes.files import BytesLike, PathLike, Source, open_source
 from etscope.formats.bytes.flatbuffer import INT8, INT32, INT64, FlatBuffer, FlatTable
-from etscope.formats.bytes.source import BytesLike, PathLike, Source, open_source
 from etscope.formats.program.scalar_type import ScalarType, scalar_type
 
 MAX_DIMENSIONS = 32  # numpy 1's limit; ExecuTorch's own is 16

@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import FormatError, MissingDataError, reading
+from etscope.formats.bytes.files import BytesLike, PathLike, Source, open_source
 from etscope.formats.bytes.flatbuffer_columns import (
     FlatBufferColumns,
     IntArray,
     TableColumns,
     chunks,
 )
-from etscope.formats.bytes.source import BytesLike, PathLike, Source, open_source
 from etscope.formats.etdump.debug_values import (
     MAX_DIMENSIONS,
     DebugValue,

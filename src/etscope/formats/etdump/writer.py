@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import UsageError
-from etscope.formats.bytes.atomic_write import atomic_write
-from etscope.formats.bytes.source import PathLike
+from etscope.formats.bytes.files import PathLike, atomic_write
 from etscope.formats.etdump.debug_values import DebugValue, TensorRef
 from etscope.formats.etdump.encode import EVENT, Content, encode, write_etdump
 from etscope.formats.etdump.reader import EventKind

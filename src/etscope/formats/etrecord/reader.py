@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import IO, Any, Protocol, TypeVar
 
 from etscope.errors import FormatError, MissingDataError, reading
-from etscope.formats.bytes.source import BytesLike, PathLike, open_source
+from etscope.formats.bytes.files import BytesLike, PathLike, open_source
 from etscope.formats.bytes.zip_archive import Member, ZipArchive, open_archive
 from etscope.formats.etrecord.own_members import (
     Fingerprints,

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import BundleError, FormatError, MissingDataError, VersionError, reading
+from etscope.formats.bytes.files import BytesLike, PathLike, Source, open_source
 from etscope.formats.bytes.flatbuffer import INT8, INT64, UINT32, FlatBuffer, FlatTable, Span
-from etscope.formats.bytes.source import BytesLike, PathLike, Source, open_source
 from etscope.formats.identify import describe
 from etscope.formats.program import pte
 from etscope.formats.program.scalar_type import (

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import FormatError, MissingDataError, UsageError, VersionError, reading
+from etscope.formats.bytes.files import BytesLike, PathLike, Source, open_source
 from etscope.formats.bytes.flatbuffer import (
     INT8,
     INT32,
@@ -31,7 +32,6 @@ from etscope.formats.bytes.flatbuffer import (
     FlatTable,
     Span,
 )
-from etscope.formats.bytes.source import BytesLike, PathLike, Source, open_source
 from etscope.formats.identify import describe
 from etscope.formats.program.pte_schema import (
     BOXED_LISTS,

@@ -21,8 +21,7 @@ import numpy.typing as npt
 from numpy.lib import format as npy_format
 
 from etscope.errors import FormatError, MissingDataError, UsageError, reading
-from etscope.formats.bytes.atomic_write import atomic_write
-from etscope.formats.bytes.source import PathLike, Source, open_source
+from etscope.formats.bytes.files import PathLike, Source, atomic_write, open_source
 from etscope.formats.bytes.zip_archive import NewMember, open_archive, write_archive
 from etscope.formats.identify import describe
 from etscope.formats.program.scalar_type import numpy_dtype

@@ -24,7 +24,7 @@ two quartiles. A change of the slow runs only is not judged; the sides' p50 and 
    *interval* lies between two of these means, as far from the ends as the exact distribution
    allows (J. Hodges and E. Lehmann, Annals of Mathematical Statistics 34, 1963; M. Hollander and
    D. Wolfe, "Nonparametric statistical methods", 3.2 and 3.3;
-   `etscope.analysis.comparison.signed_rank`).
+   `etscope.model.statistics`).
 3. *The verdict* is *regressed* or *improved* when p is at most ``1 - confidence`` and the change is
    of the minimum effect at least; *no difference* when the whole interval lies inside the minimum
    effect; else *cannot tell*, with the number of rounds that would.
@@ -51,10 +51,15 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.comparison.compare_samples import Policy, Verdict
-from etscope.analysis.comparison.signed_rank import fewest, p_value, shift
 from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
 from etscope.lab.jobs.spec import JobSpec
-from etscope.model.statistics import summarize, t_quantile
+from etscope.model.statistics import (
+    fewest_differences,
+    signed_rank_p,
+    signed_rank_shift,
+    summarize,
+    t_quantile,
+)
 
 MODEL, BASELINE = "model", "baseline"
 SIDES = (MODEL, BASELINE)
@@ -208,8 +213,8 @@ def judge(rounds: Sequence[Round], policy: Policy) -> AbResult:
         raise MissingDataError("a run takes less than a tick of the clock")
     differences = np.log(model) - np.log(baseline)
     alpha = policy.alpha
-    p = p_value(differences)
-    middle, low, high = shift(differences, alpha)
+    p = signed_rank_p(differences)
+    middle, low, high = signed_rank_shift(differences, alpha)
     known = isfinite(low)
     half = max(high - middle, middle - low)
     least = log1p(policy.min_effect)
@@ -259,7 +264,7 @@ def _rounds_needed(differences: Floats, middle: float, half: float, policy: Poli
         return None
     least = log1p(policy.min_effect)
     within = abs(middle) if abs(middle) >= least else max(least - abs(middle), least / 3)
-    needed = enough = fewest(policy.alpha)
+    needed = enough = fewest_differences(policy.alpha)
     for _ in range(20):
         # The quantile falls as the number grows, so this oscillates until it settles.
         factor = float(t_quantile(policy.alpha, max(needed - 1, 1))) + _OFTEN
@@ -279,7 +284,7 @@ def _why(
     else:
         more = "the same rounds again would probably give a verdict"
     if not isfinite(ends[0]):
-        least = fewest(policy.alpha)
+        least = fewest_differences(policy.alpha)
         return f"{count} rounds: a confidence of {policy.confidence:g} takes {least}; {more}"
     interval = f"{expm1(ends[0]):+.1%} to {expm1(ends[1]):+.1%}"
     if p <= policy.alpha:

@@ -217,8 +217,7 @@ def _scale(total: Sequence[float] | npt.NDArray[Any]) -> Scale:
 
 def _plain(table: Table, names: Sequence[str], title: str) -> dict[str, Any]:
     """Return a table as plain JSON: the text of each cell, and the value that it is sorted by."""
-    from etscope.views.tables.cell_values import is_number, plain_rows
-    from etscope.views.tables.text_cells import table_texts
+    from etscope.views.tables.cells import is_number, plain_rows, table_texts
 
     filled = [
         name

@@ -19,7 +19,7 @@ from etscope._version import __version__
 from etscope.errors import EtscopeError
 from etscope.lab.server.errors import status_of
 from etscope.units import format_bytes, format_duration, format_share
-from etscope.views.tables.text_cells import visible
+from etscope.views.tables.cells import visible
 
 NOTHING = "\N{EN DASH}"
 _UNITS = (("ns", 1e-6), ("µs", 1e-3), ("ms", 1.0), ("s", 1e3))

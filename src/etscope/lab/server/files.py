@@ -22,7 +22,7 @@ from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import EtscopeError, FormatError, LabError, MissingDataError, UsageError
 from etscope.formats import identify as formats
-from etscope.formats.bytes.source import open_source
+from etscope.formats.bytes.files import open_source
 from etscope.formats.bytes.zip_archive import open_archive
 from etscope.lab.jobs.records import Artifact
 from etscope.lab.server.errors import RequestError, error_responses

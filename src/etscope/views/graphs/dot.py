@@ -18,7 +18,7 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_path, short_lines, user_line
 from etscope.errors import UsageError
 from etscope.units import format_duration
-from etscope.views.tables.text_cells import visible
+from etscope.views.tables.cells import visible
 
 _LONGEST = 60  # characters of a line in a label
 _HEAD = """digraph {name} {{

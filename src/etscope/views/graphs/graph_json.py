@@ -31,7 +31,7 @@ from etscope.analysis.graphs.flow import edges
 from etscope.analysis.graphs.views import STATISTICS, GraphView, ViewNode
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_path, module_type, user_line
-from etscope.views.strict_json import dumps
+from etscope.views.output import dumps
 
 SCHEMA = "etscope.graph/1"
 

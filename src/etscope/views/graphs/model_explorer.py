@@ -18,8 +18,8 @@ from etscope.analysis.graphs.views import STATISTICS, GraphView, ViewNode
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_path, module_type, user_line
 from etscope.errors import MissingDataError, UsageError
-from etscope.views.strict_json import dumps
-from etscope.views.tables.text_cells import visible
+from etscope.views.output import dumps
+from etscope.views.tables.cells import visible
 
 _ERRORS = ("total_error", "local_error")
 OVERLAYS = (*STATISTICS, "bytes", "live_bytes", *_ERRORS)

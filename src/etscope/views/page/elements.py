@@ -9,7 +9,7 @@ from typing import Any
 from etscope.model.graph import SourceLine, source_lines
 from etscope.model.report import Section
 from etscope.model.table import Column, Table
-from etscope.views.tables.cell_values import plain_values
+from etscope.views.tables.cells import plain_values
 
 Json = dict[str, Any]
 

@@ -13,9 +13,8 @@ from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDependencyError
 from etscope.model.report import filled_columns
 from etscope.model.table import Kind, Table
-from etscope.views.strict_json import dumps
-from etscope.views.tables.cell_values import is_number
-from etscope.views.tables.text_cells import table_texts, visible
+from etscope.views.output import dumps
+from etscope.views.tables.cells import is_number, table_texts, visible
 
 # -- A run's summary as static HTML, without scripts.
 

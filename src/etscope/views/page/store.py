@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import FormatError, reading
-from etscope.formats.bytes.atomic_write import atomic_write
-from etscope.formats.bytes.source import PathLike
+from etscope.formats.bytes.files import PathLike, atomic_write
 from etscope.formats.exported_program.exported_json import mapping, parse_json
-from etscope.views.strict_json import dumps
+from etscope.views.output import dumps
 
 FILE_NAME = "executorch.report.json.gz"
 # Limits of the search, as a log directory may have any size.

@@ -12,7 +12,7 @@ from etscope.analysis.metrics import METRICS
 from etscope.errors import MissingDataError, UsageError
 from etscope.model.table import Table
 from etscope.views.plots.figures import checked_suffix, new_figure, save_figure, show_figure
-from etscope.views.tables.text_cells import visible
+from etscope.views.tables.cells import visible
 
 _DECADES = 100.0  # from here on a linear scale would press the smaller errors to the ground
 _CHARACTERS = 13.8  # of the text below the plot, an inch

@@ -25,7 +25,7 @@ from etscope.analysis.comparison.diff_table import (
 )
 from etscope.analysis.profile.scale import Scale
 from etscope.units import TimeScale, format_duration, scale_factor
-from etscope.views.tables.text_cells import visible
+from etscope.views.tables.cells import visible
 
 
 def write(

@@ -20,9 +20,8 @@ from typing import IO, Any
 from etscope.model.report import Report, filled_columns, flat_table
 from etscope.model.table import Column, Table
 from etscope.views import TABLE_VIEWS, write_table
-from etscope.views.strict_json import dumps
-from etscope.views.tables.cell_values import plain_rows
-from etscope.views.tables.text_cells import cell_texts
+from etscope.views.output import dumps
+from etscope.views.tables.cells import cell_texts, plain_rows
 
 __all__ = ["write_reports"]
 

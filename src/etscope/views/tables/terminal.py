@@ -18,11 +18,12 @@ from itertools import islice
 from typing import NamedTuple, TextIO
 
 from etscope.model.table import Column, Kind, Table
-from etscope.views.tables.cell_values import is_number, plain_values
-from etscope.views.tables.text_cells import (
+from etscope.views.tables.cells import (
     ASCII_LINES,
     LINES,
     Guides,
+    is_number,
+    plain_values,
     table_texts,
     tree_prefixes,
     visible,

@@ -11,9 +11,17 @@ from itertools import islice
 from typing import Any, TextIO
 
 from etscope.model.table import Kind, Table
-from etscope.views.strict_json import dumps
-from etscope.views.tables.cell_values import is_number, plain_rows, plain_values, types_of
-from etscope.views.tables.text_cells import Guides, table_texts, tree_prefixes, visible
+from etscope.views.output import dumps
+from etscope.views.tables.cells import (
+    Guides,
+    is_number,
+    plain_rows,
+    plain_values,
+    table_texts,
+    tree_prefixes,
+    types_of,
+    visible,
+)
 
 # --------------------------------------------------------------------------------------------
 # CSV and TSV: a header of names with units ("avg_ms"), full precision; a missing value is an empty

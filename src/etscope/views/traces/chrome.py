@@ -15,8 +15,8 @@ from itertools import islice
 from typing import Any, TextIO
 
 from etscope.model.timeline import Timeline
-from etscope.views.strict_json import dumps
-from etscope.views.tables.cell_values import plain_value
+from etscope.views.output import dumps
+from etscope.views.tables.cells import plain_value
 from etscope.views.traces.span_nesting import NestedSpans, nest_spans
 
 _PID = 1  # a process needs a number; the dump does not know its own

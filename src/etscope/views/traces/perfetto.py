@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from etscope.model.timeline import Timeline
 from etscope.optional import require
-from etscope.views.tables.cell_values import plain_value, without_surrogates
+from etscope.views.tables.cells import plain_value, without_surrogates
 from etscope.views.traces.span_nesting import NestedSpans, nest_spans
 
 _PB2 = "perfetto.protos.perfetto.trace.perfetto_trace_pb2"

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from etscope._version import __version__
 from etscope.model.timeline import Timeline
-from etscope.views.strict_json import dumps
+from etscope.views.output import dumps
 from etscope.views.traces.span_nesting import nest_spans
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"

@@ -1,11 +1,15 @@
-"""Bytes for a reader: a mapped file, or memory of the caller."""
+"""Read bytes from a mapped file or from memory, and write files that appear whole or not at all."""
 
 from __future__ import annotations
 
 import mmap
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
 from etscope.errors import FormatError, UsageError, reading
 
@@ -65,3 +69,46 @@ def open_source(data_or_path: BytesLike | PathLike, kind: str) -> Source:
         with open(path, "rb") as file:  # noqa: PTH123
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return Source(memoryview(mapped), path)
+
+
+# -- Writing
+
+
+@contextmanager
+def atomic_write(path: PathLike) -> Iterator[IO[bytes]]:
+    """Open a file that replaces `path` when the block ends without an error.
+
+    It is written in the same folder under a temporary name. A pipe or a device is written directly;
+    if its reader closes it, the `BrokenPipeError` passes through. Raises `UsageError` for a path
+    that cannot be written.
+    """
+    target = Path(os.path.realpath(path))  # a link is followed, not replaced
+    part = target.with_name(f".{os.urandom(8).hex()}.part")
+    try:
+        special = target.exists() and not target.is_file()
+        with target.open("wb") if special else part.open("xb") as file:
+            yield file
+        if not special:
+            if target.exists():
+                part.chmod(stat.S_IMODE(target.stat().st_mode))
+            part.replace(target)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # An error that names another file is the caller's; one without a name is of this writing.
+        if error.filename is not None and str(error.filename) not in (str(target), str(part)):
+            raise
+        raise UsageError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
+    finally:  # also after an interrupt
+        with suppress(OSError):
+            part.unlink()
+
+
+def make_folder(path: PathLike) -> Path:
+    """Create the folder `path` if needed. Raises `UsageError` if it cannot be created."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+    return folder
