@@ -154,7 +154,7 @@ class _Session:
 @click.group(
     cls=LazyGroup,
     specs=COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog="Exit codes: 0 fine, 1 finding, 2 usage, 3 bad or mismatched input, "
     "4 nothing measured, 5 environment.",
 )

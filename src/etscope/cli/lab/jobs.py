@@ -53,7 +53,7 @@ _POLL_SECONDS = 0.5
     help="Jobs submitted at this UTC time or later.",
 )
 @click.option(
-    "--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, metavar="N",
+    "--limit", "-n", type=click.IntRange(min=1), default=20, metavar="N",
     help="List at most N jobs.",
 )  # fmt: skip
 @lab_options

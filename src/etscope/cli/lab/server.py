@@ -138,7 +138,7 @@ def _expiry(
 @token.command(short_help="Make a token and print its secret.")
 @click.argument("name")
 @click.option(
-    "--scope", type=click.Choice(_SCOPES), default="read", show_default=True,
+    "--scope", type=click.Choice(_SCOPES), default="read",
     help="read: look. submit: also submit and cancel jobs. admin: also make tokens.",
 )  # fmt: skip
 @click.option(
@@ -230,7 +230,7 @@ def _age(context: click.Context, parameter: click.Parameter, value: str) -> int:
 
 @click.command()
 @click.option(
-    "--older-than", "seconds", default="1d", show_default=True, metavar="AGE", callback=_age,
+    "--older-than", "seconds", default="1d", metavar="AGE", callback=_age,
     help="12h, 7d, 2w: keep newer files, which a job may be about to use.",
 )  # fmt: skip
 @home_option

@@ -90,11 +90,11 @@ _STOP = 10.0  # seconds that an interrupted job has to end
 @click.option("--priority", type=int, metavar="N", help="Jobs with a higher priority run first.")
 @click.option("--again", is_flag=True, help="Run the job even if the same job has been run.")
 @click.option(
-    "--wait/--async", "wait", default=True, show_default=True,
+    "--wait/--async", "wait", default=True,
     help="Wait for the result, or only queue the job.",
 )  # fmt: skip
 @click.option(
-    "--format", "-f", type=click.Choice(("table", "json")), default="table", show_default=True,
+    "--format", "-f", type=click.Choice(("table", "json")), default="table",
     help="json: the job as the API returns it.",
 )  # fmt: skip
 @lab_options

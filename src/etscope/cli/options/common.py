@@ -122,7 +122,6 @@ runner_option = click.option(
     "--runner",
     type=click.Choice(RUNNERS),
     default="auto",
-    show_default=True,
     help="auto: python, unless only native can do it.",
 )
 select_option = click.option(
@@ -132,7 +131,6 @@ source_unit_option = click.option(
     "--source-unit",
     type=click.Choice(("ns", "us", "ms", "s", "cycles")),
     default="ns",
-    show_default=True,
     help="Unit of the runtime's clock.",
 )
 threads_option = click.option(
@@ -186,7 +184,6 @@ def output_options(
             "--color",
             type=click.Choice(["auto", "always", "never"]),
             default="auto",
-            show_default=True,
             help="Colour the table; auto: on a terminal, unless NO_COLOR is set.",
         ),
     )
@@ -242,7 +239,6 @@ def error_options(function: _Function) -> _Function:
         click.option(
             "--metric",
             default="sqnr",
-            show_default=True,
             metavar="NAME",
             help="Metric of the errors.",
         ),
@@ -256,7 +252,6 @@ def error_options(function: _Function) -> _Function:
             "--graph",
             type=click.Choice(list(GRAPHS)),
             default="edge",
-            show_default=True,
             help="The reference: the program before lowering, or as torch.export made it.",
         ),
     )

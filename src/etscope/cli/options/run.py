@@ -183,9 +183,7 @@ _INPUT_OPTIONS = (
     click.option(
         "--testset-index", type=click.IntRange(min=0), metavar="K", help="Run only test case K."
     ),
-    click.option(
-        "--seed", type=int, default=0, show_default=True, help="Seed of generated inputs."
-    ),
+    click.option("--seed", type=int, default=0, help="Seed of generated inputs."),
 )
 
 _OPTIONS = (
@@ -194,14 +192,12 @@ _OPTIONS = (
         "--iterations",
         type=click.IntRange(min=1),
         default=10,
-        show_default=True,
         help="Number of timed executions.",
     ),
     click.option(
         "--warmup",
         type=click.IntRange(min=0),
         default=1,
-        show_default=True,
         help="Number of untimed executions before them.",
     ),
     threads_option,
@@ -209,7 +205,6 @@ _OPTIONS = (
         "--debug-level",
         type=click.Choice(DEBUG_LEVELS),
         default="none",
-        show_default=True,
         help="Values to record, in a run of their own.",
     ),
     click.option(
@@ -227,20 +222,17 @@ _OPTIONS = (
     click.option(
         "--grow/--no-grow",
         default=True,
-        show_default=True,
         help="Run again with a larger debug buffer if it was too small.",
     ),
     click.option(
         "--separate/--no-separate",
         default=True,
-        show_default=True,
         help="Measure latency, times and values in separate runs.",
     ),
     click.option(
         "--profiling-level",
         type=click.Choice(("all", "method")),
         default="all",
-        show_default=True,
         help="Time each event, or whole methods only.",
     ),
     click.option(

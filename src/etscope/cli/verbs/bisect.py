@@ -42,7 +42,6 @@ STRATEGIES = ("bisect", "modules", "linear")
     "--strategy",
     type=click.Choice(STRATEGIES),
     default="bisect",
-    show_default=True,
     help="Search by order of execution, from the outermost module inwards, or each node alone.",
 )
 @click.option(
@@ -54,7 +53,6 @@ STRATEGIES = ("bisect", "modules", "linear")
 @click.option(
     "--isolate/--no-isolate",
     default=True,
-    show_default=True,
     help="Run each piece in a process of its own. Without: faster, but a crash ends the search.",
 )
 @strict_option

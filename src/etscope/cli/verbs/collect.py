@@ -71,7 +71,6 @@ _PAGE = 200
     "--source-unit",
     type=click.Choice(("ns", "us", "ms", "s")),
     default="ns",
-    show_default=True,
     help="Unit of the runtime's clock.",
 )
 @click.option("--strict", is_flag=True, help="Write nothing if a dump is bad.")

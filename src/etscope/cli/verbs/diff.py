@@ -51,15 +51,15 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
     "--select", "-s", metavar="SELECTOR", help="Judge only what matches: 'op:conv* and …'."
 )
 @click.option(
-    "--min-effect", default="3%", show_default=True, metavar="SHARE", callback=_share,
+    "--min-effect", default="3%", metavar="SHARE", callback=_share,
     help="The smallest change that matters.",
 )  # fmt: skip
 @click.option(
-    "--confidence", default="0.99", show_default=True, metavar="SHARE", callback=_share,
+    "--confidence", default="0.99", metavar="SHARE", callback=_share,
     help="1 - the rate of false alarms.",
 )  # fmt: skip
 @click.option(
-    "--warmup", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
+    "--warmup", type=click.IntRange(min=0), default=1, metavar="N",
     help="Leave out the first N runs of each dump.",
 )  # fmt: skip
 @click.option("--per-op", is_flag=True, help="Report a regressed operator as a finding, too.")
@@ -69,7 +69,7 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
 )
 @source_unit_option
 @click.option(
-    "--sort", type=click.Choice(["change", "time", "run"]), default="change", show_default=True,
+    "--sort", type=click.Choice(["change", "time", "run"]), default="change",
     help="Order of the operators.",
 )  # fmt: skip
 @limit_option

@@ -34,7 +34,6 @@ from etscope.cli.output.tables import OutputOptions
     "--state",
     type=click.Choice(["fresh", "sequence"]),
     default="fresh",
-    show_default=True,
     help="For a model with state: start each sample from the initial state, or from the state "
     "after the sample before.",
 )
@@ -45,7 +44,6 @@ from etscope.cli.output.tables import OutputOptions
 @click.option(
     "--isolate/--no-isolate",
     default=True,
-    show_default=True,
     help="Run samples in processes of their own. Without: faster, but a crash ends everything.",
 )
 @click.option(
@@ -59,7 +57,6 @@ from etscope.cli.output.tables import OutputOptions
     "--sort",
     type=click.Choice(["run", "error"]),
     default="run",
-    show_default=True,
     help="List operators in order of execution, or the worst first.",
 )
 @limit_option

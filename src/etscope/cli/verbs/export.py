@@ -33,7 +33,6 @@ seed_option = click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
-    show_default=True,
     help="Seed of torch's random numbers, set before the model is made.",
 )
 strict_option = click.option(
@@ -52,7 +51,6 @@ def backend_option(
         "-b",
         type=click.Choice(BACKENDS),
         default=default,
-        show_default=True,
         help=help,
     )
 
@@ -141,7 +139,7 @@ def exported(
     metavar="DIR",
     help="Folder for the files. Default: the model's name.",
 )
-@click.option("--name", default="model", show_default=True, help="Name of the files.")
+@click.option("--name", default="model", help="Name of the files.")
 @click.option("--no-bundle", is_flag=True, help="Write no .bpte.")
 @lambda function: output_options(function, to_file=False)
 def command(

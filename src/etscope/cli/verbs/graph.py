@@ -72,7 +72,6 @@ class _Rows:
 @click.option(
     "--into-delegates/--no-into-delegates",
     default=True,
-    show_default=True,
     help="Show the nodes inside lowered modules, below their calls.",
 )
 @lambda function: add_options(function, TABLE_OPTIONS)

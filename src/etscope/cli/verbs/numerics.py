@@ -51,7 +51,6 @@ _COLUMNS = (
     "--sort",
     type=click.Choice(["run", "error"]),
     default="run",
-    show_default=True,
     help="Order of execution, or the worst first.",
 )
 @limit_option

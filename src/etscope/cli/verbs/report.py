@@ -29,7 +29,6 @@ from etscope.cli.options.common import (
     "-o",
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
     default=Path("report.html"),
-    show_default=True,
     metavar="FILE",
     help="Write to FILE; - is standard output, a name that ends in .json gets only the data.",
 )

@@ -49,9 +49,7 @@ _DATA = click.Path(exists=False, path_type=str)
     multiple=True,
     help="Inputs to measure errors on, in the same forms. Default: the example inputs.",
 )
-@click.option(
-    "--metric", default="sqnr", show_default=True, metavar="NAME", help="Metric of the errors."
-)
+@click.option("--metric", default="sqnr", metavar="NAME", help="Metric of the errors.")
 @click.option(
     "--tolerance",
     type=float,
@@ -62,21 +60,18 @@ _DATA = click.Path(exists=False, path_type=str)
     "--group",
     type=click.Choice(GROUPINGS),
     default="module",
-    show_default=True,
     help="Unit that is kept in float.",
 )
 @click.option("--select", "-s", metavar="SELECTOR", help="Try only what matches: 'module:head'.")
 @click.option(
     "--pairs/--no-pairs",
     default=True,
-    show_default=True,
     help="Try pairs of neighbours, too: a value between two parts is in float only if both are.",
 )
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
     default=7,
-    show_default=True,
     help="Number of interleaved rounds of timing.",
 )
 @click.option("--method", "-m", metavar="NAME", help="Default: forward, or the only one.")
@@ -98,7 +93,6 @@ _DATA = click.Path(exists=False, path_type=str)
 @click.option(
     "--isolate/--no-isolate",
     default=True,
-    show_default=True,
     help="Run each program in a process of its own first. Without: faster, but a crash ends "
     "everything.",
 )

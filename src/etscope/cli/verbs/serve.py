@@ -24,10 +24,9 @@ from etscope.cli.options.common import (
     "--port",
     type=click.IntRange(min=0, max=65535),
     default=0,
-    show_default=True,
     help="Port; 0: any free port.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
 @click.option("--open", "open_it", is_flag=True, help="Open a browser.")
 @click.option("--numerics/--no-numerics", default=None, help="See etscope report.")
 @source_unit_option

@@ -43,7 +43,6 @@ _TEXT_ROWS = 100
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
-    show_default=True,
     metavar="SECONDS",
     help="Time limit of a query.",
 )

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     "--port",
     type=click.IntRange(min=0, max=65535),
     default=6006,
-    show_default=True,
     help="Port for --launch; 0: any free port.",
 )
 @debug_buffer_option("The file of logged tensors, for errors.")

@@ -26,7 +26,7 @@ _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
 
 
 @click.command(
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog="Exit codes: 0 fine, 1 a run stopped at a condition, 2 usage, 3 bad or mismatched "
     "input, 4 not there, 5 environment.",
 )
@@ -46,7 +46,6 @@ _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
     "--source-unit",
     type=click.Choice(["ns", "us", "ms", "s", "cycles"]),
     default="ns",
-    show_default=True,
     help="Unit of the runtime's clock.",
 )
 def command(
