@@ -143,9 +143,10 @@ class Block:
         """Indices into `keys` of the events with times."""
         return tuple(i for i, key in enumerate(self.keys) if key.profile is not None)
 
-    @cached_property
+    @property
     def profile_rows(self) -> Ints:
-        """The dump's event rows of the profiled keys, shape [profiled keys, runs]."""
+        """The dump's event rows of the profiled keys, shape [profiled keys, runs]. Not kept: it
+        is as large as a column of the dump."""
         positions = [key.profile for key in self.keys if key.profile is not None]
         rows: Ints = self.rows[np.array(positions, dtype=np.int64)[:, None] + self.first]
         return rows

@@ -177,6 +177,7 @@ def _read(source: Source) -> ETDump:
             if name not in columns:
                 columns[name] = np.empty(len(positions), values.dtype)
             columns[name][part] = values
+    del positions  # as large as a column, and memory peaks where strings are read
     buffer.refuse_overlap(columns["metadata_offset"], columns["metadata_length"], "metadata")
 
     # Runs share few lists of allocators: each distinct one is read once.
