@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import erfc, floor, sqrt
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -163,6 +162,8 @@ def _left_out(count: int, alpha: float) -> int:
     if count <= _EXACT:
         ranks = np.arange(1, count + 1)
         return int(np.searchsorted(_cumulative(ranks), alpha / 2, side="right"))
+    from statistics import NormalDist  # imports fractions and decimal: milliseconds
+
     middle = count * (count + 1) / 4
     deviation = sqrt(count * (count + 1) * (2 * count + 1) / 24)
     return max(floor(middle + NormalDist().inv_cdf(alpha / 2) * deviation), 0)

@@ -306,13 +306,17 @@ def open_trace(
     from etscope.formats.etdump.debug_values import DebugBuffer
     from etscope.formats.etdump.reader import read_etdump
     from etscope.formats.etrecord.reader import read_etrecord
-    from etscope.formats.program.bpte import read_program_file
 
+    read_program = None
+    if program is not None:
+        from etscope.formats.program.bpte import read_program_file
+
+        read_program = read_program_file(program)[0]
     trace = Trace(
         dump=read_etdump(dump),
         record=None if etrecord is None else read_etrecord(etrecord),
         debug_buffer=None if debug_buffer is None else DebugBuffer.open(debug_buffer),
-        program=None if program is None else read_program_file(program)[0],
+        program=read_program,
         forced=force,
     )
     trace.check_debug_buffer()

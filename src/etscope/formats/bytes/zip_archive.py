@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -256,6 +255,8 @@ def write_archive(members: Iterable[NewMember], destination: PathLike | IO[bytes
         with atomic_write(destination) as file:
             _write_members(members, file)
         return
+    import tempfile  # imports random: a reader needs neither
+
     with tempfile.TemporaryFile() as file:
         _write_members(members, file)
         file.seek(0)
