@@ -154,7 +154,7 @@ ServerOptions parse_server_options(int argc, char** argv) {
   bool has_program = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
-    if (argument.rfind("-", 0) != 0) {
+    if (argument.rfind('-', 0) != 0) {
       if (has_program) {
         wrong_flags("two programs: " + options.program + " and " + argument);
       }
