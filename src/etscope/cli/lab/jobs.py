@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from etscope.cli.lab.options import LabOptions, exit_code, job_page, key_values, lab_options
-from etscope.cli.options.common import output_options
+from etscope.cli.options.common import POSITIVE, output_options
 from etscope.cli.output.progress import progress, transfers
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import LabError, MissingDataError
@@ -53,7 +53,7 @@ _POLL_SECONDS = 0.5
     help="Jobs submitted at this UTC time or later.",
 )
 @click.option(
-    "--limit", "-n", type=click.IntRange(min=1), default=20, metavar="N",
+    "--limit", "-n", type=POSITIVE, default=20, metavar="N",
     help="List at most N jobs.",
 )  # fmt: skip
 @lab_options
@@ -176,14 +176,8 @@ def status(
                 Column("message"),
             ),
             [
-                (
-                    f"{one.at:%Y-%m-%d %H:%M:%S}",
-                    str(one.state),
-                    one.attempt,
-                    one.device,
-                    one.message,
-                )
-                for one in lab.events(job.id)
+                (f"{e.at:%Y-%m-%d %H:%M:%S}", str(e.state), e.attempt, e.device, e.message)
+                for e in lab.events(job.id)
             ],
         )
     added = (files, steps) if job.artifacts else (steps,)

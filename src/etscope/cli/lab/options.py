@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from etscope.cli.options.common import as_one_parameter, open_trace
+from etscope.cli.options.common import Function, as_one_parameter, open_trace, path_option
 from etscope.cli.output.tables import OutputOptions, ViewOptions, select_columns
 from etscope.errors import EtscopeError
 
@@ -29,13 +29,9 @@ SERVER_VARIABLE = "ETSCOPE_LAB_SERVER"
 TOKEN_VARIABLE = "ETSCOPE_LAB_TOKEN"
 _OPERATORS = 5
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-home_option = click.option(
-    "--home",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="The lab's folder. Default: $ETSCOPE_LAB, or ~/.etscope/lab.",
+home_option = path_option(
+    "--home", metavar="DIR", help="The lab's folder. Default: $ETSCOPE_LAB, or ~/.etscope/lab."
 )
 
 
@@ -91,7 +87,7 @@ class LabOptions:
             yield client
 
 
-def lab_options(function: _Function) -> _Function:
+def lab_options(function: Function) -> Function:
     """Add `--server --token --home`: the parameter `where`, a `LabOptions`."""
     options = (
         click.option(
@@ -173,8 +169,7 @@ def write_job(
         except EtscopeError as error:  # the job's result is shown all the same
             click.echo(f"warning: no table of operators: {error.message}", err=True)
     OutputOptions(format="table").write_reports([report], SCHEMA)
-    line = environment_line(job)
-    if line:
+    if line := environment_line(job):
         click.echo(f"\nmeasured on {line}")
     for finding in findings_of(job):
         click.echo(f"finding: {finding}", err=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +17,7 @@ from etscope.cli.lab.options import (
     need_lab_packages,
     parse_span,
 )
-from etscope.cli.options.common import output_options
+from etscope.cli.options.common import PORT, output_options, show_address
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import UsageError
 
@@ -34,7 +34,7 @@ _SCOPES = ("read", "submit", "admin")
     "--host", metavar="ADDRESS", help="Address to listen on. Default: lab.yaml's, else 127.0.0.1."
 )
 @click.option(
-    "--port", type=click.IntRange(min=0, max=65535), metavar="N",
+    "--port", type=PORT, metavar="N",
     help="0: any free port. Default: lab.yaml's, else 8585.",
 )  # fmt: skip
 @click.option(
@@ -91,12 +91,7 @@ def serve(
 
         def ready(address: str) -> None:
             announced.enter_context(here.announce(address))
-            click.echo(address)
-            click.echo("Ctrl-C stops it", err=True)
-            if open_it:
-                import webbrowser
-
-                webbrowser.open(address)
+            show_address(address, open_it)
 
         run_server(
             lab,
@@ -172,16 +167,16 @@ def list_tokens(where: LabOptions, output: OutputOptions) -> None:
     with _token_store(where) as lab:
         tokens: list[Token | TokenInfo] = [*lab.tokens()]
     now = datetime.now(timezone.utc)
-    table = Table.of({
-Column("name"): [one.name for one in tokens],
-Column("scopes", Kind.LIST): [sorted(one.scopes, key=_SCOPES.index) for one in tokens],
-Column("created"): [day(one.created_at) for one in tokens],
-Column("expires"): [day(one.expires_at) for one in tokens],
-Column("valid", Kind.BOOL): [one.expires_at is None or one.expires_at > now for one in tokens],
-},
-title="Tokens",
-)  # fmt: skip
-    output.write_tables([table])
+    columns: dict[Column, list[Any]] = {
+        Column("name"): [one.name for one in tokens],
+        Column("scopes", Kind.LIST): [sorted(one.scopes, key=_SCOPES.index) for one in tokens],
+        Column("created"): [day(one.created_at) for one in tokens],
+        Column("expires"): [day(one.expires_at) for one in tokens],
+        Column("valid", Kind.BOOL): [
+            one.expires_at is None or one.expires_at > now for one in tokens
+        ],
+    }
+    output.write_tables([Table.of(columns, title="Tokens")])
 
 
 @token.command(short_help="Revoke tokens.")

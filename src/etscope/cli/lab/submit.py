@@ -19,7 +19,8 @@ from etscope.cli.lab.options import (
     need_lab_packages,
     write_job,
 )
-from etscope.cli.options.common import FILE, data_option, etrecord_option
+from etscope.cli.options.common import FILE, RUNNERS, data_option, etrecord_option
+from etscope.cli.options.run import DEBUG_LEVELS
 from etscope.cli.output.progress import transfers
 from etscope.errors import FormatError, UsageError, reading
 
@@ -67,10 +68,11 @@ _STOP = 10.0  # seconds that an interrupted job has to end
     help="Executions of the separate run that writes the ETDump; 0: none. Default: 20.",
 )  # fmt: skip
 @click.option(
-    "--debug-level", type=click.Choice(("none", "program_outputs", "intermediate_outputs")),
+    "--debug-level",
+    type=click.Choice(DEBUG_LEVELS),
     help="Values to record, in a run of their own.",
-)  # fmt: skip
-@click.option("--runner", type=click.Choice(("auto", "python", "native")), help="Default: auto.")
+)
+@click.option("--runner", type=click.Choice(RUNNERS), help="Default: auto.")
 @click.option("--threads", type=int, metavar="N", help="Threads of the runtime's thread pool.")
 @click.option(
     "--cool-down", type=float, metavar="SECONDS", help="Idle time of the device before the job."

@@ -21,7 +21,9 @@ from etscope.views import GRAPH_VIEWS, TABLE_VIEWS
 if TYPE_CHECKING:
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.profile.trace import Trace
+    from etscope.formats.etrecord.reader import RecordFile
     from etscope.formats.program.bpte import BundledFile
+    from etscope.formats.program.pte import Program
 
 # Names of the reference graphs on the command line, and in an ETRecord.
 GRAPHS = {"edge": "edge_dialect_exported_program", "exported": "exported_program"}
@@ -29,32 +31,32 @@ GROUPINGS = ("op", "type", "module", "source", "delegate")
 RUNNERS = ("auto", "python", "native")
 UNITS = [scale.value for scale in TimeScale]
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 _Option = Callable[[Any], Any]
 
 
 def as_one_parameter(
-    function: _Function,
+    function: Function,
     parameter: str,
-    make: Callable[..., Any],
-    options: Sequence[_Option],
+    make: type[Any],
+    options: Sequence[_Option] = (),
     names: Collection[str] | None = None,
-) -> _Function:
+) -> Function:
     """Add click options to a command and pass their values as one parameter.
 
     make: the dataclass of the values. names: of the options' values; None: all its fields.
     """
-    fields_of_make = [field.name for field in fields(make)] if names is None else names  # type: ignore[arg-type]
+    taken = [field.name for field in fields(make)] if names is None else names
 
     @functools.wraps(function)
     def called(**values: Any) -> Any:
-        own = {name: values.pop(name) for name in fields_of_make}
+        own = {name: values.pop(name) for name in taken}
         return function(**{parameter: make(**own)}, **values)
 
     return add_options(called, options)  # type: ignore[return-value]
 
 
-def add_options(function: _Function, options: Sequence[_Option]) -> _Function:
+def add_options(function: Function, options: Sequence[_Option]) -> Function:
     """Add click options to a command, listed by `--help` in this order."""
     for option in reversed(options):
         function = option(function)
@@ -65,12 +67,10 @@ def comma_separated(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> tuple[str, ...] | None:
     """Split an option's value into names. A click callback."""
-    if value is None:
-        return None
-    names = tuple(name.strip() for name in value.split(",") if name.strip())
-    if not names:
+    names = _names(value)
+    if value is not None and not names:
         raise click.BadParameter("expected names separated by commas")
-    return names
+    return names or None
 
 
 def some_of(allowed: Sequence[str]) -> Callable[..., tuple[str, ...]]:
@@ -79,7 +79,7 @@ def some_of(allowed: Sequence[str]) -> Callable[..., tuple[str, ...]]:
     def chosen(
         context: click.Context, parameter: click.Parameter, value: str | None
     ) -> tuple[str, ...]:
-        names = tuple(name.strip() for name in (value or "").split(",") if name.strip())
+        names = _names(value)
         if unknown := [name for name in names if name not in allowed]:
             raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(allowed)}")
         return names
@@ -87,8 +87,17 @@ def some_of(allowed: Sequence[str]) -> Callable[..., tuple[str, ...]]:
     return chosen
 
 
+def _names(value: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+
+
 # A path that the shell completes. The readers report a file that is missing or unreadable.
 FILE = click.Path()
+OUTPUT_FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)  # "-": stdout
+COUNT, POSITIVE = click.IntRange(min=0), click.IntRange(min=1)
+PORT = click.IntRange(0, 65535)
+SECONDS = click.FloatRange(min=0, min_open=True)
+CLOCKS = ("ns", "us", "ms", "s")  # units of a runtime's clock; another counts cycles
 
 columns_option = click.option(
     "--columns", metavar="NAME,…", callback=comma_separated, help="Show these columns, in order."
@@ -107,13 +116,15 @@ inputs_option = click.option(
 )
 library_option = click.option(
     "--library",
+    "libraries",
     multiple=True,
     type=FILE,
     metavar="SO",
     help="Load a library of operators or backends first. Repeatable.",
 )
-limit_option = click.option(
-    "--limit", "-n", type=click.IntRange(min=0), metavar="N", help="Show at most N rows."
+limit_option = click.option("--limit", "-n", type=COUNT, metavar="N", help="Show at most N rows.")
+metric_option = click.option(
+    "--metric", default="sqnr", metavar="NAME", help="Metric of the errors."
 )
 program_option = click.option(
     "--program", "-p", type=FILE, metavar="PTE", help="The .pte or .bpte that ran."
@@ -129,15 +140,12 @@ select_option = click.option(
 )
 source_unit_option = click.option(
     "--source-unit",
-    type=click.Choice(("ns", "us", "ms", "s", "cycles")),
+    type=click.Choice((*CLOCKS, "cycles")),
     default="ns",
     help="Unit of the runtime's clock.",
 )
 threads_option = click.option(
-    "--threads",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Threads of the runtime's thread pool.",
+    "--threads", type=POSITIVE, metavar="N", help="Threads of the runtime's thread pool."
 )
 unit_option = click.option("--unit", type=click.Choice(UNITS), help="Unit of the times shown.")
 
@@ -147,20 +155,20 @@ def debug_buffer_option(help: str = "The file of logged tensors.") -> _Option:
     return click.option("--debug-buffer", "-b", type=FILE, metavar="BIN", help=help)
 
 
-def path_option(name: str, metavar: str, help: str, **more: Any) -> _Option:
+def path_option(*names: str, metavar: str = "FILE", help: str, **more: Any) -> _Option:
     """Return an option for a file to write (metavar "FILE") or a folder ("DIR")."""
     is_folder = metavar == "DIR"
     kind = click.Path(file_okay=not is_folder, dir_okay=is_folder, path_type=Path)
-    return click.option(name, type=kind, metavar=metavar, help=help, **more)
+    return click.option(*names, type=kind, metavar=metavar, help=help, **more)
 
 
 def output_options(
-    function: _Function,
+    function: Function,
     *,
     formats: Collection[str] = tuple(TABLE_VIEWS),
     to_file: bool = True,
     help: str = "Output format. Default: by the suffix of --output, else table.",
-) -> _Function:
+) -> Function:
     """Add `--format`, `-o/--output` and `--color`: the parameter `output`, an `OutputOptions`.
 
     to_file: False for commands that write their tables to standard output only.
@@ -168,7 +176,7 @@ def output_options(
     file = click.option(
         "--output",
         "-o",
-        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+        type=OUTPUT_FILE,
         metavar="FILE",
         help="Write to FILE; - is standard output.",
     )
@@ -191,17 +199,20 @@ def output_options(
     return as_one_parameter(function, "output", OutputOptions, options, names)
 
 
-def graph_output_options(function: _Function) -> _Function:
+def graph_output_options(function: Function) -> Function:
     """Add `output_options` with the formats of graphs as well as those of tables."""
     return output_options(function, formats=(*TABLE_VIEWS, *GRAPH_VIEWS))
 
 
-def view_options(function: _Function) -> _Function:
+def view_options(function: Function) -> Function:
     """Add `--by --select --columns --sort --limit --unit`: the parameter `view`."""
     by = click.option("--by", type=click.Choice(GROUPINGS), help="Group the instructions.")
-    return as_one_parameter(
-        function, "view", ViewOptions, (by, select_option, *TABLE_OPTIONS), None
-    )
+    return as_one_parameter(function, "view", ViewOptions, (by, select_option, *TABLE_OPTIONS))
+
+
+def as_view(*names: str) -> Callable[[Function], Function]:
+    """Pass these options of a command as one parameter: `view`, a `ViewOptions`."""
+    return lambda function: as_one_parameter(function, "view", ViewOptions, (), names)
 
 
 # The rows, columns and unit of a table. A leading "-" of --sort means largest first.
@@ -233,15 +244,10 @@ class ErrorOptions:
         }
 
 
-def error_options(function: _Function) -> _Function:
+def error_options(function: Function) -> Function:
     """Add `--metric --tolerance --graph`: the parameter `errors`, an `ErrorOptions`."""
     options = (
-        click.option(
-            "--metric",
-            default="sqnr",
-            metavar="NAME",
-            help="Metric of the errors.",
-        ),
+        metric_option,
         click.option(
             "--tolerance",
             type=float,
@@ -276,7 +282,7 @@ class TraceOptions:
         )
 
 
-def trace_options(function: _Function) -> _Function:
+def trace_options(function: Function) -> Function:
     """Add the argument DUMP and `--etrecord --debug-buffer --program --force --source-unit`: the
     parameter `files`, a `TraceOptions`."""
     options = (
@@ -325,6 +331,36 @@ def open_trace(
     return trace
 
 
+@dataclass(frozen=True, slots=True)
+class GraphFiles:
+    """The files of graphs and of a run of theirs. record: an ETRecord, or a .pte file."""
+
+    record: str
+    dump: str | None
+    program: str | None
+    debug_buffer: str | None
+    inputs: str | None
+    force: bool
+
+    def open(
+        self,
+    ) -> tuple[RecordFile | None, Trace | None, Program | None, BundledFile | None]:
+        """Open the files; a .pte file is the program, with neither record nor test cases."""
+        from etscope.formats.etrecord.reader import read_etrecord
+        from etscope.formats.identify import PTE, identify
+        from etscope.formats.program.bpte import read_program_file
+
+        is_program = identify(self.record) == PTE
+        path = self.record if is_program else self.program
+        etrecord = None if is_program else self.record
+        trace = None
+        if self.dump is not None:
+            trace = open_trace(self.dump, etrecord, self.debug_buffer, path, force=self.force)
+        record = None if etrecord is None else read_etrecord(etrecord)
+        program, bundle = (None, None) if path is None else read_program_file(path)
+        return record, trace, program, bundle
+
+
 def read_inputs(trace: Trace, method: str, path: str) -> list[Any]:
     """Return the inputs of a run from a file, in the order of the method's inputs."""
     from etscope.run.inputs import file_inputs
@@ -333,12 +369,15 @@ def read_inputs(trace: Trace, method: str, path: str) -> list[Any]:
 
 
 def numerics_of_graphs(
-    trace: Trace, inputs: str | None, bundle: BundledFile | None
+    trace: Trace | None, inputs: str | None, bundle: BundledFile | None
 ) -> list[Numerics]:
-    """Return the numeric errors of each method that ran, to be drawn into its graphs.
+    """Return the numeric errors of each method that ran, to be drawn into its graphs; none
+    without a debug buffer.
 
     inputs: the file of the inputs of the run. bundle: test cases that hold them otherwise.
     """
+    if trace is None or trace.debug_buffer is None:
+        return []
     from etscope.cli.output.progress import progress
     from etscope.quiet import quiet
     from etscope.reporting.tensorboard import numerics_if_known
@@ -346,6 +385,16 @@ def numerics_of_graphs(
     given = None if inputs is None else lambda method: read_inputs(trace, method, inputs)
     with progress("computing the reference"), quiet():
         return numerics_if_known(trace, given, bundle)
+
+
+def show_address(address: str, open_it: bool) -> None:
+    """Print the address of a server that has started; open_it: open a browser there, too."""
+    click.echo(address)
+    click.echo("Ctrl-C stops it", err=True)
+    if open_it:
+        import webbrowser
+
+        webbrowser.open(address)
 
 
 def check_plot(path: Path | None) -> None:

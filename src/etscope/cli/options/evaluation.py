@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.common import FILE, as_one_parameter, some_of
-from etscope.cli.output.tables import OutputOptions
+from etscope.cli.options.common import (
+    COUNT,
+    FILE,
+    POSITIVE,
+    Function,
+    as_one_parameter,
+    some_of,
+)
+from etscope.cli.output.tables import OutputOptions, ViewOptions
 
 if TYPE_CHECKING:
     from etscope.evaluation import Evaluation
     from etscope.model.table import Table
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 SUMMARY, OPERATORS, SAMPLES, FLIPS = "summary", "operators", "samples", "flips"
 SHOWN = (SUMMARY, OPERATORS, SAMPLES, FLIPS)
@@ -83,21 +87,14 @@ class DatasetOptions:
             "keep_going": self.keep_going,
         }
 
-    def write(
-        self,
-        found: Evaluation,
-        output: OutputOptions,
-        columns: Sequence[str] | None,
-        sort: str,
-        limit: int | None,
-    ) -> int:
+    def write(self, found: Evaluation, output: OutputOptions, view: ViewOptions) -> int:
         """Write the tables and return the exit code: 1 for findings and too many flips, 3 when
         samples were skipped."""
         flipped = found.task is not None and found.task.flipped
         default = (OPERATORS, SAMPLES, FLIPS) if flipped else (OPERATORS, SAMPLES)
         shown = self.show or (default if output.is_text else (OPERATORS,))
-        tables = [self._table(found, name, sort, limit) for name in shown]
-        if output.is_text and columns is None:
+        tables = [self._table(found, name, view) for name in shown]
+        if output.is_text and view.columns is None:
             empty = {
                 "nan": not any(operator.nan for operator in found.operators),
                 "flips": found.task is None,
@@ -112,23 +109,22 @@ class DatasetOptions:
             # All tables have the same notes: show them once, at the end.
             tables = [replace(table, notes=()) for table in tables]
             tables[-1] = replace(tables[-1], notes=found.notes)
-        output.write_tables(tables, columns)
+        output.write_tables(tables, view.columns)
         share = None if found.task is None else found.task.flip_share
-        if self.max_flips is not None and (share is None or share > self.max_flips):
-            return 1
-        if found.findings:
+        too_many = self.max_flips is not None and (share is None or share > self.max_flips)
+        if too_many or found.findings:
             return 1
         return 3 if found.skipped else 0
 
-    def _table(self, found: Evaluation, name: str, sort: str, limit: int | None) -> Table:
+    def _table(self, found: Evaluation, name: str, view: ViewOptions) -> Table:
         if name == SAMPLES:
             return found.samples_table(self.worst)
         if name == FLIPS:
-            return found.flips_table(limit)
+            return found.flips_table(view.limit)
         if name == SUMMARY:
             return found.summary_table()
-        table = found.operators_table(sort)
-        return table if limit is None else table.take(range(min(limit, len(table))))
+        table = found.operators_table(view.sort or "run")
+        return table.take(range(len(table))[: view.limit])
 
 
 def save_plot(found: Evaluation, path: Path) -> None:
@@ -156,9 +152,7 @@ def save_errors_plot(table: Table, errors: str, metric: str, path: Path, **optio
 
 
 _OPTIONS = (
-    click.option(
-        "--samples", type=click.IntRange(min=1), metavar="N", help="Take the first N samples."
-    ),
+    click.option("--samples", type=POSITIVE, metavar="N", help="Take the first N samples."),
     click.option(
         "--labels",
         type=FILE,
@@ -168,13 +162,13 @@ _OPTIONS = (
     ),
     click.option(
         "--top",
-        type=click.IntRange(min=1),
+        type=POSITIVE,
         metavar="K",
         help="Compare classes: the best K of each sample. Default with --labels: 5.",
     ),
     click.option(
         "--scores",
-        type=click.IntRange(min=0),
+        type=COUNT,
         default=_DEFAULTS["scores"],
         metavar="N",
         help="Index of the output that holds the scores of the classes.",
@@ -199,7 +193,7 @@ _OPTIONS = (
     ),
     click.option(
         "--worst",
-        type=click.IntRange(min=0),
+        type=COUNT,
         default=_DEFAULTS["worst"],
         metavar="N",
         help="List the N worst samples.",
@@ -207,7 +201,7 @@ _OPTIONS = (
 )
 
 
-def dataset_options(function: _Function, *, required: bool = True) -> _Function:
+def dataset_options(function: Function, *, required: bool = True) -> Function:
     """Add `--dataset` and its options: the parameter `dataset_options`, a `DatasetOptions`."""
     dataset = click.option(
         "--dataset",

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from etscope.cli.options.common import (
+    COUNT,
     FILE,
+    POSITIVE,
+    SECONDS,
+    Function,
     as_one_parameter,
     library_option,
     path_option,
@@ -23,8 +27,6 @@ from etscope.cli.output.tables import OutputOptions, ViewOptions
 if TYPE_CHECKING:
     from etscope.model.table import Table
     from etscope.run import Run
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 EVENTS, LATENCY, VERIFICATION = "events", "latency", "verification"
 SHOWN = (EVENTS, LATENCY, VERIFICATION)
@@ -47,7 +49,7 @@ class RunArguments:
     profiling_level: str
     delegate_filter: tuple[str, ...]
     allocations: bool
-    library: tuple[str, ...]
+    libraries: tuple[str, ...]
     runner: str
     timeout: float | None
     rtol: float | None
@@ -116,7 +118,7 @@ class RunArguments:
             delegate_filters=self.delegate_filter,
             allocations=self.allocations,
             threads=self.threads,
-            libraries=self.library,
+            libraries=self.libraries,
             runner=self.runner,
             timeout=self.timeout,
             **more,
@@ -180,25 +182,15 @@ _INPUT_OPTIONS = (
         help="Inputs: .pt, .npz, .npy or .safetensors. Default: a bundled program's test cases, "
         "else values generated from --seed.",
     ),
-    click.option(
-        "--testset-index", type=click.IntRange(min=0), metavar="K", help="Run only test case K."
-    ),
+    click.option("--testset-index", type=COUNT, metavar="K", help="Run only test case K."),
     click.option("--seed", type=int, default=0, help="Seed of generated inputs."),
 )
 
 _OPTIONS = (
     click.option("--method", "-m", metavar="NAME", help="Method to run. Default: forward."),
+    click.option("--iterations", type=POSITIVE, default=10, help="Number of timed executions."),
     click.option(
-        "--iterations",
-        type=click.IntRange(min=1),
-        default=10,
-        help="Number of timed executions.",
-    ),
-    click.option(
-        "--warmup",
-        type=click.IntRange(min=0),
-        default=1,
-        help="Number of untimed executions before them.",
+        "--warmup", type=COUNT, default=1, help="Number of untimed executions before them."
     ),
     threads_option,
     click.option(
@@ -209,13 +201,13 @@ _OPTIONS = (
     ),
     click.option(
         "--traced-iterations",
-        type=click.IntRange(min=1),
+        type=POSITIVE,
         metavar="N",
         help="Executions that record values. Default: 1.",
     ),
     click.option(
         "--debug-buffer-size",
-        type=click.IntRange(min=1),
+        type=POSITIVE,
         metavar="BYTES",
         help="Size of the debug buffer. Default: from the memory plan.",
     ),
@@ -244,12 +236,7 @@ _OPTIONS = (
     click.option("--allocations", is_flag=True, help="Record the allocators' allocations."),
     library_option,
     runner_option,
-    click.option(
-        "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help="Time limit of each run.",
-    ),
+    click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Time limit of each run."),
     click.option(
         "--rtol",
         type=click.FloatRange(min=0),
@@ -270,15 +257,17 @@ _OPTIONS = (
         help="events, latency, verification. Default: all that there are; events in formats for "
         "programs.",
     ),
-    path_option("--etdump-out", "FILE", "Write the ETDump, with values if a debug level is set."),
-    path_option("--profile-out", "FILE", "Write the ETDump that holds only times."),
-    path_option("--debug-buffer-out", "FILE", "Write the debug buffer."),
-    path_option("--outputs-out", "FILE", "Write outputs: .npz, .safetensors."),
-    path_option("--save", "DIR", "Write all files of the run, and run.json, into DIR."),
+    path_option("--etdump-out", help="Write the ETDump, with values if a debug level is set."),
+    path_option("--profile-out", help="Write the ETDump that holds only times."),
+    path_option("--debug-buffer-out", help="Write the debug buffer."),
+    path_option("--outputs-out", help="Write outputs: .npz, .safetensors."),
+    path_option(
+        "--save", metavar="DIR", help="Write all files of the run, and run.json, into DIR."
+    ),
 )
 
 
-def run_options(*, inputs: bool = True) -> Callable[[_Function], _Function]:
+def run_options(*, inputs: bool = True) -> Callable[[Function], Function]:
     """Add the options of a run: the parameter `options`, a `RunArguments`.
 
     inputs: whether to add those that name the inputs.

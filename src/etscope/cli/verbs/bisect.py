@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from etscope.cli.options.common import FILE, output_options
+from etscope.cli.options.common import FILE, output_options, path_option
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verbs.export import backend_option, load_torch, seed_option, strict_option
 
@@ -44,10 +44,14 @@ STRATEGIES = ("bisect", "modules", "linear")
     default="bisect",
     help="Search by order of execution, from the outermost module inwards, or each node alone.",
 )
-@click.option(
-    "--output", "-o", "folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    required=True, help="Folder for state.json and repro/.",
-)  # fmt: skip
+@path_option(
+    "--output",
+    "-o",
+    "folder",
+    metavar="DIR",
+    required=True,
+    help="Folder for state.json and repro/.",
+)
 @click.option("--resume", is_flag=True, help="Continue from the state in DIR.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Time limit of each run of a piece.")
 @click.option(

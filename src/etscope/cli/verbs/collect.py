@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.common import FILE, output_options
+from etscope.cli.options.common import CLOCKS, FILE, POSITIVE, output_options
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import EtscopeError, MissingDataError, MissingFileError, UsageError
 from etscope.fleet import Dataset, Source
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from etscope.lab.lab import Lab
     from etscope.model.report import Report
 
-_BAD, _NOTHING = 3, 4
+_FOLDER = click.Path(file_okay=False)
 _FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
 _DUMP, _CONDITIONS = "run.etdp", "conditions.json"
 _PAGE = 200
@@ -39,7 +39,7 @@ _PAGE = 200
     "dataset",
     required=True,
     metavar="DATASET",
-    type=click.Path(file_okay=False),
+    type=_FOLDER,
     help="Folder of the dataset; created if it is missing.",
 )
 @click.option(
@@ -56,7 +56,7 @@ _PAGE = 200
 @click.option("--etrecord", "-r", type=FILE, metavar="ETRECORD", help="The ETRecord of all dumps.")
 @click.option(
     "--etrecord-dir",
-    type=click.Path(file_okay=False),
+    type=_FOLDER,
     metavar="DIR",
     help="Find the ETRecord of each dump's program below DIR.",
 )
@@ -68,18 +68,11 @@ _PAGE = 200
     help="Label all these dumps; device=NAME and model=NAME name them. Repeatable.",
 )
 @click.option(
-    "--source-unit",
-    type=click.Choice(("ns", "us", "ms", "s")),
-    default="ns",
-    help="Unit of the runtime's clock.",
+    "--source-unit", type=click.Choice(CLOCKS), default="ns", help="Unit of the runtime's clock."
 )
 @click.option("--strict", is_flag=True, help="Write nothing if a dump is bad.")
 @click.option(
-    "--workers",
-    "-j",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Use N processes. Default: only this one.",
+    "--workers", "-j", type=POSITIVE, metavar="N", help="Use N processes. Default: only this one."
 )
 @click.option(
     "--scheduler",
@@ -143,8 +136,8 @@ def command(
     if done.bad and options["strict"]:
         click.echo("nothing was written because of --strict", err=True)
     if done.bad:
-        return _BAD
-    return 0 if done.taken or done.again else _NOTHING
+        return 3
+    return 0 if done.taken or done.again else 4
 
 
 def _report(done: Collected) -> Report:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from etscope.cli.options.common import (
+    COUNT,
     FILE,
+    as_view,
     columns_option,
     limit_option,
     open_trace,
@@ -15,7 +17,7 @@ from etscope.cli.options.common import (
     source_unit_option,
     unit_option,
 )
-from etscope.cli.output.tables import OutputOptions
+from etscope.cli.output.tables import OutputOptions, ViewOptions
 
 if TYPE_CHECKING:
     from etscope.analysis.profile.trace import Trace
@@ -59,7 +61,7 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
     help="1 - the rate of false alarms.",
 )  # fmt: skip
 @click.option(
-    "--warmup", type=click.IntRange(min=0), default=1, metavar="N",
+    "--warmup", type=COUNT, default=1, metavar="N",
     help="Leave out the first N runs of each dump.",
 )  # fmt: skip
 @click.option("--per-op", is_flag=True, help="Report a regressed operator as a finding, too.")
@@ -80,6 +82,7 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
     formats=_FORMATS,
     help="Output format. Default: by the suffix of --output (.xml: junit), else table.",
 )
+@as_view("select", "sort", "limit", "unit", "columns")
 def command(
     before: str,
     after: str,
@@ -89,7 +92,6 @@ def command(
     program_b: str | None,
     noise: tuple[str, ...],
     method: str | None,
-    select: str | None,
     min_effect: float,
     confidence: float,
     warmup: int,
@@ -97,10 +99,7 @@ def command(
     strict: bool,
     force: bool,
     source_unit: str,
-    sort: str,
-    limit: int | None,
-    unit: str | None,
-    columns: tuple[str, ...] | None,
+    view: ViewOptions,
     output: OutputOptions,
 ) -> int:
     """Compare the times of two ETDumps, BEFORE and AFTER, operator by operator.
@@ -132,17 +131,20 @@ def command(
             Policy(min_effect, confidence),
             noise=[open_trace(path, etrecord, None, program, force=force) for path in noise],
             method=method,
-            keep=row_filter(select),
+            keep=row_filter(view.select),
             warmup=warmup,
             forced=force,
         )
-    scale = time_scale(source_unit, unit)
+    scale = time_scale(source_unit, view.unit)
     if output.format == _JUNIT or (output.format is None and output.path.endswith(".xml")):
         with open_output(output.path) as out:
             junit.write(diff, out, scale, per_op=per_op, strict=strict)
     else:
-        tables = [one.table(scale, sort=sort, limit=limit, per_op=per_op) for one in diff.methods]
-        output.write_tables(tables, columns, shown_columns(tables))
+        tables = [
+            one.table(scale, sort=view.sort or "change", limit=view.limit, per_op=per_op)
+            for one in diff.methods
+        ]
+        output.write_tables(tables, view.columns, shown_columns(tables))
     verdict = diff.verdict(per_op=per_op)
     if verdict is Verdict.REGRESSED:
         return 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from etscope.cli.options.common import (
     FILE,
+    SECONDS,
     ErrorOptions,
+    as_view,
     check_plot,
     columns_option,
     data_option,
@@ -21,7 +24,7 @@ from etscope.cli.options.common import (
     threads_option,
 )
 from etscope.cli.options.evaluation import DatasetOptions, dataset_options, save_plot
-from etscope.cli.output.tables import OutputOptions
+from etscope.cli.output.tables import OutputOptions, ViewOptions
 
 
 @click.command()
@@ -48,7 +51,7 @@ from etscope.cli.output.tables import OutputOptions
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SECONDS,
     metavar="SECONDS",
     help="Time limit of each process of the runtime, which runs up to 64 samples.",
 )
@@ -60,28 +63,20 @@ from etscope.cli.output.tables import OutputOptions
     help="List operators in order of execution, or the worst first.",
 )
 @limit_option
-@path_option("--plot", "FILE", "Write a plot of the worst local errors: .png or .svg.")
+@path_option("--plot", help="Write a plot of the worst local errors: .png or .svg.")
 @columns_option
 @output_options
+@as_view("columns", "sort", "limit")
 def command(
     etrecord: str,
     program: str | None,
     dataset_options: DatasetOptions,
-    method: str | None,
     errors: ErrorOptions,
-    state: str,
-    data: str | None,
-    library: tuple[str, ...],
-    threads: int | None,
-    runner: str,
-    isolate: bool,
-    timeout: float | None,
     force: bool,
-    sort: str,
-    limit: int | None,
     plot: Path | None,
-    columns: tuple[str, ...] | None,
+    view: ViewOptions,
     output: OutputOptions,
+    **options: Any,
 ) -> int:
     """Run each sample of a dataset on the ExecuTorch runtime, record its values, and compare them
     with PyTorch.
@@ -105,19 +100,12 @@ def command(
             etrecord if program is None else program,
             dataset_options.dataset,
             etrecord=None if program is None else etrecord,
-            method=method,
-            state=state,
-            data=data,
-            libraries=library,
-            threads=threads,
-            runner=runner,
-            isolate=isolate,
-            timeout=timeout,
             verify=not force,
             progress=progress,
+            **options,
             **errors.arguments(),
             **dataset_options.arguments(),
         )
     if plot is not None:
         save_plot(found, plot)
-    return dataset_options.write(found, output, columns, sort, limit)
+    return dataset_options.write(found, output, view)

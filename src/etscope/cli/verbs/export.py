@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.common import FILE, add_options, output_options
+from etscope.cli.options.common import (
+    COUNT,
+    FILE,
+    Function,
+    add_options,
+    output_options,
+    path_option,
+)
 from etscope.cli.output.tables import OutputOptions
 
 if TYPE_CHECKING:
     from etscope.export import Exported, Source
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 BACKENDS = ("portable", "xnnpack")  # those of etscope.bridge.lowering.export, without its imports
 _CONTENT = {
@@ -24,14 +29,11 @@ _CONTENT = {
 }
 
 inputs_option = click.option(
-    "--inputs",
-    type=FILE,
-    metavar="FILE",
-    help="Example inputs: .npz, .npy, .safetensors or .pt.",
+    "--inputs", type=FILE, metavar="FILE", help="Example inputs: .npz, .npy, .safetensors or .pt."
 )
 seed_option = click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=COUNT,
     default=0,
     help="Seed of torch's random numbers, set before the model is made.",
 )
@@ -46,16 +48,10 @@ def backend_option(
     default: str = "portable", help: str = "Backend of the operators."
 ) -> Callable[[Any], Any]:
     """Return the option `--backend`."""
-    return click.option(
-        "--backend",
-        "-b",
-        type=click.Choice(BACKENDS),
-        default=default,
-        help=help,
-    )
+    return click.option("--backend", "-b", type=click.Choice(BACKENDS), default=default, help=help)
 
 
-def export_options(function: _Function) -> _Function:
+def export_options(function: Function) -> Function:
     """Add the options of an export: parameters of `exported` by their names; `--tap` is `taps`."""
     options = (
         backend_option(),
@@ -131,11 +127,10 @@ def exported(
 @click.command()
 @click.argument("model", metavar="MODEL")
 @export_options
-@click.option(
+@path_option(
     "--output",
     "-o",
     "folder",
-    type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Folder for the files. Default: the model's name.",
 )

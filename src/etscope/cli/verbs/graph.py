@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +10,10 @@ import click
 from etscope.cli.options.common import (
     FILE,
     TABLE_OPTIONS,
+    GraphFiles,
     add_options,
+    as_one_parameter,
+    as_view,
     debug_buffer_option,
     force_option,
     graph_output_options,
@@ -21,7 +24,7 @@ from etscope.cli.options.common import (
     select_option,
     source_unit_option,
 )
-from etscope.cli.output.tables import OutputOptions, time_scale
+from etscope.cli.output.tables import OutputOptions, ViewOptions, time_scale
 from etscope.errors import MissingDataError, UsageError
 
 if TYPE_CHECKING:
@@ -29,32 +32,8 @@ if TYPE_CHECKING:
 
     from etscope.analysis.graphs.linked_graph import LinkedGraph
     from etscope.analysis.graphs.node_times import NodeTimes
-    from etscope.analysis.graphs.views import GraphView
     from etscope.analysis.profile.scale import Scale
     from etscope.model.table import Table
-
-
-@dataclass(frozen=True, slots=True)
-class _GraphFiles:
-    """The files of a graph and of its run."""
-
-    record: str
-    dump: str | None
-    program: str | None
-    debug_buffer: str | None
-    inputs: str | None
-    force: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The nodes of a graph to show, or with `tree` its modules."""
-
-    select: str | None
-    tree: bool
-    into_delegates: bool
-    sort: str | None
-    limit: int | None
 
 
 @click.command()
@@ -74,25 +53,18 @@ class _Rows:
     default=True,
     help="Show the nodes inside lowered modules, below their calls.",
 )
-@lambda function: add_options(function, TABLE_OPTIONS)
+@partial(add_options, options=TABLE_OPTIONS)
 @graph_output_options
+@partial(as_one_parameter, parameter="files", make=GraphFiles)
+@as_view("select", "columns", "sort", "limit", "unit")
 def command(
-    record: str,
+    files: GraphFiles,
     name: str | None,
-    select: str | None,
+    view: ViewOptions,
     tree: bool,
     node: str | None,
-    dump: str | None,
-    program: str | None,
-    debug_buffer: str | None,
-    inputs: str | None,
     source_unit: str,
-    force: bool,
     into_delegates: bool,
-    columns: tuple[str, ...] | None,
-    sort: str | None,
-    limit: int | None,
-    unit: str | None,
     output: OutputOptions,
 ) -> None:
     """List the graphs of RECORD, or show the nodes of the one called NAME.
@@ -112,50 +84,45 @@ def command(
     from etscope.formats.identify import PTE, identify
     from etscope.model.report import filled_columns
 
-    files = _GraphFiles(record, dump, program, debug_buffer, inputs, force)
-    scale = time_scale(source_unit, unit)
+    scale = time_scale(source_unit, view.unit)
+    for_lists = tree or node or view.select or view.sort
     if _is_graph_format(output):
-        if tree or node or select or sort or limit is not None:
+        if for_lists or view.limit is not None:
             raise click.UsageError(
                 "--tree --node --select --sort --limit are for tables: a graph is written whole."
             )
-        if columns is not None and len(columns) != 1:
-            raise click.UsageError("--columns names one number for --format node-data.")
-        number = None if columns is None else columns[0]
-        _write_graphs(files, name, scale, number, into_delegates, output)
+        _write_graphs(files, name, scale, view.columns, into_delegates, output)
         return
-    if debug_buffer or inputs:
+    if files.debug_buffer or files.inputs:
         raise click.UsageError(
             "--debug-buffer and --inputs are for errors in graphs: --format graph-json, node-data"
         )
-    if identify(record) == PTE:
-        if tree or node or select or dump or sort:
+    if identify(files.record) == PTE:
+        if for_lists or files.dump:
             raise UsageError(
                 "a .pte file has instructions and no graphs: it can only be listed",
                 hint="--tree --node --select --dump --sort work on the ETRecord of the same export",
             )
-        output.write_tables(_instructions(record, name, limit), columns)
+        output.write_tables(_instructions(files.record, name, view.limit), view.columns)
         return
-    if name is None and not (tree or node or select or dump):
+    if name is None and not (tree or node or view.select or files.dump):
         from etscope.analysis.graphs.graph_names import graph_list
 
-        table = graph_list(read_etrecord(record))
-        output.write_tables([table], columns, filled_columns(table))
+        table = graph_list(read_etrecord(files.record))
+        output.write_tables([table], view.columns, filled_columns(table))
         return
-    if tree and sort:
+    if tree and view.sort:
         raise click.UsageError("--sort does not go with --tree: modules are in order of use.")
-    if node and (tree or select or columns or sort or limit is not None):
+    if node and (tree or view.select or view.columns or view.sort or view.limit is not None):
         raise click.UsageError("--node shows all of one node: it goes with --dump and --format.")
     linked, times = _linked_graph(files, name or "edge")
     if node:
         from etscope.analysis.graphs.node_info import SCHEMA, find_node, node_info
 
-        report = node_info(linked, find_node(linked, node), times, scale)
-        output.write_reports([report], SCHEMA)
+        output.write_reports([node_info(linked, find_node(linked, node), times, scale)], SCHEMA)
         return
-    shown = _Rows(select, tree, into_delegates, sort, limit)
-    table, default = _graph_table(linked, times, scale, shown)
-    output.write_tables([table], columns, default)
+    table, default = _graph_table(linked, times, scale, view, tree, into_delegates)
+    output.write_tables([table], view.columns, default)
 
 
 def _instructions(path: str, method: str | None, limit: int | None) -> list[Table]:
@@ -169,7 +136,7 @@ def _instructions(path: str, method: str | None, limit: int | None) -> list[Tabl
     return [table.take(range(len(table))[:limit]) for table in tables]
 
 
-def _linked_graph(files: _GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes | None]:
+def _linked_graph(files: GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes | None]:
     """Return the graph called `name`, and the times of its nodes if there is a dump."""
     from etscope.analysis.graphs.graph_names import find_graph
     from etscope.analysis.graphs.linked_graph import linked_graph
@@ -203,7 +170,12 @@ def _linked_graph(files: _GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes
 
 
 def _graph_table(
-    linked: LinkedGraph, times: NodeTimes | None, scale: Scale, shown: _Rows
+    linked: LinkedGraph,
+    times: NodeTimes | None,
+    scale: Scale,
+    view: ViewOptions,
+    tree: bool,
+    into_delegates: bool,
 ) -> tuple[Table, Sequence[str]]:
     """Return the table of a graph's nodes or modules, and the columns to show by default. Raises
     `MissingDataError` if the selector matches nothing."""
@@ -212,21 +184,21 @@ def _graph_table(
     from etscope.model.selector import Selector
 
     options: dict[str, Any] = {
-        "keep": None if shown.select is None else Selector(shown.select).matches,
-        "into_delegates": shown.into_delegates,
+        "keep": None if view.select is None else Selector(view.select).matches,
+        "into_delegates": into_delegates,
         "times": times,
         "scale": scale,
     }
-    if shown.tree:
+    if tree:
         table = module_tree(linked, **options)
-        table = table.take(range(len(table))[: shown.limit])
+        table = table.take(range(len(table))[: view.limit])
     else:
-        table = node_table(linked, sort=shown.sort, limit=shown.limit, **options)
-    if shown.select is not None and shown.limit != 0 and not len(table):
+        table = node_table(linked, sort=view.sort, limit=view.limit, **options)
+    if view.select is not None and view.limit != 0 and not len(table):
         raise MissingDataError(
-            f"nothing matches {shown.select!r}", hint="without --select all is shown"
+            f"nothing matches {view.select!r}", hint="without --select all is shown"
         )
-    return table, filled_columns(table) if shown.tree else default_columns(table)
+    return table, filled_columns(table) if tree else default_columns(table)
 
 
 def _is_graph_format(output: OutputOptions) -> bool:
@@ -239,43 +211,26 @@ def _is_graph_format(output: OutputOptions) -> bool:
 
 
 def _write_graphs(
-    files: _GraphFiles,
+    files: GraphFiles,
     name: str | None,
     scale: Scale,
-    number: str | None,
+    columns: tuple[str, ...] | None,
     into_delegates: bool,
     output: OutputOptions,
 ) -> None:
-    """Write the graph called `name`, or all, in a format of `GRAPH_VIEWS`."""
+    """Write the graph called `name`, or all, in a format of `GRAPH_VIEWS`. `name` is a key
+    ("edge/forward") or a part of one ("edge"). columns: the number of node-data."""
     from etscope.analysis.graphs.flow import without_delegates
+    from etscope.analysis.graphs.views import graph_views, view_keys, with_errors
     from etscope.views import GRAPH_VIEWS, format_of, save_graphs
 
+    if columns is not None and len(columns) != 1:
+        raise click.UsageError("--columns names one number for --format node-data.")
     chosen = output.format or format_of(output.path, GRAPH_VIEWS, default="graph-json")
-    if number is not None and chosen != "node-data":
+    if columns is not None and chosen != "node-data":
         raise click.UsageError("--columns names the number of --format node-data.")
-    views = _graph_views(files, name)
-    if not into_delegates:
-        views = [without_delegates(view) for view in views]
-    options: dict[str, Any] = {} if chosen != "node-data" else {"overlay": number or "avg"}
-    save_graphs(views, output.path, chosen, scale=scale, **options)
-
-
-def _graph_views(files: _GraphFiles, name: str | None) -> list[GraphView]:
-    """Return the graphs to write. `name` is a key ("edge/forward") or a part of one ("edge")."""
-    from etscope.analysis.graphs.views import graph_views, view_keys, with_errors
-    from etscope.formats.etrecord.reader import read_etrecord
-    from etscope.formats.identify import PTE, identify
-    from etscope.formats.program.bpte import read_program_file
-
-    is_program = identify(files.record) == PTE
-    program = files.record if is_program else files.program
-    etrecord = None if is_program else files.record
-    trace = None
-    if files.dump is not None:
-        trace = open_trace(files.dump, etrecord, files.debug_buffer, program, force=files.force)
-    record = None if etrecord is None else read_etrecord(etrecord)
-    opened, bundle = (None, None) if program is None else read_program_file(program)
-    keys = list(view_keys(record, trace, opened))
+    record, trace, program, bundle = files.open()
+    keys = list(view_keys(record, trace, program))
     only = keys
     if name in keys:
         only = [name]
@@ -285,11 +240,15 @@ def _graph_views(files: _GraphFiles, name: str | None) -> list[GraphView]:
             raise MissingDataError(f"no graph {name!r}", hint="graphs are: " + ", ".join(keys))
         if len(only) > 1:
             raise UsageError(f"{name!r} is ambiguous", hint="name one of: " + ", ".join(only))
-    numerics = []
-    if trace is not None and files.debug_buffer is not None:
-        numerics = numerics_of_graphs(trace, files.inputs, bundle)
+    numerics = numerics_of_graphs(trace, files.inputs, bundle)
     # Numeric errors are known for the edge graph, and carried over from it to the other graphs.
-    views = graph_views(record, trace, opened, only=keys if numerics else only)
+    views = graph_views(record, trace, program, only=keys if numerics else only)
     for one in numerics:
         views = with_errors(views, one)
-    return [view for view in views if view.key in only]
+    shown = [view for view in views if view.key in only]
+    if not into_delegates:
+        shown = [without_delegates(view) for view in shown]
+    options: dict[str, Any] = {}
+    if chosen == "node-data":
+        options["overlay"] = "avg" if columns is None else columns[0]
+    save_graphs(shown, output.path, chosen, scale=scale, **options)

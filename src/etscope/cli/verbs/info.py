@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from etscope.cli.options.common import FILE, output_options
+from etscope.cli.options.common import FILE, POSITIVE, output_options
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import EtscopeError
 
@@ -16,7 +16,7 @@ _ROWS = 30
 @click.option(
     "--limit",
     "-n",
-    type=click.IntRange(min=1),
+    type=POSITIVE,
     metavar="N",
     help=f"Show at most N rows of each table. Default: {_ROWS} in a text, else all.",
 )

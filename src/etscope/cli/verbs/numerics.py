@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from etscope.cli.options.common import (
+    COUNT,
     ErrorOptions,
     TraceOptions,
+    as_view,
     check_plot,
     columns_option,
     error_options,
@@ -28,7 +30,7 @@ from etscope.cli.options.evaluation import (
     save_errors_plot,
     save_plot,
 )
-from etscope.cli.output.tables import OutputOptions
+from etscope.cli.output.tables import OutputOptions, ViewOptions
 
 if TYPE_CHECKING:
     from etscope.analysis.numerics.rows import Numerics
@@ -46,7 +48,7 @@ _COLUMNS = (
 @functools.partial(dataset_options, required=False)
 @error_options
 @click.option("--method", "-m", metavar="NAME", help="The method. Default: the one that ran.")
-@click.option("--run", type=click.IntRange(min=0), metavar="N", help="Index of the run, from 0.")
+@click.option("--run", type=COUNT, metavar="N", help="Index of the run, from 0.")
 @click.option(
     "--sort",
     type=click.Choice(["run", "error"]),
@@ -55,9 +57,10 @@ _COLUMNS = (
 )
 @limit_option
 @click.option("--coverage", is_flag=True, help="Show the values that were not compared, and why.")
-@path_option("--plot", "FILE", "Write a plot of the local errors: .png or .svg.")
+@path_option("--plot", help="Write a plot of the local errors: .png or .svg.")
 @columns_option
 @output_options
+@as_view("columns", "sort", "limit")
 def command(
     files: TraceOptions,
     inputs: str | None,
@@ -65,11 +68,9 @@ def command(
     errors: ErrorOptions,
     method: str | None,
     run: int | None,
-    sort: str,
-    limit: int | None,
     coverage: bool,
     plot: Path | None,
-    columns: tuple[str, ...] | None,
+    view: ViewOptions,
     output: OutputOptions,
 ) -> int:
     """Find the operator of DUMP that goes wrong, and its line of Python.
@@ -106,7 +107,7 @@ def command(
             )
         if plot is not None:
             save_plot(evaluation, plot)
-        return dataset_options.write(evaluation, output, columns, sort, limit)
+        return dataset_options.write(evaluation, output, view)
     with progress("computing the reference"), quiet():
         found = _numerics(trace, files.program, inputs, chosen)
     if plot is not None:
@@ -119,14 +120,16 @@ def command(
             noise_floor=table.values["noise"],
             title=f"Local error of {found.method}",
         )
-    table = replace(found.coverage.table(), notes=found.notes) if coverage else found.table(sort)
-    if limit is not None:
-        table = table.take(range(min(limit, len(table))))
-    default = None
-    if not coverage:
-        has_non_finite = any(cell is not None for cell in table.values["non_finite"])
-        default = [name for name in _COLUMNS if name != "non_finite" or has_non_finite]
-    output.write_tables([table], columns, default)
+    default: list[str] | None = None
+    if coverage:
+        table = replace(found.coverage.table(), notes=found.notes)
+    else:
+        table = found.table(view.sort or "run")
+        default = list(_COLUMNS)
+    table = table.take(range(len(table))[: view.limit])
+    if default and not any(cell is not None for cell in table.values["non_finite"]):
+        default.remove("non_finite")
+    output.write_tables([table], view.columns, default)
     return 0 if found.is_fine else 1
 
 

@@ -8,6 +8,7 @@ import click
 
 from etscope.cli.options.common import (
     FILE,
+    OUTPUT_FILE,
     debug_buffer_option,
     etrecord_option,
     force_option,
@@ -27,7 +28,7 @@ from etscope.cli.options.common import (
 @click.option(
     "--output",
     "-o",
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    type=OUTPUT_FILE,
     default=Path("report.html"),
     metavar="FILE",
     help="Write to FILE; - is standard output, a name that ends in .json gets only the data.",

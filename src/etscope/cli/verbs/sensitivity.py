@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.common import check_plot, columns_option, output_options, path_option
+from etscope.cli.options.common import (
+    COUNT,
+    FILE,
+    POSITIVE,
+    check_plot,
+    columns_option,
+    metric_option,
+    output_options,
+    path_option,
+)
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verbs.export import (
     backend_option,
@@ -27,7 +36,6 @@ _COLUMNS = (
     "what", "source", "gain", "time", "time_cost", "time_cost_percent", "time_spread", "size_cost",
     "verdict", "detail",
 )  # fmt: skip
-_DATA = click.Path(exists=False, path_type=str)
 
 
 @click.command()
@@ -36,7 +44,7 @@ _DATA = click.Path(exists=False, path_type=str)
 @inputs_option
 @click.option(
     "--calibration",
-    type=_DATA,
+    type=FILE,
     metavar="DATA",
     multiple=True,
     help="Inputs to calibrate int8 ranges on: a file with one set, or a folder of such files. "
@@ -44,12 +52,12 @@ _DATA = click.Path(exists=False, path_type=str)
 )
 @click.option(
     "--samples",
-    type=_DATA,
+    type=FILE,
     metavar="DATA",
     multiple=True,
     help="Inputs to measure errors on, in the same forms. Default: the example inputs.",
 )
-@click.option("--metric", default="sqnr", metavar="NAME", help="Metric of the errors.")
+@metric_option
 @click.option(
     "--tolerance",
     type=float,
@@ -57,10 +65,7 @@ _DATA = click.Path(exists=False, path_type=str)
     help="Acceptable error, in the metric: search for a small set of parts that reaches it.",
 )
 @click.option(
-    "--group",
-    type=click.Choice(GROUPINGS),
-    default="module",
-    help="Unit that is kept in float.",
+    "--group", type=click.Choice(GROUPINGS), default="module", help="Unit that is kept in float."
 )
 @click.option("--select", "-s", metavar="SELECTOR", help="Try only what matches: 'module:head'.")
 @click.option(
@@ -68,24 +73,11 @@ _DATA = click.Path(exists=False, path_type=str)
     default=True,
     help="Try pairs of neighbours, too: a value between two parts is in float only if both are.",
 )
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=7,
-    help="Number of interleaved rounds of timing.",
-)
+@click.option("--rounds", type=POSITIVE, default=7, help="Number of interleaved rounds of timing.")
 @click.option("--method", "-m", metavar="NAME", help="Default: forward, or the only one.")
-@click.option(
-    "--limit", "-n", type=click.IntRange(min=0), metavar="N", help="Show only the N best."
-)
-@path_option("--plot", "FILE", "Write a plot of errors and time costs: .png or .svg.")
-@click.option(
-    "--keep",
-    "folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Keep results and programs in DIR.",
-)
+@click.option("--limit", "-n", type=COUNT, metavar="N", help="Show only the N best.")
+@path_option("--plot", help="Write a plot of errors and time costs: .png or .svg.")
+@path_option("--keep", "folder", metavar="DIR", help="Keep results and programs in DIR.")
 @click.option("--resume", is_flag=True, help="Continue from the results in DIR.")
 @click.option(
     "--timeout", type=float, metavar="SECONDS", help="Time limit of each run for an error."
@@ -145,11 +137,10 @@ def command(
     if limit is not None:
         # The best variants, and all rows that they are compared with.
         roles = table.values["role"]
-        variants = [index for index, role in enumerate(roles) if role == "variant"]
-        left_out = set(variants[limit:])
-        table = table.take([index for index in range(len(roles)) if index not in left_out])
-    has_failures = any(cell is not None for cell in table.values["detail"])
-    default = [name for name in _COLUMNS if name != "detail" or has_failures]
-    default.insert(2, found.metric.name)
+        left_out = [row for row, role in enumerate(roles) if role == "variant"][limit:]
+        table = table.take([row for row in range(len(roles)) if row not in left_out])
+    default = [*_COLUMNS[:2], found.metric.name, *_COLUMNS[2:]]
+    if all(cell is None for cell in table.values["detail"]):
+        default.remove("detail")
     output.write_tables([table], columns, default)
     return 1 if found.reached is False else 0

@@ -6,10 +6,12 @@ import click
 
 from etscope.cli.options.common import (
     FILE,
+    PORT,
     debug_buffer_option,
     etrecord_option,
     force_option,
     program_option,
+    show_address,
     source_unit_option,
     unit_option,
 )
@@ -20,12 +22,7 @@ from etscope.cli.options.common import (
 @etrecord_option
 @debug_buffer_option()
 @program_option
-@click.option(
-    "--port",
-    type=click.IntRange(min=0, max=65535),
-    default=0,
-    help="Port; 0: any free port.",
-)
+@click.option("--port", type=PORT, default=0, help="Port; 0: any free port.")
 @click.option("--host", default="127.0.0.1", help="Address to listen on.")
 @click.option("--open", "open_it", is_flag=True, help="Open a browser.")
 @click.option("--numerics/--no-numerics", default=None, help="See etscope report.")
@@ -59,13 +56,4 @@ def command(
     built_page()  # fails before the work if the page is not built
     options = ReportOptions(force, source_unit, unit, numerics)
     store = ReportStore(paths, options, etrecord, debug_buffer, program)
-
-    def ready(address: str) -> None:
-        click.echo(address)
-        click.echo("Ctrl-C stops it", err=True)
-        if open_it:
-            import webbrowser
-
-            webbrowser.open(address)
-
-    serve(store, host=host, port=port, ready=ready)
+    serve(store, host=host, port=port, ready=lambda address: show_address(address, open_it))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.common import output_options
+from etscope.cli.options.common import COUNT, SECONDS, output_options
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import MissingDataError, UsageError
 
@@ -35,16 +35,12 @@ _TEXT_ROWS = 100
 @click.option(
     "--limit",
     "-n",
-    type=click.IntRange(min=0),
+    type=COUNT,
     metavar="N",
     help=f"Show at most N rows. Default: {_TEXT_ROWS} in a text, else all.",
 )
 @click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=300.0,
-    metavar="SECONDS",
-    help="Time limit of a query.",
+    "--timeout", type=SECONDS, default=300.0, metavar="SECONDS", help="Time limit of a query."
 )
 @output_options
 def command(

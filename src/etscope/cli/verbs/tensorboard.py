@@ -5,54 +5,40 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from etscope.cli.options.common import (
     FILE,
+    PORT,
+    GraphFiles,
+    as_one_parameter,
     debug_buffer_option,
     force_option,
     inputs_option,
     numerics_of_graphs,
-    open_trace,
     path_option,
     program_option,
     source_unit_option,
 )
 
-if TYPE_CHECKING:
-    from etscope.analysis.numerics.rows import Numerics
-
 
 @click.command()
 @click.argument("record", type=FILE)
 @click.argument("dump", type=FILE, required=False)
-@path_option("--logdir", "DIR", "Folder to write to. Default: runs/<name of RECORD>.")
+@path_option("--logdir", metavar="DIR", help="Folder to write to. Default: runs/<name of RECORD>.")
 @click.option("--launch", is_flag=True, help="Start TensorBoard on it, for this machine only.")
-@click.option(
-    "--port",
-    type=click.IntRange(min=0, max=65535),
-    default=6006,
-    help="Port for --launch; 0: any free port.",
-)
+@click.option("--port", type=PORT, default=6006, help="Port for --launch; 0: any free port.")
 @debug_buffer_option("The file of logged tensors, for errors.")
 @inputs_option
 @program_option
 @source_unit_option
 @force_option
+@partial(as_one_parameter, parameter="files", make=GraphFiles)
 def command(
-    record: str,
-    dump: str | None,
-    logdir: Path | None,
-    launch: bool,
-    port: int,
-    debug_buffer: str | None,
-    inputs: str | None,
-    program: str | None,
-    source_unit: str,
-    force: bool,
+    files: GraphFiles, logdir: Path | None, launch: bool, port: int, source_unit: str
 ) -> None:
     """Write the graphs of RECORD, with the times of DUMP, to a log directory of TensorBoard, and
     print the command that shows it.
@@ -62,38 +48,27 @@ def command(
     have numeric errors, too (needs torch). The tables are in the Text tab.
     """
     from etscope.cli.output.tables import time_scale
-    from etscope.formats.etrecord.reader import read_etrecord
     from etscope.formats.identify import PTE, identify
-    from etscope.formats.program.bpte import read_program_file
     from etscope.optional import require
     from etscope.reporting.tensorboard import write_tensorboard
     from etscope.views.tensorboard import WANTED_BY
 
-    if inputs is not None and debug_buffer is None:
+    if files.inputs is not None and files.debug_buffer is None:
         raise click.UsageError("--inputs are for numeric errors: they need --debug-buffer.")
-    if debug_buffer is not None and dump is None:
+    if files.debug_buffer is not None and files.dump is None:
         raise click.UsageError("--debug-buffer holds the values of a run: it needs a DUMP.")
     require("tensorboard", wanted_by=WANTED_BY)
-    is_program = identify(record) == PTE
-    if is_program and program is not None:
+    if identify(files.record) == PTE and files.program is not None:
         raise click.UsageError("RECORD is a program already: --program goes with an ETRecord.")
-    program = record if is_program else program
-    trace = None
-    if dump is not None:
-        etrecord = None if is_program else record
-        trace = open_trace(dump, etrecord, debug_buffer, program, force=force)
-    folder = logdir or Path("runs") / (Path(record).stem or "model")
-    opened, bundle = (None, None) if program is None else read_program_file(program)
-    numerics: list[Numerics] = []
-    if debug_buffer is not None and trace is not None:
-        numerics = numerics_of_graphs(trace, inputs, bundle)
+    folder = logdir or Path("runs") / (Path(files.record).stem or "model")
+    record, trace, program, bundle = files.open()
     scale = time_scale(source_unit, None)
     runs = write_tensorboard(
         folder,
-        record=None if is_program else read_etrecord(record),
+        record=record,
         trace=trace,
-        program=opened,
-        numerics=numerics,
+        program=program,
+        numerics=numerics_of_graphs(trace, files.inputs, bundle),
         source=scale.source,
         target=scale.target,
     )
@@ -107,10 +82,8 @@ def _launch(folder: Path, port: int) -> None:
     """Run TensorBoard until it is interrupted."""
     from etscope.errors import RuntimeFailure
 
-    address = ["--host", "127.0.0.1", "--port", str(port)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), *address]
-    )
+    address = ["--logdir", str(folder), "--host", "127.0.0.1", "--port", str(port)]
+    process = subprocess.Popen([sys.executable, "-m", "tensorboard.main", *address])
     try:
         code = process.wait()
     finally:  # interrupted or terminated
