@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,20 +83,19 @@ def saved_sections(saved: SavedRun) -> list[Section]:
         )
         names = ("avg", "p50", "p90", "min", "max")
         latencies = saved.latencies
-        content = []
-        for latency in latencies:
-            count = len(latency.samples_ns)
-            statistics = summarize(latency.samples_ns / _MS, names).values()
-            content.append(
-                (
-                    _TRACED.get(latency.traced, latency.traced),
-                    latency.method,
-                    count,
-                    None if latency.load_ns is None else latency.load_ns / _MS,
-                    None if latency.first_ns is None else latency.first_ns / _MS,
-                    *(float(value) if count else None for value in statistics),
-                )
+        content = [
+            (
+                _TRACED.get(one.traced, one.traced),
+                one.method,
+                len(one.samples_ns),
+                *(None if ns is None else ns / _MS for ns in (one.load_ns, one.first_ns)),
+                *(
+                    float(value) if len(one.samples_ns) else None
+                    for value in summarize(one.samples_ns / _MS, names).values()
+                ),
             )
+            for one in latencies
+        ]
         latency_section = rows(
             "latency",
             "Latency: around the runtime's execute",
@@ -153,10 +154,7 @@ class RunFiles:
     @property
     def paths(self) -> tuple[Path, ...]:
         """All files of the run."""
-        found = (
-            self.dump, self.record, self.program, self.debug_buffer, self.values,
-            self.values_buffer, self.facts,
-        )  # fmt: skip
+        found = (getattr(self, field.name) for field in fields(self))
         return tuple(path for path in found if path is not None)
 
 
@@ -177,9 +175,7 @@ def runs_of_files(
     Raises `UsageError` when nothing tells which file goes with which dump, `FormatError` for a
     file of another kind.
     """
-    found: dict[str, list[Path]] = {
-        kind: [] for kind in (ETDUMP, ETRECORD, PTE, BPTE, DEBUG_BUFFER)
-    }
+    found: dict[str, list[Path]] = defaultdict(list)
     for file in (file for path in paths for file in _files_of(Path(path))):
         try:
             kind = identify(file)
@@ -282,10 +278,8 @@ def _with_saved(files: RunFiles) -> RunFiles:
     own_buffer = files.debug_buffer or (buffer if dump.name == SAVED_VALUES else None)
     if dump.name == SAVED_VALUES or values is None or buffer is None:
         values = None
-    return RunFiles(
-        dump=dump,
-        record=files.record,
-        program=files.program,
+    return replace(
+        files,
         debug_buffer=own_buffer if values is None else None,
         values=values,
         values_buffer=None if values is None else files.debug_buffer or buffer,
@@ -332,32 +326,13 @@ def report_inputs(
         yield _input(files, options or ReportOptions(), opened)
 
 
-@dataclass
 class _Opened:
-    """Opened and hashed files, which several runs may share."""
+    """Opens and hashes each file once: several runs may share it."""
 
-    records: dict[Path, RecordFile] = field(default_factory=dict)
-    programs: dict[Path, tuple[Program, BundledFile | None]] = field(default_factory=dict)
-    hashes: dict[Path, FileFact] = field(default_factory=dict)
-
-    def record(self, path: Path | None) -> RecordFile | None:
-        if path is None:
-            return None
-        if path not in self.records:
-            self.records[path] = read_etrecord(path)
-        return self.records[path]
-
-    def program(self, path: Path | None) -> tuple[Program | None, BundledFile | None]:
-        if path is None:
-            return None, None
-        if path not in self.programs:
-            self.programs[path] = read_program_file(path)
-        return self.programs[path]
-
-    def fact(self, role: str, path: Path) -> FileFact:
-        if path not in self.hashes:
-            self.hashes[path] = file_fact(role, path)
-        return self.hashes[path]
+    def __init__(self) -> None:
+        self.record = cache(read_etrecord)
+        self.program = cache(read_program_file)
+        self.fact = cache(file_fact)
 
 
 def file_fact(role: str, path: Path) -> FileFact:
@@ -367,8 +342,8 @@ def file_fact(role: str, path: Path) -> FileFact:
 
 
 def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportInput:
-    record = opened.record(files.record)
-    program, bundle = opened.program(files.program)
+    record = None if files.record is None else opened.record(files.record)
+    program, bundle = (None, None) if files.program is None else opened.program(files.program)
     roles = (
         ("dump", files.dump),
         ("record", files.record),
@@ -379,9 +354,9 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
     )
     facts = [opened.fact(role, path) for role, path in roles if path is not None]
     if files.dump is None:
-        note = "There are no logged values without a dump."
+        without = "There are no logged values without a dump."
         return ReportInput(
-            files.name, record=record, program=program, files=facts, numerics_note=note
+            files.name, record=record, program=program, files=facts, numerics_note=without
         )
     trace = Trace(
         dump=read_etdump(files.dump),
@@ -393,7 +368,14 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
     notes = _verify(trace, options)
     trace.check_debug_buffer()
     sections, saved_notes = _saved(files, facts, record)
-    numerics, numerics_note = _numerics(trace, files, options, bundle)
+    numerics: Numerics | None = None
+    note: str | None = "They were not asked for (--no-numerics)."
+    if options.numerics is not False:
+        logged = trace
+        if files.values is not None and not trace.refers_to_tensors:
+            buffer = None if files.values_buffer is None else DebugBuffer.open(files.values_buffer)
+            logged = replace(trace, dump=read_etdump(files.values), debug_buffer=buffer)
+        numerics, note = diagnosis(logged, options, bundle)
     return ReportInput(
         files.name,
         trace=trace,
@@ -402,7 +384,7 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
         sections=sections,
         notes=[*notes, *saved_notes],
         numerics=numerics,
-        numerics_note=numerics_note,
+        numerics_note=note,
     )
 
 
@@ -439,19 +421,6 @@ def _saved(
 
 
 # -- numerics
-
-
-def _numerics(
-    trace: Trace, files: RunFiles, options: ReportOptions, bundle: BundledFile | None
-) -> tuple[Numerics | None, str | None]:
-    """Return the diagnosis of the run's values, or the reason why there is none."""
-    if options.numerics is False:
-        return None, "They were not asked for (--no-numerics)."
-    logged = trace
-    if files.values is not None and not trace.refers_to_tensors:
-        buffer = None if files.values_buffer is None else DebugBuffer.open(files.values_buffer)
-        logged = replace(trace, dump=read_etdump(files.values), debug_buffer=buffer)
-    return diagnosis(logged, options, bundle)
 
 
 def diagnosis(

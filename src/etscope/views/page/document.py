@@ -7,7 +7,7 @@ profile or a plan is made from one that is made once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,15 +22,16 @@ from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.profile_table import grouped_table
 from etscope.analysis.profile.scale import Scale, TimeConverter
-from etscope.analysis.profile.timeline import RunSpans, few_runs, loading_runs, run_spans
+from etscope.analysis.profile.timeline import few_runs, loading_runs, run_spans
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import RecordFile, RecordView
 from etscope.formats.program.pte import Program, read_pte
 from etscope.model.event_table import LOAD_METHOD
 from etscope.model.graph import Graph
-from etscope.model.report import Section, rows
-from etscope.model.table import Column, Kind
+from etscope.model.report import Section
+from etscope.model.statistics import summarize
+from etscope.model.table import Column, Kind, Table
 from etscope.units import TimeScale
 from etscope.views.page.elements import Json, Lines, section_document, table_document
 from etscope.views.page.graphs import ShownGraph, graph_document
@@ -119,12 +120,9 @@ def _run(found: ReportInput, identifier: str) -> Json:
     plans = (
         {} if program is None else {m.name: memory_plan(program, m.name) for m in program.methods}
     )
-    named = set() if record is None else set(record.graph_names)
-    known = {
-        shown.view.linked.name: shown.view.graph
-        for shown in graphs
-        if shown.view.linked.name in named
-    }
+    named = () if record is None else record.graph_names
+    views = [shown.view for shown in graphs]
+    known = {view.linked.name: view.graph for view in views if view.linked.name in named}
     sections = [
         *found.sections,
         *profile_sections(methods, found.scale),
@@ -134,10 +132,7 @@ def _run(found: ReportInput, identifier: str) -> Json:
         "id": identifier,
         "name": found.name,
         "unit": found.scale.unit,
-        "files": [
-            {"role": file.role, "name": file.name, "bytes": file.bytes, "sha256": file.sha256}
-            for file in found.files
-        ],
+        "files": [asdict(file) for file in found.files],
         "notes": [*found.notes, *_notes(found, record, program, profiles)],
         "summary": [section_document(section) for section in sections],
         "methods": _method_documents(found, methods, graphs, lines),
@@ -263,56 +258,37 @@ def _named(file: str, what: str, sections: Iterable[Section]) -> Iterator[Sectio
 
 
 def _method_times(methods: Sequence[ShownMethod], scale: Scale) -> Section:
-    unit = scale.unit
-    times: list[Sequence[Any]] = []
-    for shown in methods:
-        profile = shown.profile
-        samples = scale(profile.total)
-        p50, p90 = np.percentile(samples, (50, 90)).tolist()
-        load = profile.load.get(LOAD_METHOD)
-        unaccounted = float(scale(profile.unaccounted).mean())
-        average = float(samples.mean())
-        times.append(
-            (
-                shown.name,
-                len(samples),
-                None if load is None else float(scale(load).mean()),
-                float(samples[0]),
-                float(np.median(samples[1:])) if len(samples) > 1 else None,
-                average,
-                p50,
-                p90,
-                float(samples.min()),
-                float(samples.max()),
-                unaccounted,
-                unaccounted / average if average else None,
-                profile.traced,
-            )
-        )
-    return rows(
-        "profile",
-        "Times of the methods",
-        (
-            Column("method"),
-            Column("runs", Kind.COUNT),
-            Column("load", Kind.DURATION, unit),
-            Column("first", Kind.DURATION, unit, title="first run"),
-            Column("steady", Kind.DURATION, unit, title="steady (median of the later runs)"),
-            Column("avg", Kind.DURATION, unit),
-            Column("p50", Kind.DURATION, unit),
-            Column("p90", Kind.DURATION, unit),
-            Column("min", Kind.DURATION, unit),
-            Column("max", Kind.DURATION, unit),
-            Column("unaccounted", Kind.DURATION, unit),
-            Column("unaccounted_share", Kind.SHARE, title="of the average"),
-            Column("traced", Kind.BOOL, title="values were logged"),
-        ),
-        times,
-        notes=(
-            "Unaccounted is what no instruction accounts for: the runtime's own work between them "
-            "and what tracing costs.",
-        ),
+    profiles = [shown.profile for shown in methods]
+    samples = [scale(profile.total) for profile in profiles]
+    loads = [profile.load.get(LOAD_METHOD) for profile in profiles]
+    unaccounted = [float(scale(profile.unaccounted).mean()) for profile in profiles]
+    names = ("avg", "p50", "p90", "min", "max")
+    found = [summarize(one, names) for one in samples]
+    statistics = {name: [float(one[name]) for one in found] for name in names}
+    steady = [float(np.median(one[1:])) if len(one) > 1 else None for one in samples]
+
+    def time(name: str, title: str | None = None) -> Column:
+        return Column(name, Kind.DURATION, scale.unit, title=title)
+
+    columns: dict[Column, Sequence[Any]] = {
+        Column("method"): [shown.name for shown in methods],
+        Column("runs", Kind.COUNT): [len(one) for one in samples],
+        time("load"): [None if load is None else float(scale(load).mean()) for load in loads],
+        time("first", "first run"): [float(one[0]) for one in samples],
+        time("steady", "steady (median of the later runs)"): steady,
+        **{time(name): values for name, values in statistics.items()},
+        time("unaccounted"): unaccounted,
+        Column("unaccounted_share", Kind.SHARE, title="of the average"): [
+            spent / average if average else None
+            for spent, average in zip(unaccounted, statistics["avg"], strict=True)
+        ],
+        Column("traced", Kind.BOOL, title="values were logged"): [p.traced for p in profiles],
+    }
+    notes = (
+        "Unaccounted is what no instruction accounts for: the runtime's own work between them "
+        "and what tracing costs.",
     )
+    return Section("profile", Table.of(columns, title="Times of the methods", notes=notes))
 
 
 # -- The diagnosis of a run's values.
@@ -388,10 +364,32 @@ def timeline_document(trace: Trace, methods: Sequence[ShownMethod], scale: Scale
             shown.append((run, f"{method.name} · run {run} ({why})", method))
     if not shown:
         return None
-    builder = _TimelineBuilder(scale)
-    each = MOST_SPANS // len(shown)
+    left_out = 0
+    tracks: list[Json] = []
+    names: dict[str, int] = {}
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("track", "start", "duration", "name", "level", "row")
+    }
     for run, title, owner in shown:
-        builder.add(run_spans(trace, run, each), title, owner)
+        spans = run_spans(trace, run, MOST_SPANS // len(shown))
+        left_out += spans.left_out
+        parent = len(tracks)
+        tracks.append({"name": title, "parent": None, "note": None})
+        tracks += ({"name": name, "parent": parent, "note": note} for name, note in spans.tracks)
+        events: list[tuple[int, list[int] | None]] = []  # name, and method and row
+        for key in (event.key for event in spans.events):
+            row = None if owner is None else owner.row_of_event(key)
+            if owner is None or row is None:
+                events.append((names.setdefault(key.name, len(names)), None))
+                continue
+            name = owner.rows[row].name if key.name in _CALLS else key.name  # of what it calls
+            events.append((names.setdefault(name, len(names)), [owner.index, row]))
+        columns["track"] += (spans.track + parent + 1).tolist()
+        columns["start"] += scale(spans.start).tolist()
+        columns["duration"] += scale(spans.duration).tolist()
+        columns["level"] += spans.level.tolist()
+        columns["name"] += [events[event][0] for event in spans.event.tolist()]
+        columns["row"] += [events[event][1] for event in spans.event.tolist()]
     notes = []
     runs = sum(len(method.profile.runs) for method in methods)
     if any(len(method.profile.runs) > 3 for method in methods):
@@ -399,44 +397,6 @@ def timeline_document(trace: Trace, methods: Sequence[ShownMethod], scale: Scale
             f"Of {runs:,} runs the first, the median and the slowest of each method are shown, all "
             "from their start."
         )
-    if builder.left_out:
-        notes.append(f"{builder.left_out:,} of the shortest spans are left out.")
-    return builder.document(" ".join(notes) or None)
-
-
-class _TimelineBuilder:
-    def __init__(self, scale: Scale) -> None:
-        self._scale = scale
-        self._tracks: list[Json] = []
-        self._names: dict[str, int] = {}
-        self._columns: dict[str, list[Any]] = {
-            name: [] for name in ("track", "start", "duration", "name", "level", "row")
-        }
-        self.left_out = 0
-
-    def add(self, spans: RunSpans, title: str, method: ShownMethod | None) -> None:
-        self.left_out += spans.left_out
-        parent = len(self._tracks)
-        self._tracks.append({"name": title, "parent": None, "note": None})
-        for name, note in spans.tracks:
-            self._tracks.append({"name": name, "parent": parent, "note": note})
-        rows: list[list[int] | None] = []
-        names: list[int] = []
-        for event in spans.events:
-            row = None if method is None else method.row_of_event(event.key)
-            name = event.key.name
-            if method is not None and row is not None and name in _CALLS:
-                name = method.rows[row].name  # of what it calls
-            rows.append(None if method is None or row is None else [method.index, row])
-            names.append(self._names.setdefault(name, len(self._names)))
-        events = spans.event.tolist()
-        columns = self._columns
-        columns["track"] += (spans.track + parent + 1).tolist()
-        columns["start"] += self._scale(spans.start).tolist()
-        columns["duration"] += self._scale(spans.duration).tolist()
-        columns["level"] += spans.level.tolist()
-        columns["name"] += [names[event] for event in events]
-        columns["row"] += [rows[event] for event in events]
-
-    def document(self, note: str | None) -> Json:
-        return {"note": note, "tracks": self._tracks, "names": list(self._names), **self._columns}
+    if left_out:
+        notes.append(f"{left_out:,} of the shortest spans are left out.")
+    return {"note": " ".join(notes) or None, "tracks": tracks, "names": list(names), **columns}

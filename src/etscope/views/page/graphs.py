@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -100,10 +101,7 @@ def _node_document(placed: ViewNode, group: int | None, lines: Lines) -> Json:
             for value in node.outputs
         ],
         "args": [
-            [
-                name,
-                text if len(text) <= _LONGEST_ARGUMENT else f"{text[:_LONGEST_ARGUMENT]}…",
-            ]
+            [name, text if len(text) <= _LONGEST_ARGUMENT else f"{text[:_LONGEST_ARGUMENT]}…"]
             for name, text in node.arguments[:_MOST_ARGUMENTS]
         ],
         "backend": placed.backend,
@@ -135,24 +133,24 @@ def _measures(
     view = shown.view
     found = []
     if view.times:
-        adder = GroupSums(groups, group_of, _calls_with_time(shown))
+        in_groups = GroupValues(groups, group_of, _calls_with_time(shown))
         shared = sorted(shown.index[key] for key, time in view.times.items() if len(time.keys) > 1)
         for name in STATISTICS:
             values: list[Any] = [None] * len(view.nodes)
             for key, time in view.times.items():
                 values[shown.index[key]] = float(scale(time.statistic(name)))
-            measured = values, adder.sums(values)
+            measured = values, in_groups.combined(values, operator.add)
             column = Column(name, Kind.DURATION, scale.unit, title=_TITLES[name])
             found.append({**_measure(column, *measured), "shared": shared})
-    adder = GroupSums(groups, group_of)
+    in_groups = GroupValues(groups, group_of)
     if view.memory:
         sizes = [view.memory.get(node.key) for node in view.nodes]
         column = Column("memory", Kind.BYTES, "B", title="bytes of the results")
-        found.append(_measure(column, sizes, adder.sums(sizes)))
+        found.append(_measure(column, sizes, in_groups.combined(sizes, operator.add)))
     if view.live:
         live = [view.live.get(node.key) for node in view.nodes]
         column = Column("live", Kind.BYTES, "B", title="planned bytes alive meanwhile")
-        found.append(_measure(column, live, adder.best(live, max)))
+        found.append(_measure(column, live, in_groups.combined(live, max)))
     if metric is not None and view.errors:
         errors = [view.errors.get(node.key) for node in view.nodes]
         worse = max if metric.better == "lower" else min
@@ -162,7 +160,7 @@ def _measures(
             ("local_error", f"{metric.title} of its own", [e and e.local for e in errors]),
         ):
             column = Column(key, Kind.FLOAT, unit, title=title)
-            measure = _measure(column, numbers, adder.best(numbers, worse))
+            measure = _measure(column, numbers, in_groups.combined(numbers, worse))
             found.append({**measure, "largerIsWorse": metric.better == "lower"})
     return found
 
@@ -242,16 +240,10 @@ class _Boxes:
             backend = call.node.delegate.backend_id
             return {"kind": "delegate", "label": backend, "type": None, "backend": backend}
         if call is not None:
-            return {
-                "kind": "branch", "label": call.node.name, "type": call.node.op, "backend": None,
-            }  # fmt: skip
-        path = self._path(scope, node)
-        return {
-            "kind": "module",
-            "label": path,
-            "type": self._types.get(path),
-            "backend": node.backend,
-        }
+            label = call.node.name
+            return {"kind": "branch", "label": label, "type": call.node.op, "backend": None}
+        path, backend = self._path(scope, node), node.backend
+        return {"kind": "module", "label": path, "type": self._types.get(path), "backend": backend}
 
     def _path(self, scope: Scope, node: ViewNode) -> str:
         """The path of a box's module, from that of a node in it without the parts of inner boxes.
@@ -269,18 +261,9 @@ class _Boxes:
         )
 
 
-def _ancestors(groups: Sequence[Json], group: int | None) -> list[int]:
-    """The group and its parents."""
-    found = []
-    while group is not None:
-        found.append(group)
-        group = groups[group]["parent"]
-    return found
-
-
 @dataclass(frozen=True)
-class GroupSums:
-    """Adds up values of nodes for their groups, at any depth.
+class GroupValues:
+    """Combines values of nodes for their groups, at any depth.
 
     A value that is part of a call's value (`inside`: node -> call) does not count again in groups
     that hold the call.
@@ -290,29 +273,22 @@ class GroupSums:
     group_of: Sequence[int | None]
     inside: dict[int, int] = field(default_factory=dict)
 
-    def sums(self, values: Sequence[Any]) -> list[Any]:
-        """The sum of each group, None for one without values."""
-        sums: list[Any] = [None] * len(self.groups)
-        for number, value in enumerate(values):
-            if value is None or value != value:
-                continue
-            call = self.inside.get(number)
-            hold_call = set() if call is None else {*_ancestors(self.groups, self.group_of[call])}
-            for group in _ancestors(self.groups, self.group_of[number]):
-                if group not in hold_call:
-                    sums[group] = value if sums[group] is None else sums[group] + value
-        return sums
-
-    def best(self, values: Sequence[Any], better: Any) -> list[Any]:
-        """The value of each group that `better(one, other)` picks, None without values."""
+    def combined(self, values: Sequence[Any], combine: Callable[[Any, Any], Any]) -> list[Any]:
+        """The values of each group combined, two at a time; None for one without values."""
         found: list[Any] = [None] * len(self.groups)
         for number, value in enumerate(values):
             if value is None or value != value:
                 continue
-            for group in _ancestors(self.groups, self.group_of[number]):
-                found[group] = value if found[group] is None else better(found[group], value)
+            call = self.inside.get(number)
+            hold_call = set() if call is None else {*self._ancestors(call)}
+            for group in self._ancestors(number):
+                if group not in hold_call:
+                    found[group] = value if found[group] is None else combine(found[group], value)
         return found
 
-
-_LONGEST_ARGUMENT = 300
-_MOST_ARGUMENTS = 40
+    def _ancestors(self, node: int) -> Iterator[int]:
+        """Yield the group of a node and its parents."""
+        group = self.group_of[node]
+        while group is not None:
+            yield group
+            group = self.groups[group]["parent"]

@@ -21,7 +21,6 @@ from etscope.analysis.profile.trace import Trace, warn_own_clock
 from etscope.formats.etdump.reader import TensorRef
 from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
 from etscope.model.events import STATISTICS
-from etscope.model.graph import Node
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind, Table
 from etscope.views.page.elements import Json, Lines, table_document
@@ -139,8 +138,8 @@ def _samples(rows: Sequence[Row], scale: Scale) -> tuple[list[list[Any] | None],
 def _stack(row: Row, lines: Lines) -> list[int]:
     """The whole stack of the row's first line: of a node, else of the program's instruction."""
     found = row.attribution
-    traced: Node | None = next((node for node in found.nodes if node.stack_trace), None)
-    return lines.stack(traced.stack_trace) if traced is not None else lines.all_of(found.stack)
+    trace = next((node.stack_trace for node in found.nodes if node.stack_trace), None)
+    return lines.all_of(found.stack) if trace is None else lines.stack(trace)
 
 
 # -- The memory plans of a program's methods.

@@ -59,14 +59,8 @@ def turned(table: Table) -> Table:
         (column.label, cell_texts(column, table.values[column.name])[0]) for column in table.columns
     ]
     known = [(label, text) for label, text in texts if text]
-    return Table.of(
-        {
-            Column("fact"): [label for label, _ in known],
-            Column("value"): [text for _, text in known],
-        },
-        title=table.title,
-        notes=table.notes,
-    )
+    columns = (Column("fact"), Column("value"))
+    return Table.of_rows(columns, known, title=table.title, notes=table.notes)
 
 
 def _write_json(reports: Sequence[Report], schema: str, out: IO[Any]) -> None:
