@@ -5,7 +5,7 @@ input; 4 nothing could be measured; 5 the environment (a package, the runtime, a
 70 a bug in etscope; 130 interrupted; 141 the reader of standard output closed it.
 
 To add a verb: write a module in `etscope.cli.verbs` with a click command named `command`, and add
-a line to `COMMANDS`. The command writes its result and returns its exit code, or None for 0.
+a line to `_VERBS`. The command writes its result and returns its exit code, or None for 0.
 """
 
 from __future__ import annotations
@@ -89,58 +89,34 @@ class LazyGroup(click.Group):
         return commands + click.Command.shell_complete(self, ctx, incomplete)
 
 
-COMMANDS: dict[str, CommandSpec] = {
-    "export": CommandSpec(
-        "etscope.cli.verbs.export", "Export a PyTorch model: .pte, ETRecord and .bpte in one go."
-    ),
-    "profile": CommandSpec(
-        "etscope.cli.verbs.profile", "Export a PyTorch model, run it, show its operators."
-    ),
-    "run": CommandSpec(
-        "etscope.cli.verbs.run", "Run a program on the runtime: times, outputs, values."
-    ),
-    "inspect": CommandSpec("etscope.cli.verbs.inspect", "Show what ran and how long it took."),
-    "diff": CommandSpec("etscope.cli.verbs.diff", "Show what got slower between two dumps."),
-    "numerics": CommandSpec(
-        "etscope.cli.verbs.numerics", "Find the operator whose numbers go wrong, and its line."
-    ),
-    "evaluate": CommandSpec(
-        "etscope.cli.verbs.evaluate",
-        "Run a dataset on the runtime, compare each sample with PyTorch.",
-    ),
-    "convert": CommandSpec(
-        "etscope.cli.verbs.convert",
-        "Convert the events: Perfetto, Chrome, speedscope, Parquet, CSV…",
-    ),
-    "bisect": CommandSpec(
-        "etscope.cli.verbs.bisect", "Find the smallest piece of a model that fails."
-    ),
-    "sensitivity": CommandSpec(
-        "etscope.cli.verbs.sensitivity", "Find what to keep in float in a quantised model."
-    ),
-    "info": CommandSpec(
-        "etscope.cli.verbs.info", "Show what an ETDump, ETRecord, .pte or .bpte holds."
-    ),
-    "graph": CommandSpec("etscope.cli.verbs.graph", "Show the graphs of an ETRecord."),
-    "tensorboard": CommandSpec(
-        "etscope.cli.verbs.tensorboard",
-        "Show the graphs with times, memory and errors in TensorBoard.",
-    ),
-    "report": CommandSpec(
-        "etscope.cli.verbs.report", "Write an HTML report: graphs, times, lines, memory, numerics."
-    ),
-    "serve": CommandSpec(
-        "etscope.cli.verbs.serve", "Show reports in a browser; they follow their files."
-    ),
-    "lab": CommandSpec(
-        "etscope.cli.lab.group", "Benchmark models on devices; keep and show results."
-    ),
-    "collect": CommandSpec(
-        "etscope.cli.verbs.collect", "Collect many dumps into a dataset for etscope sql."
-    ),
-    "sql": CommandSpec("etscope.cli.verbs.sql", "Query a dataset of dumps in SQL."),
-    "slim": CommandSpec("etscope.cli.verbs.slim", "Shrink an ETRecord to what attribution needs."),
-    "completion": CommandSpec("etscope.cli.verbs.completion", "Print the shell completion script."),
+_VERBS = {
+    "export": "Export a PyTorch model: .pte, ETRecord and .bpte in one go.",
+    "profile": "Export a PyTorch model, run it, show its operators.",
+    "run": "Run a program on the runtime: times, outputs, values.",
+    "inspect": "Show what ran and how long it took.",
+    "diff": "Show what got slower between two dumps.",
+    "numerics": "Find the operator whose numbers go wrong, and its line.",
+    "evaluate": "Run a dataset on the runtime, compare each sample with PyTorch.",
+    "convert": "Convert the events: Perfetto, Chrome, speedscope, Parquet, CSV…",
+    "bisect": "Find the smallest piece of a model that fails.",
+    "sensitivity": "Find what to keep in float in a quantised model.",
+    "info": "Show what an ETDump, ETRecord, .pte or .bpte holds.",
+    "graph": "Show the graphs of an ETRecord.",
+    "tensorboard": "Show the graphs with times, memory and errors in TensorBoard.",
+    "report": "Write an HTML report: graphs, times, lines, memory, numerics.",
+    "serve": "Show reports in a browser; they follow their files.",
+    "lab": "Benchmark models on devices; keep and show results.",
+    "collect": "Collect many dumps into a dataset for etscope sql.",
+    "sql": "Query a dataset of dumps in SQL.",
+    "slim": "Shrink an ETRecord to what attribution needs.",
+    "completion": "Print the shell completion script.",
+}
+
+COMMANDS = {
+    verb: CommandSpec(
+        "etscope.cli.lab.group" if verb == "lab" else f"etscope.cli.verbs.{verb}", help
+    )
+    for verb, help in _VERBS.items()
 }
 
 

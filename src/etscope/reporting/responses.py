@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qs
 
@@ -104,6 +105,21 @@ def requested_report(environ: Mapping[str, Any]) -> str | None:
     """Return the id of a report in the query of a request, None without one."""
     found = parse_qs(str(environ.get("QUERY_STRING", ""))).get("report")
     return found[0] if found else None
+
+
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+def stamp_of(paths: Iterable[Path]) -> Stamp:
+    """Return the names, times and sizes of files; a deleted file has the size -1."""
+    stamps = []
+    for path in paths:
+        try:
+            found = path.stat()
+            stamps.append((str(path), found.st_mtime_ns, found.st_size))
+        except OSError:  # noqa: PERF203 - deleted, which is a change too
+            stamps.append((str(path), 0, -1))
+    return tuple(stamps)
 
 
 # -- WSGI

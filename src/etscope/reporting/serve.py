@@ -8,10 +8,11 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Condition, Lock
-from types import FrameType
 from typing import Any
 
 from etscope.errors import EtscopeError, MissingDataError, UsageError
@@ -21,6 +22,7 @@ from etscope.reporting.responses import (
     Application,
     Entry,
     Response,
+    Stamp,
     StartResponse,
     application,
     data,
@@ -28,6 +30,7 @@ from etscope.reporting.responses import (
     page,
     reports,
     requested_report,
+    stamp_of,
 )
 from etscope.views.output import dumps
 from etscope.views.page import document_of
@@ -36,7 +39,6 @@ WANTED_BY = "etscope serve"
 _LOOK_SECONDS = 0.5  # between looks at the files
 _ALIVE_SECONDS = 10.0  # between comments, whose sending fails when the browser is gone
 
-Stamp = tuple[tuple[str, int, int], ...]
 Find = Callable[[], list[RunFiles]]
 
 
@@ -119,28 +121,18 @@ class ReportStore:
 
     def _in_folders(self) -> Iterator[_Source]:
         for folder in self._folders:
-            yield _folder_source(folder, folder.absolute().name or str(folder))
+            name = folder.absolute().name
+            yield _Source(name or str(folder), partial(runs_of_files, [folder]))
             try:
                 below = sorted(path for path in folder.iterdir() if path.is_dir())
             except OSError:  # gone meanwhile
                 continue
             for path in below:
-                yield _folder_source(path, f"{folder.absolute().name}/{path.name}")
-
-
-def _folder_source(folder: Path, title: str) -> _Source:
-    return _Source(title, lambda: runs_of_files([folder]))
+                yield _Source(f"{name}/{path.name}", partial(runs_of_files, [path]))
 
 
 def _stamp(runs: Sequence[RunFiles]) -> Stamp:
-    stamps = []
-    for path in (path for files in runs for path in files.paths):
-        try:
-            found = path.stat()
-            stamps.append((str(path), found.st_mtime_ns, found.st_size))
-        except OSError:  # noqa: PERF203 - deleted, which is a change too
-            stamps.append((str(path), 0, -1))
-    return tuple(stamps)
+    return stamp_of(path for files in runs for path in files.paths)
 
 
 class FileWatcher:
@@ -307,22 +299,16 @@ def serve(
     server.server_close()
 
 
-class _signals_end:  # noqa: N801 - used like a function
+@contextmanager
+def _signals_end(ended: threading.Event) -> Iterator[None]:
     """Set an event on SIGINT and SIGTERM while the context lasts. A shell lets a background job
     ignore SIGINT, which is handled here all the same."""
-
-    def __init__(self, ended: threading.Event) -> None:
-        self._ended = ended
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._end)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, lambda *_: ended.set())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
             signal.signal(number, handler)
-
-    def _end(self, number: int, frame: FrameType | None) -> None:
-        self._ended.set()

@@ -23,6 +23,7 @@ from etscope.reporting.responses import (
     page,
     reports,
     requested_report,
+    stamp_of,
 )
 from etscope.views.output import dumps
 from etscope.views.page.store import find_documents, has_documents, load_document
@@ -82,12 +83,7 @@ class LogdirReports:
         return {} if self._logdir is None else find_documents(self._logdir)
 
     def _all(self, found: Mapping[str, Path]) -> bytes:
-        state: list[tuple[str, int]] = []
-        for name, path in found.items():
-            try:
-                state.append((name, path.stat().st_mtime_ns))
-            except OSError:  # noqa: PERF203
-                state.append((name, 0))
+        state = stamp_of(found.values())
         with self._lock:
             if self._made is None or self._made[0] != state:
                 self._made = (state, dumps(joined(found)).encode())
@@ -127,7 +123,9 @@ def routes(library: LogdirReports) -> dict[str, Application]:
     }
 
 
-def _loader() -> Any:
+def __getattr__(name: str) -> Any:
+    if name != "Loader":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from tensorboard.plugins import base_plugin
 
     class ExecuTorchPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
@@ -159,9 +157,3 @@ def _loader() -> Any:
             return ExecuTorchPlugin(context)
 
     return Loader
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Loader":
-        return _loader()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

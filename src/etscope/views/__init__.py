@@ -50,19 +50,16 @@ class ViewSpec(NamedTuple):
     styled: bool = False
 
 
+_TEXT = "etscope.views.tables.text_formats"
+_EXPLORER = "etscope.views.graphs.model_explorer"
+
 TABLE_VIEWS: dict[str, ViewSpec] = {
     "table": ViewSpec("etscope.views.tables.terminal:write", ".txt", "for people", styled=True),
-    "json": ViewSpec(
-        "etscope.views.tables.text_formats:write_json", ".json", "one versioned document"
-    ),
-    "jsonl": ViewSpec(
-        "etscope.views.tables.text_formats:write_jsonl", ".jsonl", "one object a row"
-    ),
-    "csv": ViewSpec(
-        "etscope.views.tables.text_formats:write_csv", ".csv", "comma-separated values"
-    ),
-    "tsv": ViewSpec("etscope.views.tables.text_formats:write_tsv", ".tsv", "tab-separated values"),
-    "md": ViewSpec("etscope.views.tables.text_formats:write_markdown", ".md", "a GitHub table"),
+    "json": ViewSpec(f"{_TEXT}:write_json", ".json", "one versioned document"),
+    "jsonl": ViewSpec(f"{_TEXT}:write_jsonl", ".jsonl", "one object a row"),
+    "csv": ViewSpec(f"{_TEXT}:write_csv", ".csv", "comma-separated values"),
+    "tsv": ViewSpec(f"{_TEXT}:write_tsv", ".tsv", "tab-separated values"),
+    "md": ViewSpec(f"{_TEXT}:write_markdown", ".md", "a GitHub table"),
     "parquet": ViewSpec(
         "etscope.views.tables.parquet:write", ".parquet", "typed columns", binary=True
     ),
@@ -88,11 +85,9 @@ GRAPH_VIEWS: dict[str, ViewSpec] = {
     "graph-json": ViewSpec(
         "etscope.views.graphs.graph_json:write", ".graph.json", "nodes and edges"
     ),
-    "model-explorer": ViewSpec(
-        "etscope.views.graphs.model_explorer:write", ".explorer.json", "graphs for Model Explorer"
-    ),
+    "model-explorer": ViewSpec(f"{_EXPLORER}:write", ".explorer.json", "graphs for Model Explorer"),
     "node-data": ViewSpec(
-        "etscope.views.graphs.model_explorer:write_node_data",
+        f"{_EXPLORER}:write_node_data",
         ".nodedata.json",
         "numbers of nodes for Model Explorer",
     ),

@@ -7,12 +7,15 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import IO, Any
+from itertools import islice
+from typing import IO, Any, TextIO
 
 from etscope.errors import UsageError
 from etscope.formats.bytes.files import atomic_write
+
+_CHUNK = 1000  # items written at a time
 
 
 @contextmanager
@@ -71,6 +74,14 @@ def _standard_output(binary: bool) -> Iterator[IO[Any]]:
         out.buffer.flush()
 
 
+def write_joined(out: TextIO, items: Iterable[str], separator: str = "") -> None:
+    """Write items with a separator between them, many at a time, without holding all of them."""
+    before, left = "", iter(items)
+    while chunk := list(islice(left, _CHUNK)):
+        out.write(before + separator.join(chunk))
+        before = separator
+
+
 # -- JSON by its standard: no NaN, no infinity, and only ASCII.
 #
 # ASCII keeps names from a hostile file from controlling the terminal that prints the text, and can
@@ -84,12 +95,13 @@ def dumps(value: Any) -> str:
     try:
         return _encode(value)
     except ValueError:  # an infinity or NaN, for which JSON has no number
-        return _encode(_finite(value))
+        return _encode(finite(value))
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Replace NaN by None and infinities by texts, also in lists and dicts: JSON has neither."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list) else value
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list) else value

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
 from etscope.model.graph import SourceLine, source_lines
 from etscope.model.report import Section
-from etscope.model.table import Column, Table
+from etscope.model.table import Table
+from etscope.views.output import finite
 from etscope.views.tables.cells import plain_values
 
 Json = dict[str, Any]
@@ -19,7 +19,16 @@ def table_document(table: Table) -> Json:
     "-Infinity"."""
     document: Json = {
         "title": table.title,
-        "columns": [column_document(column) for column in table.columns],
+        "columns": [
+            {
+                "name": column.name,
+                "title": column.title or column.name.replace("_", " "),
+                "kind": column.kind.value,
+                "unit": column.unit,
+                "priority": column.priority,
+            }
+            for column in table.columns
+        ],
         "values": {
             column.name: finite(plain_values(column, table.values[column.name]))
             for column in table.columns
@@ -33,35 +42,9 @@ def table_document(table: Table) -> Json:
     return document
 
 
-def column_document(column: Column) -> Json:
-    return {
-        "name": column.name,
-        "title": column.title or column.name.replace("_", " "),
-        "kind": column.kind.value,
-        "unit": column.unit,
-        "priority": column.priority,
-    }
-
-
 def section_document(section: Section) -> Json:
-    return {
-        "name": section.name,
-        "table": table_document(section.table),
-        "facts": section.is_facts,
-    }
-
-
-def finite(values: Iterable[Any]) -> list[Any]:
-    """Replace NaN by None and infinities by texts, also in lists: JSON has neither."""
-    found: list[Any] = []
-    for value in values:
-        if isinstance(value, list):
-            found.append(finite(value))
-        elif isinstance(value, float) and not math.isfinite(value):
-            found.append(None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity")
-        else:
-            found.append(value)
-    return found
+    table = table_document(section.table)
+    return {"name": section.name, "table": table, "facts": section.is_facts}
 
 
 class Lines:

@@ -18,7 +18,8 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_path, user_line
 from etscope.model.graph import Node
 from etscope.model.table import Column, Kind
-from etscope.views.page.elements import Json, Lines, finite
+from etscope.views.output import finite
+from etscope.views.page.elements import Json, Lines
 
 _LONGEST_ARGUMENT = 300
 _MOST_ARGUMENTS = 40

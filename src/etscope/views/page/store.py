@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import FormatError, reading
-from etscope.formats.bytes.files import PathLike, atomic_write
+from etscope.formats.bytes.files import PathLike
 from etscope.formats.exported_program.exported_json import mapping, parse_json
-from etscope.views.output import dumps
+from etscope.views.output import dumps, open_output
 
 FILE_NAME = "executorch.report.json.gz"
 # Limits of the search, as a log directory may have any size.
@@ -24,9 +24,8 @@ MOST_BYTES = 256 << 20  # of one document, unpacked
 def save_document(folder: PathLike, document: Mapping[str, Any]) -> Path:
     """Write a report's document into a log directory (gzip); replace an earlier one."""
     path = Path(folder) / FILE_NAME
-    # Without name and time in the header, equal data gives equal files.
-    with atomic_write(path) as out, gzip.GzipFile("", "wb", 6, out, mtime=0) as packed:
-        packed.write(dumps(document).encode())
+    with open_output(path, binary=True) as out:
+        out.write(dumps(document).encode())
     return path
 
 

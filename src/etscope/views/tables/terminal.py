@@ -14,10 +14,10 @@ import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import NamedTuple, TextIO
 
 from etscope.model.table import Column, Kind, Table
+from etscope.views.output import write_joined
 from etscope.views.tables.cells import (
     ASCII_LINES,
     LINES,
@@ -172,7 +172,6 @@ _BAR = 10  # cells of the bar that draws a share
 # the row, of other texts, and of paths, whose end is enough
 _NAME, _TEXT, _PATH = (0, 28), (1, 14), (2, 18)
 _LEFT_OUT_FIRST = 1000  # a priority
-_CHUNK = 1000  # lines written at a time
 
 
 class _Style(NamedTuple):
@@ -233,9 +232,7 @@ def write(
     with FORCE_COLOR.
     """
     width = _output_width(out) if width is None else width
-    lines = _lines(table, width, _style(out, color))
-    while chunk := list(islice(lines, _CHUNK)):
-        out.write("".join(f"{line}\n" for line in chunk))
+    write_joined(out, (f"{line}\n" for line in _lines(table, width, _style(out, color))))
 
 
 def _lines(table: Table, width: int | None, style: _Style) -> Iterator[str]:

@@ -7,11 +7,10 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Any, TextIO
 
 from etscope.model.table import Kind, Table
-from etscope.views.output import dumps
+from etscope.views.output import dumps, write_joined
 from etscope.views.tables.cells import (
     Guides,
     is_number,
@@ -78,7 +77,6 @@ class _LineEnds:
 # texts "Infinity" and "-Infinity".
 
 SCHEMA = "etscope.table/1"
-_CHUNK = 1000  # rows written at a time
 
 
 def write_json(table: Table, out: TextIO) -> None:
@@ -97,20 +95,15 @@ def write_json(table: Table, out: TextIO) -> None:
     if table.breaks:
         tail["breaks"] = sorted(table.breaks)
     tail["notes"] = list(table.notes)
-    out.write("{\n" + _members(head) + ',\n"rows": [')
-    separator = "\n"
-    rows = _objects(table, table.names)
-    while chunk := list(islice(rows, _CHUNK)):
-        out.write(separator + ",\n".join(chunk))
-        separator = ",\n"
+    out.write("{\n" + _members(head) + ',\n"rows": [' + ("\n" if len(table) else ""))
+    write_joined(out, _objects(table, table.names), ",\n")
     out.write("\n],\n" + _members(tail) + "\n}\n")
 
 
 def write_jsonl(table: Table, out: TextIO) -> None:
     """Write a row on each line. Keys include the unit ("avg_ms"), which has no other place."""
     rows = _objects(table, tuple(column.key for column in table.columns))
-    while chunk := list(islice(rows, _CHUNK)):
-        out.write("\n".join(chunk) + "\n")
+    write_joined(out, (f"{row}\n" for row in rows))
 
 
 def _members(values: dict[str, Any]) -> str:

@@ -11,16 +11,15 @@ Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-P
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain
 from typing import Any, TextIO
 
 from etscope.model.timeline import Timeline
-from etscope.views.output import dumps
+from etscope.views.output import dumps, write_joined
 from etscope.views.tables.cells import plain_value
 from etscope.views.traces.span_nesting import NestedSpans, nest_spans
 
 _PID = 1  # a process needs a number; the dump does not know its own
-_CHUNK = 1000  # events written at a time
 
 
 def write(timeline: Timeline, out: TextIO) -> None:
@@ -30,10 +29,7 @@ def write(timeline: Timeline, out: TextIO) -> None:
     about = {"origin_ns": str(lanes.origin_ns), "title": timeline.title}
     out.write(f'{{"displayTimeUnit": "{unit}",\n"otherData": {dumps(about)},\n')
     out.write('"traceEvents": [\n')
-    out.write(",\n".join(_metadata(timeline, lanes)))
-    events = _events(timeline, lanes)
-    while chunk := list(islice(events, _CHUNK)):
-        out.write(",\n" + ",\n".join(chunk))
+    write_joined(out, chain(_metadata(timeline, lanes), _events(timeline, lanes)), ",\n")
     out.write("\n]}\n")
 
 

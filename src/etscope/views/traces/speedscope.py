@@ -10,7 +10,6 @@ Format: https://www.speedscope.app/file-format-schema.json
 from __future__ import annotations
 
 import re
-from itertools import islice
 from typing import Any, TextIO
 
 import numpy as np
@@ -18,12 +17,11 @@ import numpy.typing as npt
 
 from etscope._version import __version__
 from etscope.model.timeline import Timeline
-from etscope.views.output import dumps
+from etscope.views.output import dumps, write_joined
 from etscope.views.traces.span_nesting import nest_spans
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _FILE_AND_LINE = re.compile(r"(.+?):([0-9]{1,9})(?:, |$)", re.DOTALL)
-_CHUNK = 1000  # events written at a time
 
 
 def write(timeline: Timeline, out: TextIO) -> None:
@@ -42,17 +40,14 @@ def write(timeline: Timeline, out: TextIO) -> None:
         times = (lanes.event_ns[mine] - lanes.origin_ns).tolist()
         head = {"type": "evented", "name": label, "unit": unit}
         bounds = {"startValue": times[0], "endValue": times[-1]}
-        out.write(f'{separator}{dumps(head | bounds)[:-1]}, "events": [')
+        out.write(f'{separator}{dumps(head | bounds)[:-1]}, "events": [\n')
         kinds = np.where(lanes.event_is_end[mine], "C", "O").tolist()
         frame_ids = frame_of[lanes.event_span[mine]].tolist()
         events = (
             f'{{"type": "{kind}", "frame": {frame}, "at": {at}}}'
             for kind, frame, at in zip(kinds, frame_ids, times, strict=True)
         )
-        event_separator = "\n"
-        while chunk := list(islice(events, _CHUNK)):
-            out.write(event_separator + ",\n".join(chunk))
-            event_separator = ",\n"
+        write_joined(out, events, ",\n")
         out.write("]}")
         separator = ",\n"
     out.write("\n]}\n")

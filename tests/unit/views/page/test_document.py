@@ -321,7 +321,7 @@ def test_lone_surrogates_survive() -> None:
 
 
 def test_infinities_and_nan() -> None:
-    from etscope.views.page.elements import finite
+    from etscope.views.output import finite
 
     assert finite([1.5, math.nan, math.inf, -math.inf, [math.inf, 2.0], None, "Infinity"]) == [
         1.5, None, "Infinity", "-Infinity", ["Infinity", 2.0], None, "Infinity",
