@@ -194,19 +194,13 @@ def runs_of_files(
         records = [Path(etrecord)] if etrecord is not None else found[ETRECORD]
         programs = [Path(program)] if program is not None else programs
         return _without_dumps(records, programs)
-    return [
-        _with_saved(
-            RunFiles(
-                dump=dump,
-                record=_chosen(dump, dumps, found[ETRECORD], etrecord, "ETRecord"),
-                program=_chosen(dump, dumps, programs, program, "program"),
-                debug_buffer=_chosen(
-                    dump, dumps, found[DEBUG_BUFFER], debug_buffer, "debug buffer"
-                ),
-            )
-        )
-        for dump in dumps
-    ]
+    runs = []
+    for dump in dumps:
+        record = _chosen(dump, dumps, found[ETRECORD], etrecord, "ETRecord")
+        ran = _chosen(dump, dumps, programs, program, "program")
+        buffer = _chosen(dump, dumps, found[DEBUG_BUFFER], debug_buffer, "debug buffer")
+        runs.append(_with_saved(RunFiles(dump, record, ran, buffer)))
+    return runs
 
 
 def _files_of(path: Path) -> list[Path]:
@@ -235,12 +229,10 @@ def _chosen(
     if len(found) <= 1:
         return found[0] if found else None
     beside = [file for file in found if file.absolute().parent == dump.absolute().parent]
-    for candidates in ([file for file in beside if file.stem == dump.stem], beside):
+    alike = [file for file in found if file.stem == dump.stem]
+    for candidates in ([file for file in beside if file in alike], beside, alike):
         if len(candidates) == 1:
             return candidates[0]
-    alike = [file for file in found if file.stem == dump.stem]
-    if len(alike) == 1:
-        return alike[0]
     if len(found) == len(dumps) and not beside:
         return found[list(dumps).index(dump)]
     raise UsageError(
@@ -389,8 +381,7 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
 
 
 def _verify(trace: Trace, options: ReportOptions) -> list[str]:
-    """Raise `MismatchError` for files that do not belong together. Return the reasons why they may
-    not, which are also warned of."""
+    """Return, and warn of, doubts that files belong together; `MismatchError` if they do not."""
     if options.force:
         return []
     with warnings.catch_warnings(record=True) as caught:
@@ -426,8 +417,7 @@ def _saved(
 def diagnosis(
     trace: Trace, options: ReportOptions, bundle: BundledFile | None
 ) -> tuple[Numerics | None, str | None]:
-    """Return the diagnosis of a trace's values, or the reason why there is none, which is raised
-    with `numerics=True`."""
+    """Return the diagnosis of a trace's values, or why there is none; raise that if asked for."""
     from etscope.diagnosis.numeric_gap import methods_that_ran
 
     missing = _missing(trace)
@@ -553,8 +543,7 @@ def save_report(
     numerics: Numerics | None = None,
     scale: Scale = NANOSECONDS,
 ) -> None:
-    """Write the report of one run into a log directory of TensorBoard, for its tab. `views` are the
-    graphs, if they have been made."""
+    """Write the report of a run into TensorBoard's log directory. views: graphs made already."""
     known: dict[str, Any] = {"numerics": numerics, "scale": scale, "views": views}
     if numerics is None:
         known["numerics_note"] = "No numeric errors were written here."

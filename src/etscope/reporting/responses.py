@@ -38,8 +38,7 @@ class Library(Protocol):
         ...
 
     def data(self, identifier: str) -> bytes:
-        """Return the JSON of a report. Raises `MissingDataError` for an unknown id, and the errors
-        of making the report."""
+        """Return a report's JSON; `MissingDataError` for an unknown id, or errors of making it."""
         ...
 
 

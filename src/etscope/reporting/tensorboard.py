@@ -114,8 +114,7 @@ def tables(trace: Trace, scale: Scale) -> dict[str, str]:
 
 
 def run_summary(profile: MethodProfile, scale: Scale) -> Table:
-    """Return statistics over the runs: a row each for ``Method::execute``, loading, and the time
-    that no instruction accounts for."""
+    """Return statistics of ``Method::execute``, loading, and time that no instruction takes."""
     samples = {name: scale(ticks) for name, ticks in profile.load.items() if name in LOAD_EVENTS}
     samples["Method::execute"] = scale(profile.total)
     samples["unaccounted"] = scale(profile.unaccounted)

@@ -17,7 +17,7 @@ import hashlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,8 +179,7 @@ class NodeNames:
 
 
 def device(backend: str | None) -> str:
-    """The device name of a backend: the tab drops statistics of names that are not
-    "/device:NAME:0"."""
+    """The device of a backend; the tab drops statistics of names other than "/device:NAME:0"."""
     if backend is None:
         return "/device:CPU:0"
     name = _plain(backend).removesuffix("Backend").upper() or "DELEGATE"
@@ -206,7 +205,7 @@ _LISTED = 12
 
 MEMORY_TAG = "bytes of outputs"
 LIVE_TAG = "planned bytes alive [of nodes, not of boxes]"
-_TITLES = {"avg": "avg", "first": "first run"}
+_ERRORS = {"error to the reference": "total", "local error": "local"}  # attributes by title
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,15 +238,14 @@ def named(view: GraphView) -> NamedView:
 
 def time_tag(statistic: str, source: TimeScale, shift: int = 0) -> str:
     """The name of a tag of times, with the meaning of the tab's unit; `shift`: see `time_shift`."""
-    title = _TITLES.get(statistic, statistic)
+    title = "first run" if statistic == "first" else statistic
     if source is TimeScale.CYCLES:
         return f"time {title} [1 µs shown = 1 cycle]"
     return f"time {title} [1 s shown = {('1 ms', '10 ms', '100 ms', '1 s')[shift]}]"
 
 
 def time_shift(view: GraphView, source: TimeScale) -> int:
-    """Number of decimals of the nanoseconds to drop, 0 to 3, so that the tab shows no run of the
-    method in minutes."""
+    """Decimals of the nanoseconds to drop, 0 to 3, so that the tab shows no run in minutes."""
     if view.profile is None or source is TimeScale.CYCLES:
         return 0
     longest = float(Scale(source, TimeScale.NS)(view.profile.total).max())
@@ -270,8 +268,12 @@ def profiles(view: GraphView, source: TimeScale) -> Iterator[Profile]:
         yield Profile(MEMORY_TAG, {}, view.memory)
     if view.live:
         yield Profile(LIVE_TAG, {}, view.live)
-    for title, error in _ERRORS.items():
-        levels = {key: found for key, e in view.errors.items() if (found := error(e)) is not None}
+    for title, attribute in _ERRORS.items():
+        levels = {
+            key: level
+            for key, error in view.errors.items()
+            if (level := _decibels(error.metric, getattr(error, attribute))) is not None
+        }
         if levels:
             yield Profile(f"{title} [1 µs shown = 1 dB over -200 dB]", levels, {}, summed=False)
 
@@ -288,12 +290,6 @@ def _decibels(metric: str, value: float | None) -> int | None:
     else:
         return None
     return round(min(max(level - _FEWEST_DECIBELS, 0.0), 1000.0))
-
-
-_ERRORS: Mapping[str, Callable[[Any], int | None]] = {
-    "error to the reference": lambda error: _decibels(error.metric, error.total),
-    "local error": lambda error: _decibels(error.metric, error.local),
-}
 
 
 # -- Protocol buffers.

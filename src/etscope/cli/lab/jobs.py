@@ -77,23 +77,13 @@ def list_jobs(
     with where.open() as lab:
         from etscope.lab.jobs.records import Filter, State
 
-        wanted = Filter(
-            tuple(State(name) for name in states),
-            device,
-            kind,
-            None,
-            text,
-            labels or None,
-            None if since is None else since.replace(tzinfo=timezone.utc),
-        )
-        jobs: list[Job] = []
-        cursor = None
-        while True:
-            page = lab.jobs(wanted, limit=min(limit - len(jobs), _PAGE), cursor=cursor)
-            jobs.extend(page.jobs)
-            cursor = page.next
-            if cursor is None or len(jobs) >= limit:
-                break
+        after = None if since is None else since.replace(tzinfo=timezone.utc)
+        wanted = Filter(tuple(map(State, states)), device, kind, None, text, labels or None, after)
+        page = lab.jobs(wanted, limit=min(limit, _PAGE))
+        jobs = list(page.jobs)
+        while page.next is not None and len(jobs) < limit:
+            page = lab.jobs(wanted, limit=min(limit - len(jobs), _PAGE), cursor=page.next)
+            jobs += page.jobs
     output.write_tables([_jobs_table(jobs, page.total)], None, _DEFAULT)
 
 

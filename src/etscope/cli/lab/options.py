@@ -45,8 +45,7 @@ class LabOptions:
 
     @property
     def url(self) -> str | None:
-        """The server that `--server` or $ETSCOPE_LAB_SERVER names; `--home` goes before the
-        variable."""
+        """The URL of `--server` or $ETSCOPE_LAB_SERVER; `--home` goes before the variable."""
         if self.server is None and self.home is None:
             return os.environ.get(SERVER_VARIABLE)
         return self.server
@@ -106,8 +105,7 @@ def lab_options(function: Function) -> Function:
 
 
 def need_lab_packages() -> None:
-    """Raise `MissingDependencyError`, with the command that installs them, if the lab's packages
-    are missing."""
+    """Raise `MissingDependencyError`, with how to install them, if packages are missing."""
     from etscope.optional import require
 
     for module in ("pydantic", "sqlalchemy", "fsspec", "yaml"):

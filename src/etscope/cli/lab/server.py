@@ -17,7 +17,7 @@ from etscope.cli.lab.options import (
     need_lab_packages,
     parse_span,
 )
-from etscope.cli.options.common import PORT, output_options, show_address
+from etscope.cli.options.common import PORT, choice_option, output_options, show_address
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import UsageError
 
@@ -132,10 +132,9 @@ def _expiry(
 
 @token.command(short_help="Make a token and print its secret.")
 @click.argument("name")
-@click.option(
-    "--scope", type=click.Choice(_SCOPES), default="read",
-    help="read: look. submit: also submit and cancel jobs. admin: also make tokens.",
-)  # fmt: skip
+@choice_option(
+    "--scope", _SCOPES, "read: look. submit: also submit and cancel jobs. admin: also make tokens."
+)
 @click.option(
     "--expires",
     metavar="TIME",

@@ -7,7 +7,7 @@ Options that belong together reach a command as one frozen dataclass: a decorato
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -99,6 +99,13 @@ PORT = click.IntRange(0, 65535)
 SECONDS = click.FloatRange(min=0, min_open=True)
 CLOCKS = ("ns", "us", "ms", "s")  # units of a runtime's clock; another counts cycles
 
+
+def choice_option(name: str, words: Iterable[str], help: str) -> _Option:
+    """Return an option for one of some words; the first is the default."""
+    first, *others = words
+    return click.option(name, type=click.Choice((first, *others)), default=first, help=help)
+
+
 columns_option = click.option(
     "--columns", metavar="NAME,…", callback=comma_separated, help="Show these columns, in order."
 )
@@ -129,20 +136,12 @@ metric_option = click.option(
 program_option = click.option(
     "--program", "-p", type=FILE, metavar="PTE", help="The .pte or .bpte that ran."
 )
-runner_option = click.option(
-    "--runner",
-    type=click.Choice(RUNNERS),
-    default="auto",
-    help="auto: python, unless only native can do it.",
-)
+runner_option = choice_option("--runner", RUNNERS, "auto: python, unless only native can do it.")
 select_option = click.option(
     "--select", "-s", metavar="SELECTOR", help="Show only what matches: 'op:conv* and …'."
 )
-source_unit_option = click.option(
-    "--source-unit",
-    type=click.Choice((*CLOCKS, "cycles")),
-    default="ns",
-    help="Unit of the runtime's clock.",
+source_unit_option = choice_option(
+    "--source-unit", (*CLOCKS, "cycles"), "Unit of the runtime's clock."
 )
 threads_option = click.option(
     "--threads", type=POSITIVE, metavar="N", help="Threads of the runtime's thread pool."
@@ -188,11 +187,10 @@ def output_options(
             help=help if to_file else "Output format. Default: table.",
         ),
         *((file,) if to_file else ()),
-        click.option(
+        choice_option(
             "--color",
-            type=click.Choice(["auto", "always", "never"]),
-            default="auto",
-            help="Colour the table; auto: on a terminal, unless NO_COLOR is set.",
+            ("auto", "always", "never"),
+            "Colour the table; auto: on a terminal, unless NO_COLOR is set.",
         ),
     )
     names = ("format", "output", "color") if to_file else ("format", "color")
@@ -254,11 +252,10 @@ def error_options(function: Function) -> Function:
             metavar="X",
             help="Worst acceptable error of an operator, in the metric. Default: by data type.",
         ),
-        click.option(
+        choice_option(
             "--graph",
-            type=click.Choice(list(GRAPHS)),
-            default="edge",
-            help="The reference: the program before lowering, or as torch.export made it.",
+            GRAPHS,
+            "The reference: the program before lowering, or as torch.export made it.",
         ),
     )
     return as_one_parameter(function, "errors", ErrorOptions, options)
@@ -283,8 +280,7 @@ class TraceOptions:
 
 
 def trace_options(function: Function) -> Function:
-    """Add the argument DUMP and `--etrecord --debug-buffer --program --force --source-unit`: the
-    parameter `files`, a `TraceOptions`."""
+    """Add DUMP and the options of its files: the parameter `files`, a `TraceOptions`."""
     options = (
         click.argument("dump", type=FILE),
         etrecord_option,
@@ -371,8 +367,7 @@ def read_inputs(trace: Trace, method: str, path: str) -> list[Any]:
 def numerics_of_graphs(
     trace: Trace | None, inputs: str | None, bundle: BundledFile | None
 ) -> list[Numerics]:
-    """Return the numeric errors of each method that ran, to be drawn into its graphs; none
-    without a debug buffer.
+    """Return the numeric errors of each method that ran; none without a debug buffer.
 
     inputs: the file of the inputs of the run. bundle: test cases that hold them otherwise.
     """

@@ -88,8 +88,7 @@ class DatasetOptions:
         }
 
     def write(self, found: Evaluation, output: OutputOptions, view: ViewOptions) -> int:
-        """Write the tables and return the exit code: 1 for findings and too many flips, 3 when
-        samples were skipped."""
+        """Write the tables; return 1 for findings or too many flips, 3 for skipped samples."""
         flipped = found.task is not None and found.task.flipped
         default = (OPERATORS, SAMPLES, FLIPS) if flipped else (OPERATORS, SAMPLES)
         shown = self.show or (default if output.is_text else (OPERATORS,))

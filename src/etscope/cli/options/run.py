@@ -16,6 +16,7 @@ from etscope.cli.options.common import (
     SECONDS,
     Function,
     as_one_parameter,
+    choice_option,
     library_option,
     path_option,
     runner_option,
@@ -96,8 +97,7 @@ class RunArguments:
         return not self.show or EVENTS in self.show or any(files)
 
     def run(self, program: Any, inputs: Any = None, **more: Any) -> Run:
-        """Run the program. `inputs` are used if the options name none; `more` goes to
-        `etscope.run.run`."""
+        """Run the program; `inputs` if the options name none; `more` goes to `etscope.run.run`."""
         from etscope.run import run
 
         return run(
@@ -125,8 +125,7 @@ class RunArguments:
         )
 
     def finish(self, run: Run, view: ViewOptions, output: OutputOptions) -> int:
-        """Write the files and tables of a run and return the exit code: 1 when outputs of bundled
-        test cases are not as expected."""
+        """Write files and tables; return 1 if outputs of bundled test cases are not as expected."""
         from etscope.errors import MissingDataError
 
         if run.is_traced and not run.forced:
@@ -193,12 +192,7 @@ _OPTIONS = (
         "--warmup", type=COUNT, default=1, help="Number of untimed executions before them."
     ),
     threads_option,
-    click.option(
-        "--debug-level",
-        type=click.Choice(DEBUG_LEVELS),
-        default="none",
-        help="Values to record, in a run of their own.",
-    ),
+    choice_option("--debug-level", DEBUG_LEVELS, "Values to record, in a run of their own."),
     click.option(
         "--traced-iterations",
         type=POSITIVE,
@@ -221,11 +215,8 @@ _OPTIONS = (
         default=True,
         help="Measure latency, times and values in separate runs.",
     ),
-    click.option(
-        "--profiling-level",
-        type=click.Choice(("all", "method")),
-        default="all",
-        help="Time each event, or whole methods only.",
+    choice_option(
+        "--profiling-level", ("all", "method"), "Time each event, or whole methods only."
     ),
     click.option(
         "--delegate-filter",

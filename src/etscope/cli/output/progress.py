@@ -69,18 +69,12 @@ def counting(text: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, in
                 return
             from rich import progress as rich
 
-            bar = _bar(
-                terminal,
-                rich.TextColumn("{task.description}"),
-                rich.BarColumn(),
-                *(
-                    (rich.DownloadColumn(), rich.TransferSpeedColumn())
-                    if in_bytes
-                    else (rich.MofNCompleteColumn(),)
-                ),
-                rich.TimeElapsedColumn(),
-                rich.TimeRemainingColumn(),
-            )
+            counts: list[Any] = [rich.MofNCompleteColumn()]
+            if in_bytes:
+                counts = [rich.DownloadColumn(), rich.TransferSpeedColumn()]
+            times = (rich.TimeElapsedColumn(), rich.TimeRemainingColumn())
+            text_and_bar = (rich.TextColumn("{task.description}"), rich.BarColumn())
+            bar = _bar(terminal, *text_and_bar, *counts, *times)
             bar.start()
             shown.extend((bar, bar.add_task(text, total=None)))
         bar, task = shown

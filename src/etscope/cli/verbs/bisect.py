@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from etscope.cli.options.common import FILE, output_options, path_option
+from etscope.cli.options.common import FILE, choice_option, output_options, path_option
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verbs.export import backend_option, load_torch, seed_option, strict_option
 
@@ -38,11 +38,10 @@ STRATEGIES = ("bisect", "modules", "linear")
     help="Decide by a command instead of a metric, with {program}, {inputs}, {expected} in it: "
     "exit status 0 good, 125 unknown, else bad.",
 )
-@click.option(
+@choice_option(
     "--strategy",
-    type=click.Choice(STRATEGIES),
-    default="bisect",
-    help="Search by order of execution, from the outermost module inwards, or each node alone.",
+    STRATEGIES,
+    "Search by order of execution, from the outermost module inwards, or each node alone.",
 )
 @path_option(
     "--output",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.common import CLOCKS, FILE, POSITIVE, output_options
+from etscope.cli.options.common import CLOCKS, FILE, POSITIVE, choice_option, output_options
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import EtscopeError, MissingDataError, MissingFileError, UsageError
 from etscope.fleet import Dataset, Source
@@ -67,9 +67,7 @@ _PAGE = 200
     metavar="KEY=VALUE",
     help="Label all these dumps; device=NAME and model=NAME name them. Repeatable.",
 )
-@click.option(
-    "--source-unit", type=click.Choice(CLOCKS), default="ns", help="Unit of the runtime's clock."
-)
+@choice_option("--source-unit", CLOCKS, "Unit of the runtime's clock.")
 @click.option("--strict", is_flag=True, help="Write nothing if a dump is bad.")
 @click.option(
     "--workers", "-j", type=POSITIVE, metavar="N", help="Use N processes. Default: only this one."

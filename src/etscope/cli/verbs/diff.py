@@ -10,6 +10,7 @@ from etscope.cli.options.common import (
     COUNT,
     FILE,
     as_view,
+    choice_option,
     columns_option,
     limit_option,
     open_trace,
@@ -70,10 +71,7 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
     "--force", is_flag=True, help="Continue although files or dumps do not belong together."
 )
 @source_unit_option
-@click.option(
-    "--sort", type=click.Choice(["change", "time", "run"]), default="change",
-    help="Order of the operators.",
-)  # fmt: skip
+@choice_option("--sort", ("change", "time", "run"), "Order of the operators.")
 @limit_option
 @unit_option
 @columns_option

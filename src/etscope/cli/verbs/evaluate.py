@@ -13,6 +13,7 @@ from etscope.cli.options.common import (
     ErrorOptions,
     as_view,
     check_plot,
+    choice_option,
     columns_option,
     data_option,
     error_options,
@@ -33,11 +34,10 @@ from etscope.cli.output.tables import OutputOptions, ViewOptions
 @dataset_options
 @click.option("--method", "-m", metavar="NAME", help="The method. Default: forward.")
 @error_options
-@click.option(
+@choice_option(
     "--state",
-    type=click.Choice(["fresh", "sequence"]),
-    default="fresh",
-    help="For a model with state: start each sample from the initial state, or from the state "
+    ("fresh", "sequence"),
+    "For a model with state: start each sample from the initial state, or from the state "
     "after the sample before.",
 )
 @data_option
@@ -56,11 +56,8 @@ from etscope.cli.output.tables import OutputOptions, ViewOptions
     help="Time limit of each process of the runtime, which runs up to 64 samples.",
 )
 @click.option("--force", is_flag=True, help="Continue although program and record do not match.")
-@click.option(
-    "--sort",
-    type=click.Choice(["run", "error"]),
-    default="run",
-    help="List operators in order of execution, or the worst first.",
+@choice_option(
+    "--sort", ("run", "error"), "List operators in order of execution, or the worst first."
 )
 @limit_option
 @path_option("--plot", help="Write a plot of the worst local errors: .png or .svg.")

@@ -15,6 +15,7 @@ from etscope.cli.options.common import (
     TraceOptions,
     as_view,
     check_plot,
+    choice_option,
     columns_option,
     error_options,
     inputs_option,
@@ -49,12 +50,7 @@ _COLUMNS = (
 @error_options
 @click.option("--method", "-m", metavar="NAME", help="The method. Default: the one that ran.")
 @click.option("--run", type=COUNT, metavar="N", help="Index of the run, from 0.")
-@click.option(
-    "--sort",
-    type=click.Choice(["run", "error"]),
-    default="run",
-    help="Order of execution, or the worst first.",
-)
+@choice_option("--sort", ("run", "error"), "Order of execution, or the worst first.")
 @limit_option
 @click.option("--coverage", is_flag=True, help="Show the values that were not compared, and why.")
 @path_option("--plot", help="Write a plot of the local errors: .png or .svg.")

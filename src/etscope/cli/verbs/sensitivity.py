@@ -14,6 +14,7 @@ from etscope.cli.options.common import (
     FILE,
     POSITIVE,
     check_plot,
+    choice_option,
     columns_option,
     metric_option,
     output_options,
@@ -64,9 +65,7 @@ _COLUMNS = (
     metavar="X",
     help="Acceptable error, in the metric: search for a small set of parts that reaches it.",
 )
-@click.option(
-    "--group", type=click.Choice(GROUPINGS), default="module", help="Unit that is kept in float."
-)
+@choice_option("--group", GROUPINGS, "Unit that is kept in float.")
 @click.option("--select", "-s", metavar="SELECTOR", help="Try only what matches: 'module:head'.")
 @click.option(
     "--pairs/--no-pairs",

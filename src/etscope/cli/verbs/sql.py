@@ -116,8 +116,7 @@ def _json_scalar(text: str) -> Any:
 
 
 def _saved_queries(*, columns: bool) -> Report:
-    """Return the report of the saved queries. columns: add the columns of their results, which
-    users see in the result itself."""
+    """Return the report of the saved queries. columns: add the columns of their results."""
     from etscope.fleet import saved_queries
     from etscope.model.report import Report, rows
     from etscope.model.table import Column, Kind

@@ -52,8 +52,7 @@ NANOSECONDS = Scale(TimeScale.NS, TimeScale.MS)
 
 @dataclass(frozen=True, slots=True)
 class FileFact:
-    """A file of a report. role: "dump", "record", "program" or "debug buffer". sha256: None if it
-    was not computed."""
+    """A file. role: "dump", "record", "program", "debug buffer". sha256: None if not computed."""
 
     role: str
     name: str
@@ -90,8 +89,7 @@ class ReportInput:
 
 
 def document_of(inputs: Sequence[ReportInput], title: str | None = None) -> Json:
-    """The `ReportDocument` of one or more runs: plain values that JSON can hold. `title` is the
-    names of the runs when none is given."""
+    """The `ReportDocument` of runs, as plain values for JSON. title: None for the runs' names."""
     names = [found.name for found in inputs]
     if len(names) > _NAMED:
         names[_NAMED:] = [f"{len(names) - _NAMED} more"]

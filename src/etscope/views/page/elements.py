@@ -15,8 +15,7 @@ Json = dict[str, Any]
 
 
 def table_document(table: Table) -> Json:
-    """The `TableDoc` of a table: missing values are null, infinities the texts "Infinity" and
-    "-Infinity"."""
+    """The `TableDoc` of a table: missing values null, infinities "Infinity" and "-Infinity"."""
     document: Json = {
         "title": table.title,
         "columns": [

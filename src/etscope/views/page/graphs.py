@@ -238,8 +238,8 @@ class _Boxes:
             return {"kind": "branch", "label": label, "type": caller.node.op, "backend": None}
         call = self._calls.get(scope)
         if call is not None and call.node.delegate is not None:
-            backend = call.node.delegate.backend_id
-            return {"kind": "delegate", "label": backend, "type": None, "backend": backend}
+            name = call.node.delegate.backend_id
+            return {"kind": "delegate", "label": name, "type": None, "backend": name}
         if call is not None:
             label = call.node.name
             return {"kind": "branch", "label": label, "type": call.node.op, "backend": None}
@@ -247,8 +247,7 @@ class _Boxes:
         return {"kind": "module", "label": path, "type": self._types.get(path), "backend": backend}
 
     def _path(self, scope: Scope, node: ViewNode) -> str:
-        """The path of a box's module, from that of a node in it without the parts of inner boxes.
-        Without a module, the names of the boxes."""
+        """The path of a box's module, from that of a node in it; else the names of the boxes."""
         further_in = len(node.scope) - len(scope) - node.opens
         weight = node.graph.parameters.get(node.node.name, "")
         parts = (weight.rpartition(".")[0] or module_path(node.node) or "").split(".")

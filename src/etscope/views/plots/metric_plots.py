@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from etscope.analysis.metrics import METRICS
 from etscope.errors import MissingDataError, UsageError
 from etscope.model.table import Table
@@ -155,11 +157,9 @@ def _points(rows: Table, metric: str) -> tuple[list[_Point], int]:
 
 
 def _text(cell: Any) -> str:
-    if cell is None:
-        return ""
     if isinstance(cell, (list, tuple)):
-        return visible(", ".join(map(str, cell)))
-    return visible(str(cell))
+        cell = ", ".join(map(str, cell))
+    return "" if cell is None else visible(str(cell))
 
 
 def _scale(
@@ -173,13 +173,8 @@ def _scale(
     finite = [min(max(x, -_LARGEST), _LARGEST) for x in numbers if math.isfinite(x)] or [0.0]
     known = METRICS.get(metric)
     lower_is_better = known is None or known.better == "lower"
-    positive = [number for number in finite if number > 0]
-    if (
-        lower_is_better
-        and min(finite) >= 0
-        and positive
-        and max(positive) / min(positive) >= _DECADES
-    ):
+    positive = [number for number in finite if number > 0] if min(finite) >= 0 else []
+    if lower_is_better and positive and max(positive) / min(positive) >= _DECADES:
         # Zeros are drawn a decade below the smallest error, infinities and NaN above the largest.
         low = max(min(positive) / 10, 1 / _LARGEST)
         return _Scale(low, max(*positive, 10 * low) * 10, True, True)
@@ -204,35 +199,29 @@ def _worst_points(points: list[_Point], metric: str) -> list[_Point]:
 
 
 def _draw(axes: Any, points: list[_Point], scale: _Scale) -> None:
-    across = [point.instruction for point in points]
-    heights = [scale.height(point.value) for point in points]
+    across = np.array([point.instruction for point in points])
+    values = np.array([point.value for point in points])
+    heights = np.array([scale.height(point.value) for point in points])
     if scale.logarithmic:
         axes.set_yscale("log")
-    span = scale.high / scale.low if scale.logarithmic else scale.high - scale.low
-    if scale.logarithmic:
+        span = scale.high / scale.low
         axes.set_ylim(scale.low / span**0.03, scale.high * span**0.12)
     else:
+        span = scale.high - scale.low
         axes.set_ylim(scale.low - 0.03 * span, scale.high + 0.12 * span)
-    finite = [math.isfinite(point.value) for point in points]
-    line = [y if fine else math.nan for y, fine in zip(heights, finite, strict=True)]
-    axes.plot(across, line, color=_GOOD, linewidth=1, zorder=2)
-    axes.scatter(
-        [x for x, fine in zip(across, finite, strict=True) if fine],
-        [y for y, fine in zip(heights, finite, strict=True) if fine],
-        color=_GOOD,
-        s=14,
-        zorder=3,
-    )
+    finite = np.isfinite(values)
+    axes.plot(across, np.where(finite, heights, np.nan), color=_GOOD, linewidth=1, zorder=2)
+    axes.scatter(across[finite], heights[finite], color=_GOOD, s=14, zorder=3)
     for name, marker, picked in (
-        ("NaN", "x", [math.isnan(point.value) for point in points]),
-        ("infinite", "^", [point.value == math.inf for point in points]),
-        ("-infinite", "v", [point.value == -math.inf for point in points]),
+        ("NaN", "x", np.isnan(values)),
+        ("infinite", "^", values == np.inf),
+        ("-infinite", "v", values == -np.inf),
     ):
-        if any(picked):
+        if picked.any():
             bad = name == "NaN" or (name == "infinite") == scale.lower_is_better
             axes.scatter(
-                [x for x, yes in zip(across, picked, strict=True) if yes],
-                [y for y, yes in zip(heights, picked, strict=True) if yes],
+                across[picked],
+                heights[picked],
                 color=_BAD if bad else "tab:green",
                 marker=marker,
                 s=45,
@@ -273,8 +262,7 @@ def _number_points(axes: Any, named: list[_Point], scale: _Scale) -> None:
 
 
 def _write_notes(figure: Any, named: list[_Point], missing: int) -> None:
-    """Write the names of the numbered points below the plot, and the number of rows without a
-    value."""
+    """Name the numbered points below the plot, and count the rows without a value."""
     cells = [
         (str(number), f"{point.value:.3g}", f"#{point.instruction}", point.op)
         for number, point in enumerate(named, start=1)
@@ -301,7 +289,6 @@ def _write_notes(figure: Any, named: list[_Point], missing: int) -> None:
 
 
 # One metric of each output of a run, as bars.
-
 
 _MANY = 30  # bars; the numbers on more would lie over each other
 
