@@ -254,11 +254,9 @@ def serve(
     port: int = 0,
     ready: Callable[[str], object] = lambda _: None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then return. `ready` gets the address once the server listens;
-    port 0 takes any free one.
+    """Serve until SIGINT or SIGTERM. `ready` gets the address; port 0 takes any free one.
 
-    Raises `MissingDependencyError` without werkzeug, `UsageError` for an address that cannot be
-    listened at.
+    Raises `MissingDependencyError` without werkzeug, `UsageError` if it cannot listen there.
     """
     require("werkzeug", wanted_by=WANTED_BY)
     from werkzeug.serving import WSGIRequestHandler, make_server

@@ -69,9 +69,7 @@ def write_tensorboard(
 
 
 def numerics_if_known(
-    trace: Trace,
-    inputs: Callable[[str], Any] | None = None,
-    bundle: BundledFile | None = None,
+    trace: Trace, inputs: Callable[[str], Any] | None = None, bundle: BundledFile | None = None
 ) -> list[Numerics]:
     """Return the numeric errors of each method that ran, if values were logged and a reference is
     known; warn about what is missing. `inputs` returns the inputs of a method; None takes those of

@@ -74,20 +74,17 @@ class LogdirReports:
         """Return the document of a folder, or of all."""
         found = self._found()
         if identifier == ALL and 0 < len(found) <= _MOST_TOGETHER:
-            return self._all(found)
+            state = stamp_of(found.values())
+            with self._lock:
+                if self._made is None or self._made[0] != state:
+                    self._made = (state, dumps(joined(found)).encode())
+                return self._made[1]
         if identifier not in found:
             raise MissingDataError(f"there is no report {identifier!r}")
         return dumps(load_document(found[identifier])).encode()
 
     def _found(self) -> Mapping[str, Path]:
         return {} if self._logdir is None else find_documents(self._logdir)
-
-    def _all(self, found: Mapping[str, Path]) -> bytes:
-        state = stamp_of(found.values())
-        with self._lock:
-            if self._made is None or self._made[0] != state:
-                self._made = (state, dumps(joined(found)).encode())
-            return self._made[1]
 
 
 def joined(found: Mapping[str, Path]) -> dict[str, Any]:

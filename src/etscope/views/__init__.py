@@ -87,9 +87,7 @@ GRAPH_VIEWS: dict[str, ViewSpec] = {
     ),
     "model-explorer": ViewSpec(f"{_EXPLORER}:write", ".explorer.json", "graphs for Model Explorer"),
     "node-data": ViewSpec(
-        f"{_EXPLORER}:write_node_data",
-        ".nodedata.json",
-        "numbers of nodes for Model Explorer",
+        f"{_EXPLORER}:write_node_data", ".nodedata.json", "numbers of nodes for Model Explorer"
     ),
 }
 

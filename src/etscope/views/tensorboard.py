@@ -43,10 +43,7 @@ _numbers = itertools.count()
 
 
 def write_runs(
-    logdir: Path,
-    views: Iterable[GraphView],
-    texts: Mapping[str, str],
-    source: TimeScale,
+    logdir: Path, views: Iterable[GraphView], texts: Mapping[str, str], source: TimeScale
 ) -> list[str]:
     """Write a run for each view, and one with the texts (markdown by tag) if there are any.
 
@@ -212,8 +209,7 @@ _ERRORS = {"error to the reference": "total", "local error": "local"}  # attribu
 class Profile:
     """One tag with numbers by node key.
 
-    values: numbers >= 0, which the tab reads as microseconds. memory: bytes. summed: boxes show the
-    sum of their nodes, else the largest.
+    values: >= 0, read as microseconds. memory: bytes. summed: boxes show sums, else the largest.
     """
 
     tag: str

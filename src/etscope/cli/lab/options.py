@@ -57,8 +57,7 @@ class LabOptions:
         direct: bool = False,
         progress: Callable[[str, int, int], None] = lambda what, done, size: None,
     ) -> Iterator[Lab | Client]:
-        """Open the lab: that of a server, named or serving the lab's folder; else the folder
-        itself, in this process.
+        """Open the lab of a server, named or serving the lab's folder; else the folder itself.
 
         direct: open the folder unless `--server` is given. progress: see `Client`.
         """
@@ -144,11 +143,9 @@ def exit_code(job: Job) -> int:
 def write_job(
     lab: Lab | Client, job: Job, spec: JobSpec | None = None, format: str = "table"
 ) -> None:
-    """Write a job to standard output: "json" as the API returns it, "table" with its measurements
-    and slowest operators.
+    """Write a job: "json" as the API returns it, "table" its measurements and slowest operators.
 
-    spec: as it was submitted here, with the paths of its files, which give operators their modules
-    and lines.
+    spec: as submitted here, with the paths of files that give operators their modules and lines.
     """
     if format == "json":
         from pydantic import TypeAdapter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,8 +195,7 @@ def revoke(names: tuple[str, ...], where: LabOptions) -> None:
 def _token_store(where: LabOptions) -> Iterator[Database | Client]:
     """Open the tokens of a server, or the database of this machine's lab.
 
-    The database is used even if a server runs for the folder: users who can write it need no token
-    to make one.
+    The database is used even beside a server: users who can write it need no token to make one.
     """
     need_lab_packages()
     if where.url is not None:
@@ -208,11 +207,8 @@ def _token_store(where: LabOptions) -> Iterator[Database | Client]:
     from etscope.lab.config import Home
     from etscope.lab.database import Database
 
-    database = Database(Home.open(where.home).database_url)
-    try:
+    with closing(Database(Home.open(where.home).database_url)) as database:
         yield database
-    finally:
-        database.close()
 
 
 def _age(context: click.Context, parameter: click.Parameter, value: str) -> int:

@@ -167,11 +167,9 @@ def _job_spec(model: str | None, file: str | None, options: dict[str, Any]) -> J
 
 
 def read_spec(path: str) -> dict[str, Any]:
-    """Read a job's specification from a YAML or JSON file, as plain values. Relative paths in it
-    are relative to the file's folder.
+    """Read a job's specification as plain values. Its relative paths are of the file's folder.
 
-    Raises `MissingFileError`, `FormatError` if it is neither YAML nor JSON, `UsageError` if it
-    holds no mapping.
+    Raises `MissingFileError`, `FormatError` for neither YAML nor JSON, `UsageError` for no mapping.
     """
     from etscope.optional import require
 

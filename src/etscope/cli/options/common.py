@@ -338,9 +338,7 @@ class GraphFiles:
     inputs: str | None
     force: bool
 
-    def open(
-        self,
-    ) -> tuple[RecordFile | None, Trace | None, Program | None, BundledFile | None]:
+    def open(self) -> tuple[RecordFile | None, Trace | None, Program | None, BundledFile | None]:
         """Open the files; a .pte file is the program, with neither record nor test cases."""
         from etscope.formats.etrecord.reader import read_etrecord
         from etscope.formats.identify import PTE, identify

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.common import (
-    COUNT,
-    FILE,
-    POSITIVE,
-    Function,
-    as_one_parameter,
-    some_of,
-)
+from etscope.cli.options.common import COUNT, FILE, POSITIVE, Function, as_one_parameter, some_of
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 
 if TYPE_CHECKING:

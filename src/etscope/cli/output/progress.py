@@ -53,8 +53,7 @@ def counting(text: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, in
     """Show `text` with a bar that counts what is done, on a terminal and after a second only.
 
     Yields a function of the number done and the total, None while that is not known; the bar
-    appears at its first call after the second. in_bytes: both are bytes, shown as sizes and with
-    the speed.
+    appears at its first call after the second. in_bytes: shown as sizes and with the speed.
     """
     if not sys.stderr.isatty():
         yield lambda done, total: None
@@ -92,8 +91,7 @@ def counting(text: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, in
 def transfers() -> Iterator[Callable[[str, int, int], None]]:
     """Show a bar for the file that a lab's client sends or fetches, like `counting`.
 
-    Yields the function that a `Client` calls with what it does ("sending model.pte"), the bytes
-    done and all bytes.
+    Yields a function of the client's action ("sending model.pte"), the bytes done and all bytes.
     """
     with ExitStack() as bars:
         update: Callable[[int, int | None], None] | None = None

@@ -134,12 +134,8 @@ class ViewOptions:
                 hint = "add --etrecord or --program: the dump does not name the method that ran"
             else:
                 hint = "the dump holds no Method::execute event: run a method with the tracer on"
-            raise MissingDataError(
-                f"no run of a method {method!r}"
-                if profiles
-                else "no run of any method in this dump",
-                hint=hint,
-            )
+            wanted = f"a method {method!r}" if profiles else "any method in this dump"
+            raise MissingDataError(f"no run of {wanted}", hint=hint)
         if self.by is not None and self.sort not in (None, "time"):
             raise UsageError(f"--sort {self.sort} does not go with --by: groups are sorted by time")
         scale = time_scale(source_unit, self.unit)

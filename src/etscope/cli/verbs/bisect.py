@@ -62,11 +62,7 @@ STRATEGIES = ("bisect", "modules", "linear")
 @seed_option
 @lambda function: output_options(function, to_file=False)
 def command(
-    model: str,
-    folder: Path,
-    inputs: tuple[str, ...],
-    output: OutputOptions,
-    **options: Any,
+    model: str, folder: Path, inputs: tuple[str, ...], output: OutputOptions, **options: Any
 ) -> int:
     """Find the smallest piece of MODEL that fails on the runtime, and write it to DIR/repro: the
     program, its values, and a script that reproduces the failure.

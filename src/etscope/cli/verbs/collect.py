@@ -262,7 +262,6 @@ def _source(lab: LabApi, job: Job, url: str, dump: Artifact, etrecord: str | Non
         "marks": list(job.marks),
         "calls": [{"warmup": job.spec.warmup}],
         "environment": {**environment, "conditions": conditions},
+        **{n: environment.get(n) for n in ("program_sha256", "runner", "executorch", "threads")},
     }
-    for name in ("program_sha256", "runner", "executorch", "threads"):
-        metadata[name] = environment.get(name)
     return Source(url, dump.size, None, metadata, etrecord, dump.sha256)

@@ -98,12 +98,7 @@ def load_torch(wanted_by: str) -> None:
 
 
 def exported(
-    model: str,
-    *,
-    inputs: str | None,
-    seed: int,
-    calibration: Sequence[str],
-    **options: Any,
+    model: str, *, inputs: str | None, seed: int, calibration: Sequence[str], **options: Any
 ) -> tuple[Source, Exported]:
     """Load the model of that name and export it; `options` go to `Source.export`."""
     import logging
@@ -169,6 +164,6 @@ def command(
             Column("file", Kind.PATH): [str(path) for path in paths],
             Column("what"): [_CONTENT[path.suffix] for path in paths],
             Column("bytes", Kind.COUNT): [path.stat().st_size for path in paths],
-        },
+        }
     )
     output.write_tables([table])

@@ -32,8 +32,7 @@ def write(views: Sequence[GraphView], out: TextIO, *, scale: Scale) -> None:
     """Write one graph, with average times in the unit of `scale`. Raises `UsageError` for more."""
     if len(views) != 1:
         raise UsageError(
-            "a DOT file has one graph",
-            hint="name one of: " + ", ".join(view.key for view in views),
+            "a DOT file has one graph", hint="name one of: " + ", ".join(view.key for view in views)
         )
     _Drawing(views[0], scale).write(out)
 

@@ -25,6 +25,7 @@ Symbolic sizes are the texts of their expressions. Infinities are "Infinity" and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, TextIO
 
 from etscope.analysis.graphs.flow import edges
@@ -53,19 +54,9 @@ def write(views: Sequence[GraphView], out: TextIO, *, scale: Scale) -> None:
         out.write(dumps(head)[:-1] + ',\n "nodes": [')
         _lines(out, [_node(view, node, scale) for node in view.nodes])
         out.write('],\n "edges": [')
-        _lines(
-            out,
-            [
-                {
-                    "source": edge.source,
-                    "output": edge.output,
-                    "target": edge.target,
-                    "input": edge.input,
-                    "value": edge.name,
-                }
-                for edge in edges(view)
-            ],
-        )
+        names = ("source", "output", "target", "input", "value")
+        ends = ((e.source, e.output, e.target, e.input, e.name) for e in edges(view))
+        _lines(out, [dict(zip(names, end, strict=True)) for end in ends])
         out.write("]}")
     out.write("\n]}\n")
 
@@ -92,12 +83,8 @@ def _node(view: GraphView, placed: ViewNode, scale: Scale) -> dict[str, Any]:
         "scope": list(placed.scope),
         "outputs": [
             {"name": value.name}
-            if value.tensor is None
-            else {
-                "name": value.name,
-                "dtype": value.tensor.dtype,
-                "shape": list(value.tensor.shape),
-            }
+            if (tensor := value.tensor) is None
+            else {"name": value.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
             for value in node.outputs
         ],
         "arguments": [[name or None, text] for name, text in node.arguments],
@@ -111,12 +98,5 @@ def _node(view: GraphView, placed: ViewNode, scale: Scale) -> dict[str, Any]:
         "time": statistics,
         "bytes": view.memory.get(placed.key),
         "live_bytes": view.live.get(placed.key),
-        "error": None
-        if error is None
-        else {
-            "metric": error.metric,
-            "total": error.total,
-            "local": error.local,
-            "verdict": error.verdict,
-        },
+        "error": None if error is None else asdict(error),
     }

@@ -72,14 +72,13 @@ _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 def page_html(document: Mapping[str, Any]) -> str:
     """The page with `document` in it as ASCII.
 
-    The data is an inert script: no text in it can become markup. Raises `MissingDependencyError`
-    when the page was not built with this installation.
+    The data is an inert script: no text in it can become markup. Raises what `built_page` does.
     """
     return with_data(built_page(), document)
 
 
 def built_page() -> str:
-    """The page without data, as built from web/."""
+    """The page without data, built from web/; `MissingDependencyError` if it was not built."""
     try:
         return BUILT.read_text(encoding="utf-8")
     except FileNotFoundError as error:

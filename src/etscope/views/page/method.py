@@ -207,10 +207,7 @@ def events_document(
         "etscope convert have them. The statistics are of all.",
     )
     table = Table.of_cells(
-        _columns(scale),
-        cells,
-        title=f"Events of {shown.name}",
-        notes=notes if room < 0 else (),
+        _columns(scale), cells, title=f"Events of {shown.name}", notes=notes if room < 0 else ()
     )
     return table_document(table), rows
 

@@ -163,10 +163,7 @@ def _text(cell: Any) -> str:
 
 
 def _scale(
-    points: list[_Point],
-    metric: str,
-    tolerance: float | None,
-    floor: list[float | None] | None,
+    points: list[_Point], metric: str, tolerance: float | None, floor: list[float | None] | None
 ) -> _Scale:
     numbers = [point.value for point in points]
     numbers += [number for number in (tolerance, *(floor or ())) if number is not None]

@@ -29,8 +29,7 @@ from etscope.views.tables.cells import (
     visible,
 )
 
-# --------------------------------------------------------------------------------------------
-# Column layout: the columns left out, the width of each other one, and the texts to cut.
+# -- Column layout: the columns left out, the width of each other one, and the texts to cut.
 #
 # Numbers are never cut. Texts are cut first, down to a width at which they are still useful; then
 # columns are left out, those of the highest `Column.priority` number first.
@@ -162,8 +161,7 @@ def _tail(text: str, width: int) -> str:
     return _head(text[::-1], width)[::-1]
 
 
-# --------------------------------------------------------------------------------------------
-# Writing.
+# -- Writing.
 
 _BOLD, _DIM, _CYAN = "\x1b[1m", "\x1b[2m", "\x1b[36m"
 _MAX_TEXT = 200  # cells of a text, where the width of the output sets no limit

@@ -22,9 +22,8 @@ from etscope.views.tables.cells import (
     visible,
 )
 
-# --------------------------------------------------------------------------------------------
-# CSV and TSV: a header of names with units ("avg_ms"), full precision; a missing value is an empty
-# field and a list is JSON text. Nothing else is changed: a field may start with "=".
+# -- CSV and TSV: a header of names with units ("avg_ms"), full precision; a missing value is an
+# empty field and a list is JSON text. Nothing else is changed: a field may start with "=".
 
 
 def write_csv(table: Table, out: TextIO) -> None:
@@ -61,8 +60,7 @@ class _LineEnds:
         self._out.write(line[:-2] + "\n")
 
 
-# --------------------------------------------------------------------------------------------
-# JSON: one document of schema "etscope.table/1", and JSON Lines: one object a row.
+# -- JSON: one document of schema "etscope.table/1", and JSON Lines: one object a row.
 #
 # The document::
 #
@@ -115,9 +113,7 @@ def _objects(table: Table, keys: tuple[str, ...]) -> Iterator[str]:
         yield dumps(dict(zip(keys, row, strict=True)))
 
 
-# --------------------------------------------------------------------------------------------
-# A GitHub table. Names from files stay text: no markup, HTML, mention or issue link.
-
+# -- A GitHub table. Names from files stay text: no markup, HTML, mention or issue link.
 
 # A cell's leading spaces are dropped, so the guides are indented by spaces that are not.
 _GUIDES = Guides(last="└ ", more="├ ", through="│ ", blank="&emsp;")

@@ -13,6 +13,8 @@ The schema is protos/perfetto/trace/ of Perfetto, whose own generated classes wr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import count
 from typing import Any, BinaryIO
 
 from etscope.model.timeline import Timeline
@@ -60,8 +62,7 @@ def write(timeline: Timeline, out: BinaryIO) -> None:
 class _Packets:
     """Makes the packets of one trace. Packets that others refer to go to `emit` before them.
 
-    Most events of a dump repeat those of an earlier run in all but time, so each different one is
-    serialized once.
+    Most events repeat those of an earlier run in all but time: each different one is made once.
     """
 
     def __init__(
@@ -74,10 +75,9 @@ class _Packets:
         self._lane = lanes.lane.tolist()
         self._name_id = timeline.name_id.tolist()
         self._args_id = timeline.args_id.tolist()
-        self._begins: dict[tuple[int, int, int], bytes] = {}
-        self._ends: dict[int, bytes] = {}
+        self._begin_of, self._end_of = cache(self._new_begin), cache(self._new_end)
         self._interned = pb2.InternedData()  # what was not yet emitted
-        self._iids: dict[tuple[str, str], int] = {}
+        self._iid, self._iids = cache(self._intern), count(1)
 
     def describe_tracks(self) -> None:
         """The process, its tracks, and the start of the sequence that all packets are of."""
@@ -108,18 +108,15 @@ class _Packets:
 
     def begin(self, span: int) -> bytes:
         """The packet that begins `span`, but for its timestamp."""
-        key = (self._lane[span], self._name_id[span], self._args_id[span])
-        if key not in self._begins:
-            self._begins[key] = self._new_begin(*key)
-        return self._begins[key]
+        return self._begin_of(self._lane[span], self._name_id[span], self._args_id[span])
 
     def end(self, span: int) -> bytes:
         """The packet that ends `span`, but for its timestamp."""
-        lane = self._lane[span]
-        if lane not in self._ends:
-            packet = self._event(lane, self._pb2.TrackEvent.TYPE_SLICE_END)
-            self._ends[lane] = packet.SerializeToString()
-        return self._ends[lane]
+        return self._end_of(self._lane[span])
+
+    def _new_end(self, lane: int) -> bytes:
+        packet = self._event(lane, self._pb2.TrackEvent.TYPE_SLICE_END)
+        return packet.SerializeToString()  # type: ignore[no-any-return]
 
     def _new_begin(self, lane: int, name_id: int, args_id: int) -> bytes:
         packet = self._event(lane, self._pb2.TrackEvent.TYPE_SLICE_BEGIN)
@@ -151,12 +148,9 @@ class _Packets:
                 iid = self._iid("debug_annotation_string_values", str(value))
                 annotation.string_value_iid = iid
 
-    def _iid(self, kind: str, text: str) -> int:
+    def _intern(self, kind: str, text: str) -> int:
         """The number of `text` in the interned strings of `kind`; 0 would mean none."""
-        known = self._iids.get((kind, text))
-        if known is not None:
-            return known
-        number = self._iids[kind, text] = len(self._iids) + 1
+        number = next(self._iids)
         entry = getattr(self._interned, kind).add()
         entry.iid = number
         if kind == "debug_annotation_string_values":

@@ -102,8 +102,7 @@ def nest_spans(timeline: Timeline) -> NestedSpans:
 
 
 def _stacks(spans: Ints, start: Ints, end: Ints) -> Iterator[tuple[Ints, npt.NDArray[np.bool_]]]:
-    """Split the events of `spans` (sorted) into stacks: a span that crosses another goes to the
-    next one.
+    """Split the events of sorted `spans` into stacks; a span that crosses another is in the next.
 
     Yields the spans of a stack's events, and for each event True if it is the end.
     """
