@@ -433,13 +433,12 @@ def diagnosis(
             raise
         parts = [error.message] if error.hint is None else [error.message, error.hint]
         return None, " ".join(f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in parts)
-    others = [name for name in methods_that_ran(trace) if name != found.method]
-    if not others:
-        return found, None
-    return found, (
-        f"Only the values of {found.method} are compared here, not those of {', '.join(others)}: "
-        "choose with method=, --method."
+    others = ", ".join(name for name in methods_that_ran(trace) if name != found.method)
+    note = (
+        f"Only the values of {found.method} are compared here, not those of {others}: choose with "
+        "method=, --method."
     )
+    return found, note if others else None
 
 
 class _SeveralMethodsError(UsageError):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qs
@@ -49,7 +49,7 @@ class Response:
     body: bytes
     content_type: str
     status: int = 200
-    headers: tuple[tuple[str, str], ...] = field(default=_HEADERS)
+    headers: tuple[tuple[str, str], ...] = _HEADERS
 
     @property
     def phrase(self) -> str:
@@ -100,12 +100,6 @@ def _json(body: bytes) -> Response:
     return Response(body, "application/json")
 
 
-def requested_report(environ: Mapping[str, Any]) -> str | None:
-    """Return the id of a report in the query of a request, None without one."""
-    found = parse_qs(str(environ.get("QUERY_STRING", ""))).get("report")
-    return found[0] if found else None
-
-
 Stamp = tuple[tuple[str, int, int], ...]
 
 
@@ -140,3 +134,17 @@ def application(handler: Callable[[dict[str, Any]], Response]) -> Application:
         return [] if method == "HEAD" else [response.body]
 
     return serve
+
+
+def library_routes(library: Library, page_path: str) -> dict[str, Application]:
+    """Return the applications of the page, of the list of reports and of their data, by path."""
+
+    def requested(environ: dict[str, Any]) -> Response:
+        found = parse_qs(str(environ.get("QUERY_STRING", ""))).get("report")
+        return data(library, found[0] if found else None)
+
+    return {
+        page_path: application(lambda _: page()),
+        "/reports.json": application(lambda _: reports(library)),
+        "/data.json": application(requested),
+    }

@@ -25,11 +25,8 @@ from etscope.reporting.responses import (
     Stamp,
     StartResponse,
     application,
-    data,
     failure,
-    page,
-    reports,
-    requested_report,
+    library_routes,
     stamp_of,
 )
 from etscope.views.output import dumps
@@ -189,12 +186,7 @@ def wsgi_application(
         )
         return [] if environ.get("REQUEST_METHOD") == "HEAD" else event_stream(watch)
 
-    routes: dict[str, Application] = {
-        "/": application(lambda _: page()),
-        "/reports.json": application(lambda _: reports(store)),
-        "/data.json": application(lambda environ: data(store, requested_report(environ))),
-        "/events": events,
-    }
+    routes = {**library_routes(store, "/"), "/events": events}
     unknown = application(lambda _: failure(404, "there is nothing of this name"))
     foreign = application(lambda _: failure(403, "this server is not known by that name"))
 

@@ -19,10 +19,7 @@ from etscope.reporting.responses import (
     Entry,
     Response,
     application,
-    data,
-    page,
-    reports,
-    requested_report,
+    library_routes,
     stamp_of,
 )
 from etscope.views.output import dumps
@@ -112,12 +109,8 @@ def joined(found: Mapping[str, Path]) -> dict[str, Any]:
 
 def routes(library: LogdirReports) -> dict[str, Application]:
     """Return the plugin's routes, below its own path in TensorBoard."""
-    return {
-        "/index.js": application(lambda _: Response(_ENTRY, "text/javascript")),
-        "/page.html": application(lambda _: page()),
-        "/reports.json": application(lambda _: reports(library)),
-        "/data.json": application(lambda environ: data(library, requested_report(environ))),
-    }
+    entry = application(lambda _: Response(_ENTRY, "text/javascript"))
+    return {"/index.js": entry, **library_routes(library, "/page.html")}
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from etscope.cli.lab.options import (
     need_lab_packages,
     write_job,
 )
-from etscope.cli.options.common import FILE, RUNNERS, data_option, etrecord_option
+from etscope.cli.options.common import FILE, RUNNERS, data_option, etrecord_option, file_option
 from etscope.cli.options.run import DEBUG_LEVELS
 from etscope.cli.output.progress import transfers
 from etscope.errors import FormatError, UsageError, reading
@@ -51,11 +51,9 @@ _STOP = 10.0  # seconds that an interrupted job has to end
 )  # fmt: skip
 @etrecord_option
 @data_option
-@click.option("--inputs", "-i", type=FILE, metavar="FILE", help="Inputs of the method.")
+@file_option("--inputs", "-i", help="Inputs of the method.")
 @click.option("--method", "-m", metavar="NAME", help="Method to run.")
-@click.option(
-    "--baseline", type=FILE, metavar="FILE", help="Run an A/B job: compare MODEL with this model."
-)
+@file_option("--baseline", help="Run an A/B job: compare MODEL with this model.")
 @click.option("--kind", type=click.Choice(("benchmark", "accuracy", "ab")), help="Kind of the job.")
 @click.option(
     "--iterations", type=int, metavar="N", help="Number of timed executions. Default: 50."

@@ -100,6 +100,11 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 CLOCKS = ("ns", "us", "ms", "s")  # units of a runtime's clock; another counts cycles
 
 
+def file_option(*names: str, metavar: str = "FILE", help: str, **more: Any) -> _Option:
+    """Return an option for a file to read."""
+    return click.option(*names, type=FILE, metavar=metavar, help=help, **more)
+
+
 def choice_option(name: str, words: Iterable[str], help: str) -> _Option:
     """Return an option for one of some words; the first is the default."""
     first, *others = words
@@ -109,23 +114,18 @@ def choice_option(name: str, words: Iterable[str], help: str) -> _Option:
 columns_option = click.option(
     "--columns", metavar="NAME,…", callback=comma_separated, help="Show these columns, in order."
 )
-data_option = click.option(
-    "--data", type=FILE, metavar="PTD", help="The program's external weights."
-)
-etrecord_option = click.option(
-    "--etrecord", "-r", type=FILE, metavar="ETRECORD", help="The ETRecord of the export."
+data_option = file_option("--data", metavar="PTD", help="The program's external weights.")
+etrecord_option = file_option(
+    "--etrecord", "-r", metavar="ETRECORD", help="The ETRecord of the export."
 )
 force_option = click.option(
     "--force", is_flag=True, help="Continue although files do not belong together."
 )
-inputs_option = click.option(
-    "--inputs", type=FILE, metavar="FILE", help="The inputs of the run: .pt, .npz, …"
-)
-library_option = click.option(
+inputs_option = file_option("--inputs", help="The inputs of the run: .pt, .npz, …")
+library_option = file_option(
     "--library",
     "libraries",
     multiple=True,
-    type=FILE,
     metavar="SO",
     help="Load a library of operators or backends first. Repeatable.",
 )
@@ -133,9 +133,7 @@ limit_option = click.option("--limit", "-n", type=COUNT, metavar="N", help="Show
 metric_option = click.option(
     "--metric", default="sqnr", metavar="NAME", help="Metric of the errors."
 )
-program_option = click.option(
-    "--program", "-p", type=FILE, metavar="PTE", help="The .pte or .bpte that ran."
-)
+program_option = file_option("--program", "-p", metavar="PTE", help="The .pte or .bpte that ran.")
 runner_option = choice_option("--runner", RUNNERS, "auto: python, unless only native can do it.")
 select_option = click.option(
     "--select", "-s", metavar="SELECTOR", help="Show only what matches: 'op:conv* and …'."
@@ -151,7 +149,7 @@ unit_option = click.option("--unit", type=click.Choice(UNITS), help="Unit of the
 
 def debug_buffer_option(help: str = "The file of logged tensors.") -> _Option:
     """Return the option `--debug-buffer`."""
-    return click.option("--debug-buffer", "-b", type=FILE, metavar="BIN", help=help)
+    return file_option("--debug-buffer", "-b", metavar="BIN", help=help)
 
 
 def path_option(*names: str, metavar: str = "FILE", help: str, **more: Any) -> _Option:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.common import COUNT, FILE, POSITIVE, Function, as_one_parameter, some_of
+from etscope.cli.options.common import (
+    COUNT,
+    POSITIVE,
+    Function,
+    as_one_parameter,
+    file_option,
+    some_of,
+)
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 
 if TYPE_CHECKING:
@@ -145,10 +152,8 @@ def save_errors_plot(table: Table, errors: str, metric: str, path: Path, **optio
 
 _OPTIONS = (
     click.option("--samples", type=POSITIVE, metavar="N", help="Take the first N samples."),
-    click.option(
+    file_option(
         "--labels",
-        type=FILE,
-        metavar="FILE",
         help="True classes: integers in a .npy, .npz, .pt or .safetensors file, or lines of "
         "[name,]label.",
     ),
@@ -195,10 +200,9 @@ _OPTIONS = (
 
 def dataset_options(function: Function, *, required: bool = True) -> Function:
     """Add `--dataset` and its options: the parameter `dataset_options`, a `DatasetOptions`."""
-    dataset = click.option(
+    dataset = file_option(
         "--dataset",
         "-d",
-        type=FILE,
         required=required,
         metavar="PATH",
         help="Samples: a folder of files of inputs (.npz, .npy, .pt, .safetensors), or one such "

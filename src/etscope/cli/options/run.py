@@ -11,12 +11,12 @@ import click
 
 from etscope.cli.options.common import (
     COUNT,
-    FILE,
     POSITIVE,
     SECONDS,
     Function,
     as_one_parameter,
     choice_option,
+    file_option,
     library_option,
     path_option,
     runner_option,
@@ -173,11 +173,9 @@ class RunArguments:
 
 
 _INPUT_OPTIONS = (
-    click.option(
+    file_option(
         "--inputs",
         "-i",
-        type=FILE,
-        metavar="FILE",
         help="Inputs: .pt, .npz, .npy or .safetensors. Default: a bundled program's test cases, "
         "else values generated from --seed.",
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from etscope.cli.options.common import FILE, choice_option, output_options, path_option
+from etscope.cli.options.common import choice_option, file_option, output_options, path_option
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verbs.export import backend_option, load_torch, seed_option, strict_option
 
@@ -18,10 +18,8 @@ STRATEGIES = ("bisect", "modules", "linear")
 @click.argument("model", metavar="MODEL")
 @backend_option()
 @click.option("--quantize", "-q", is_flag=True, help="Quantise to int8 weights and activations.")
-@click.option(
+@file_option(
     "--inputs",
-    type=FILE,
-    metavar="FILE",
     multiple=True,
     help="A sample of inputs. Repeatable. Default: the model's example inputs.",
 )

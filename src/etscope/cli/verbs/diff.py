@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,17 +12,19 @@ from etscope.cli.options.common import (
     as_view,
     choice_option,
     columns_option,
+    file_option,
     limit_option,
     open_trace,
     output_options,
     source_unit_option,
     unit_option,
 )
-from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.cli.output.tables import OutputOptions, ViewOptions, row_filter, time_scale
 
 if TYPE_CHECKING:
     from etscope.analysis.profile.trace import Trace
 
+_Files = tuple[str | None, str | None]  # an ETRecord and a program
 _JUNIT = "junit"
 _FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md", "parquet", _JUNIT)
 
@@ -39,12 +41,10 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
 @click.command()
 @click.argument("before", metavar="BEFORE", type=FILE)
 @click.argument("after", metavar="AFTER", type=FILE)
-@click.option("--etrecord", "-r", type=FILE, metavar="ETRECORD", help="The ETRecord of BEFORE.")
-@click.option(
-    "--etrecord-b", type=FILE, metavar="ETRECORD", help="The ETRecord of AFTER, if different."
-)
-@click.option("--program", "-p", type=FILE, metavar="PTE", help="The program of BEFORE.")
-@click.option("--program-b", type=FILE, metavar="PTE", help="The program of AFTER, if different.")
+@file_option("--etrecord", "-r", metavar="ETRECORD", help="The ETRecord of BEFORE.")
+@file_option("--etrecord-b", metavar="ETRECORD", help="The ETRecord of AFTER, if different.")
+@file_option("--program", "-p", metavar="PTE", help="The program of BEFORE.")
+@file_option("--program-b", metavar="PTE", help="The program of AFTER, if different.")
 @click.option(
     "--baseline-noise", "noise", type=FILE, multiple=True, metavar="DUMP",
     help="Another dump of the program of BEFORE: its differences are noise. Repeatable.",
@@ -113,16 +113,12 @@ def command(
     from etscope.analysis.comparison.diff import diff_traces
     from etscope.analysis.comparison.diff_table import shown_columns
     from etscope.cli.output.progress import progress
-    from etscope.cli.output.tables import row_filter, time_scale
     from etscope.views.output import open_output
     from etscope.views.tables import junit
 
     with progress(f"comparing {before} with {after}"):
         first = open_trace(before, etrecord, None, program, force=force)
-        if etrecord_b is not None or program_b is not None:
-            second = open_trace(after, etrecord_b, None, program_b, force=force)
-        else:
-            second = _open_with_files_of_before(after, etrecord, program, force)
+        second = _open_after(after, (etrecord_b, program_b), (etrecord, program), force)
         diff = diff_traces(
             first,
             second,
@@ -138,10 +134,8 @@ def command(
         with open_output(output.path) as out:
             junit.write(diff, out, scale, per_op=per_op, strict=strict)
     else:
-        tables = [
-            one.table(scale, sort=view.sort or "change", limit=view.limit, per_op=per_op)
-            for one in diff.methods
-        ]
+        rows: dict[str, Any] = {"sort": view.sort, "limit": view.limit, "per_op": per_op}
+        tables = [one.table(scale, **rows) for one in diff.methods]
         output.write_tables(tables, view.columns, shown_columns(tables))
     verdict = diff.verdict(per_op=per_op)
     if verdict is Verdict.REGRESSED:
@@ -149,16 +143,14 @@ def command(
     return 4 if strict and verdict is Verdict.CANNOT_TELL else 0
 
 
-def _open_with_files_of_before(
-    after: str, etrecord: str | None, program: str | None, force: bool
-) -> Trace:
-    """Open AFTER with the record and program of BEFORE, or without any if they do not match."""
+def _open_after(after: str, own: _Files, of_before: _Files, force: bool) -> Trace:
+    """Open AFTER with its own record and program, else those of BEFORE if they match."""
     from etscope.errors import MismatchError
 
-    if etrecord is None and program is None:
-        return open_trace(after, force=force)
+    if own != (None, None) or of_before == (None, None):
+        return open_trace(after, own[0], None, own[1], force=force)
     try:
-        return open_trace(after, etrecord, None, program)
+        return open_trace(after, of_before[0], None, of_before[1])
     except MismatchError:
         click.echo(
             f"note: {after} does not match the files given for BEFORE: operators are aligned by "

@@ -10,9 +10,9 @@ import click
 
 from etscope.cli.options.common import (
     COUNT,
-    FILE,
     Function,
     add_options,
+    file_option,
     output_options,
     path_option,
 )
@@ -28,9 +28,7 @@ _CONTENT = {
     ".bpte": "the program with its example inputs and the expected outputs",
 }
 
-inputs_option = click.option(
-    "--inputs", type=FILE, metavar="FILE", help="Example inputs: .npz, .npy, .safetensors or .pt."
-)
+inputs_option = file_option("--inputs", help="Example inputs: .npz, .npy, .safetensors or .pt.")
 seed_option = click.option(
     "--seed",
     type=COUNT,
@@ -71,10 +69,8 @@ def export_options(function: Function) -> Function:
             multiple=True,
             help="Keep this in float with --quantize: 'op:conv* and module:head'. Repeatable.",
         ),
-        click.option(
+        file_option(
             "--calibration",
-            type=FILE,
-            metavar="FILE",
             multiple=True,
             help="Inputs to calibrate int8 ranges on, one set in each FILE. Repeatable. Default: "
             "the example inputs.",

@@ -32,10 +32,12 @@ from etscope.cli.options.evaluation import (
     save_plot,
 )
 from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.errors import UsageError
 
 if TYPE_CHECKING:
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.profile.trace import Trace
+    from etscope.evaluation import Evaluation
 
 _COLUMNS = (
     "instruction", "op", "node", "total", "local", "inherited", "noise", "limit", "verdict",
@@ -80,9 +82,7 @@ def command(
 
     Exit code 1 when an operator is wrong, or has NaN where the reference has none.
     """
-    from etscope.cli.output.progress import counting, progress
-    from etscope.errors import UsageError
-    from etscope.evaluation import evaluate_dump
+    from etscope.cli.output.progress import progress
     from etscope.quiet import quiet
 
     dataset_options.check(output)
@@ -93,14 +93,7 @@ def command(
         if inputs is not None or coverage:
             other = "--coverage" if inputs is None else "--inputs"
             raise UsageError(f"--dataset and {other} exclude each other")
-        with counting("comparing runs") as report_progress, quiet():
-            evaluation = evaluate_dump(
-                trace,
-                dataset_options.dataset,
-                progress=report_progress,
-                **chosen,
-                **dataset_options.arguments(),
-            )
+        evaluation = _evaluation(trace, dataset_options, chosen)
         if plot is not None:
             save_plot(evaluation, plot)
         return dataset_options.write(evaluation, output, view)
@@ -127,6 +120,16 @@ def command(
         default.remove("non_finite")
     output.write_tables([table], view.columns, default)
     return 0 if found.is_fine else 1
+
+
+def _evaluation(trace: Trace, options: DatasetOptions, chosen: dict[str, Any]) -> Evaluation:
+    from etscope.cli.output.progress import counting
+    from etscope.evaluation import evaluate_dump
+    from etscope.quiet import quiet
+
+    with counting("comparing runs") as progress, quiet():
+        arguments = {**chosen, **options.arguments()}
+        return evaluate_dump(trace, options.dataset, progress=progress, **arguments)
 
 
 def _numerics(

@@ -11,11 +11,11 @@ import click
 
 from etscope.cli.options.common import (
     COUNT,
-    FILE,
     POSITIVE,
     check_plot,
     choice_option,
     columns_option,
+    file_option,
     metric_option,
     output_options,
     path_option,
@@ -43,17 +43,15 @@ _COLUMNS = (
 @click.argument("model", metavar="MODEL")
 @backend_option("xnnpack", "Backend of the operators; it must have a quantizer.")
 @inputs_option
-@click.option(
+@file_option(
     "--calibration",
-    type=FILE,
     metavar="DATA",
     multiple=True,
     help="Inputs to calibrate int8 ranges on: a file with one set, or a folder of such files. "
     "Repeatable. Default: the example inputs.",
 )
-@click.option(
+@file_option(
     "--samples",
-    type=FILE,
     metavar="DATA",
     multiple=True,
     help="Inputs to measure errors on, in the same forms. Default: the example inputs.",
