@@ -267,16 +267,12 @@ def _with_saved(files: RunFiles) -> RunFiles:
         path if path.is_file() else None
         for path in (dump.with_name(name) for name in (SAVED_VALUES, SAVED_BUFFER, SAVED_FACTS))
     )
-    own_buffer = files.debug_buffer or (buffer if dump.name == SAVED_VALUES else None)
-    if dump.name == SAVED_VALUES or values is None or buffer is None:
-        values = None
-    return replace(
-        files,
-        debug_buffer=own_buffer if values is None else None,
-        values=values,
-        values_buffer=None if values is None else files.debug_buffer or buffer,
-        facts=facts,
-    )
+    files, own_buffer = replace(files, facts=facts), files.debug_buffer or buffer
+    if dump.name == SAVED_VALUES:
+        return replace(files, debug_buffer=own_buffer)
+    if values is None or buffer is None:
+        return files
+    return replace(files, debug_buffer=None, values=values, values_buffer=own_buffer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +427,7 @@ def diagnosis(
         unclear = isinstance(error, _SeveralMethodsError)
         if options.numerics or (options.inputs is not None and not unclear):
             raise
-        parts = [error.message] if error.hint is None else [error.message, error.hint]
+        parts = filter(None, (error.message, error.hint))
         return None, " ".join(f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in parts)
     others = ", ".join(name for name in methods_that_ran(trace) if name != found.method)
     note = (

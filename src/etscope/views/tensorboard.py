@@ -111,12 +111,11 @@ def _text_event(tag: str, text: str) -> bytes:
     from tensorboard.compat.proto.types_pb2 import DT_STRING
 
     plugin = SummaryMetadata.PluginData(plugin_name="text")
+    data = text.encode("utf-8", errors="backslashreplace")
     value = Summary.Value(
         tag=tag,
         metadata=SummaryMetadata(plugin_data=plugin),
-        tensor=TensorProto(
-            dtype=DT_STRING, string_val=[text.encode("utf-8", errors="backslashreplace")]
-        ),
+        tensor=TensorProto(dtype=DT_STRING, string_val=[data]),
     )
     return _serialized(Event(summary=Summary(value=[value])))
 

@@ -16,7 +16,7 @@ import click
 
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.units import TimeScale
-from etscope.views import GRAPH_VIEWS, TABLE_VIEWS
+from etscope.views import TABLE_VIEWS
 
 if TYPE_CHECKING:
     from etscope.analysis.numerics.rows import Numerics
@@ -193,11 +193,6 @@ def output_options(
     )
     names = ("format", "output", "color") if to_file else ("format", "color")
     return as_one_parameter(function, "output", OutputOptions, options, names)
-
-
-def graph_output_options(function: Function) -> Function:
-    """Add `output_options` with the formats of graphs as well as those of tables."""
-    return output_options(function, formats=(*TABLE_VIEWS, *GRAPH_VIEWS))
 
 
 def view_options(function: Function) -> Function:

@@ -16,16 +16,17 @@ from etscope.cli.options.common import (
     as_view,
     debug_buffer_option,
     force_option,
-    graph_output_options,
     inputs_option,
     numerics_of_graphs,
     open_trace,
+    output_options,
     program_option,
     select_option,
     source_unit_option,
 )
 from etscope.cli.output.tables import OutputOptions, ViewOptions, time_scale
 from etscope.errors import MissingDataError, UsageError
+from etscope.views import GRAPH_VIEWS, TABLE_VIEWS, format_of, save_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     help="Show the nodes inside lowered modules, below their calls.",
 )
 @partial(add_options, options=TABLE_OPTIONS)
-@graph_output_options
+@partial(output_options, formats=(*TABLE_VIEWS, *GRAPH_VIEWS))
 @partial(as_one_parameter, parameter="files", make=GraphFiles)
 @as_view("select", "columns", "sort", "limit", "unit")
 def command(
@@ -202,8 +203,6 @@ def _graph_table(
 
 
 def _is_graph_format(output: OutputOptions) -> bool:
-    from etscope.views import GRAPH_VIEWS
-
     if output.format is not None:
         return output.format in GRAPH_VIEWS
     path = output.path.lower()
@@ -222,7 +221,6 @@ def _write_graphs(
     ("edge/forward") or a part of one ("edge"). columns: the number of node-data."""
     from etscope.analysis.graphs.flow import without_delegates
     from etscope.analysis.graphs.views import graph_views, view_keys, with_errors
-    from etscope.views import GRAPH_VIEWS, format_of, save_graphs
 
     if columns is not None and len(columns) != 1:
         raise click.UsageError("--columns names one number for --format node-data.")

@@ -122,22 +122,16 @@ def _saved_queries(*, columns: bool) -> Report:
     from etscope.model.table import Column, Kind
 
     found = saved_queries().values()
+    parameters = {
+        q.name: [p.name if p.default is None else f"{p.name}={p.default}" for p in q.parameters]
+        for q in found
+    }
     sections = [
         rows(
             "queries",
             "Saved queries",
             (Column("name"), Column("question"), Column("parameters", Kind.LIST)),
-            [
-                (
-                    query.name,
-                    query.question,
-                    [
-                        p.name if p.default is None else f"{p.name}={p.default}"
-                        for p in query.parameters
-                    ],
-                )
-                for query in found
-            ],
+            [(q.name, q.question, parameters[q.name]) for q in found],
         ),
         rows(
             "parameters",

@@ -81,16 +81,16 @@ class _Packets:
 
     def describe_tracks(self) -> None:
         """The process, its tracks, and the start of the sequence that all packets are of."""
+        kinds = self._pb2.TrackDescriptor
         packet = self._packet(cleared=True)
         process = packet.track_descriptor
         process.uuid = _PROCESS_UUID
         process.process.pid = _PID
         process.process.process_name = without_surrogates(self._timeline.title or "etscope")
-        process.child_ordering = self._pb2.TrackDescriptor.EXPLICIT
+        process.child_ordering = kinds.EXPLICIT
         self._emit_packet(packet)
-        for index, (track, label) in enumerate(
-            zip(self._lanes.tracks, self._lanes.labels, strict=True)
-        ):
+        tracks = zip(self._lanes.tracks, self._lanes.labels, strict=True)
+        for index, (track, label) in enumerate(tracks):
             packet = self._packet()
             descriptor = packet.track_descriptor
             descriptor.uuid = _FIRST_TRACK_UUID + index
@@ -99,11 +99,9 @@ class _Packets:
             )
             descriptor.name = without_surrogates(label)
             descriptor.sibling_order_rank = index
-            descriptor.child_ordering = self._pb2.TrackDescriptor.EXPLICIT
+            descriptor.child_ordering = kinds.EXPLICIT
             # Else the viewer draws tracks of one name as one.
-            descriptor.sibling_merge_behavior = (
-                self._pb2.TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE
-            )
+            descriptor.sibling_merge_behavior = kinds.SIBLING_MERGE_BEHAVIOR_NONE
             self._emit_packet(packet)
 
     def begin(self, span: int) -> bytes:

@@ -84,15 +84,12 @@ def nest_spans(timeline: Timeline) -> NestedSpans:
     if len(event_span) != 2 * len(timeline):
         raise UsageError("the timeline has spans on tracks that it does not have")
     order = np.argsort(np.where(event_is_end, end[event_span], start[event_span]), kind="stable")
-    labels: list[str] = []
-    for track in tracks:
-        note = track.note
-        if note is None and timeline.ticks_per_second is None:
-            note = "cycles, not time"
-        labels.append(track.name if note is None else f"{track.name} ({note})")
+    clock = "cycles, not time" if timeline.ticks_per_second is None else None
+    notes = [clock if track.note is None else track.note for track in tracks]
+    named = zip((track.name for track in tracks), notes, strict=True)
     return NestedSpans(
         tracks=tuple(tracks),
-        labels=tuple(labels),
+        labels=tuple(name if note is None else f"{name} ({note})" for name, note in named),
         start_ns=start,
         end_ns=end,
         lane=lane,
