@@ -322,7 +322,7 @@ def open_trace(
 
 @dataclass(frozen=True, slots=True)
 class GraphFiles:
-    """The files of graphs and of a run of theirs. record: an ETRecord, or a .pte file."""
+    """The files of graphs and of their run. record: an ETRecord, or a .pte file."""
 
     record: str
     dump: str | None

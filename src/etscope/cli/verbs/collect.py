@@ -159,14 +159,9 @@ def _report(done: Collected) -> Report:
         )
     ]
     if done.bad:
-        sections.append(
-            rows(
-                "bad",
-                "Bad dumps",
-                (Column("dump", Kind.PATH), Column("error"), Column("slug", priority=1)),
-                [(bad.url, bad.error, bad.slug) for bad in done.bad],
-            )
-        )
+        columns = (Column("dump", Kind.PATH), Column("error"), Column("slug", priority=1))
+        content = [(bad.url, bad.error, bad.slug) for bad in done.bad]
+        sections.append(rows("bad", "Bad dumps", columns, content))
     return Report({"dataset": str(done.dataset.folder)}, tuple(sections))
 
 

@@ -141,12 +141,7 @@ def _saved_queries(*, columns: bool) -> Report:
         ),
     ]
     if columns:
-        sections.append(
-            rows(
-                "columns",
-                "Columns",
-                tuple(map(Column, ("query", "column", "about"))),
-                [(q.name, name, about) for q in found for name, about in q.columns.items()],
-            )
-        )
+        content = [(q.name, name, about) for q in found for name, about in q.columns.items()]
+        heads = tuple(map(Column, ("query", "column", "about")))
+        sections.append(rows("columns", "Columns", heads, content))
     return Report({"kind": "saved queries"}, tuple(sections))
