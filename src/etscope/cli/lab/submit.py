@@ -165,7 +165,7 @@ def _job_spec(model: str | None, file: str | None, options: dict[str, Any]) -> J
 
 
 def read_spec(path: str) -> dict[str, Any]:
-    """Read a job's specification as plain values. Its relative paths are of the file's folder.
+    """Read a job's specification as plain values; paths in it are relative to the file's folder.
 
     Raises `MissingFileError`, `FormatError` for neither YAML nor JSON, `UsageError` for no mapping.
     """
