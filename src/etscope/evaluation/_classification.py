@@ -175,21 +175,17 @@ def read_labels(source: Any) -> Labels:
 
     Raises `MissingFileError`, `FormatError` for a broken file, `UsageError` for other values.
     """
-    if not isinstance(source, (str, os.PathLike)):
-        return Labels(_rows_of_labels(source, "the labels"))
-    path = Path(source)
-    if path.suffix.lower() in _TEXT:
-        return _text_labels(path)
-    file = read_tensor_file(path)
-    if len(file.values) == 1:
-        return Labels(_rows_of_labels(file.values[0], str(path)))
-    content = file.content
-    if not isinstance(content, (list, tuple)) or not all(isinstance(one, int) for one in content):
-        raise FormatError(f"labels are one array, and this file has {len(file.values)}", path=path)
-    return Labels(_rows_of_labels(content, str(path)))
-
-
-def _rows_of_labels(source: Any, what: str) -> list[tuple[int, ...]]:
+    what = "the labels"
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        if path.suffix.lower() in _TEXT:
+            return _text_labels(path)
+        file, what = read_tensor_file(path), str(path)
+        source = file.values[0] if len(file.values) == 1 else file.content
+        is_list = isinstance(source, (list, tuple)) and all(isinstance(one, int) for one in source)
+        if len(file.values) != 1 and not is_list:
+            count = len(file.values)
+            raise FormatError(f"labels are one array, and this file has {count}", path=path)
     if isinstance(source, Iterable) and not hasattr(source, "__array__"):
         source = list(source)
     try:
@@ -201,7 +197,7 @@ def _rows_of_labels(source: Any, what: str) -> list[tuple[int, ...]]:
             f"{what} have the type {array.dtype} and the shape {list(array.shape)}",
             hint="labels are integers of shape [samples] or [samples, rows]",
         )
-    return [tuple(row) for row in array.reshape(len(array), -1).tolist()]
+    return Labels([tuple(row) for row in array.reshape(len(array), -1).tolist()])
 
 
 def _text_labels(path: Path) -> Labels:
@@ -222,7 +218,7 @@ def _text_labels(path: Path) -> Labels:
             parts = line.rsplit(separator, 1)
             cells.append((number, [part.strip().strip('"') for part in parts]))
     if cells and _number(cells[0][1][-1]) is None:  # a heading
-        cells = cells[1:]
+        del cells[0]
     by_number: list[tuple[int, ...]] = []
     by_name: dict[str, tuple[int, ...]] = {}
     for number, (*names, last) in cells:

@@ -162,36 +162,27 @@ def _stacked_dataset(
             hint="to evaluate one sample of several inputs, put its file into a folder",
         )
     (count,) = lengths
-    slicer = _Slicer(arrays, join, fit)
-    samples = (
-        Sample(number, f"{prefix}{number}", partial(slicer, number)) for number in range(count or 0)
-    )
-    return Dataset(samples, count)
+    takes_axis: bool | None = None  # for `array[i:i+1]`; the first sample shows it
 
+    def cut(number: int, keep_axis: bool) -> Sequence[Any]:
+        nonlocal takes_axis
+        part: Any = slice(number, number + 1) if keep_axis else number
+        inputs = fit(join([array[part] for array in arrays]))
+        takes_axis = keep_axis
+        return inputs
 
-class _Slicer:
-    """Takes samples out of arrays. The first sample shows whether the method takes `array[i]` or
-    `array[i:i+1]`."""
-
-    def __init__(self, arrays: list[Any], join: Callable[[list[Any]], Any], fit: FitInputs) -> None:
-        self._arrays, self._join, self._fit = arrays, join, fit
-        self._keeps_axis: bool | None = None
-
-    def __call__(self, number: int) -> Sequence[Any]:
-        if self._keeps_axis is not None:
-            return self._inputs(number, self._keeps_axis)
+    def read(number: int) -> Sequence[Any]:
+        if takes_axis is not None:
+            return cut(number, takes_axis)
         try:
-            found = self._inputs(number, False)
+            return cut(number, False)
         except MismatchError as error:
             try:
-                found = self._inputs(number, True)
+                return cut(number, True)
             except MismatchError:
                 raise error from None
-            self._keeps_axis = True
-        else:
-            self._keeps_axis = False
-        return found
 
-    def _inputs(self, number: int, keeps_axis: bool) -> Sequence[Any]:
-        part: Any = slice(number, number + 1) if keeps_axis else number
-        return self._fit(self._join([array[part] for array in self._arrays]))
+    samples = (
+        Sample(number, f"{prefix}{number}", partial(read, number)) for number in range(count or 0)
+    )
+    return Dataset(samples, count)

@@ -273,11 +273,12 @@ class Evaluation:
         total = len(self.compared)
         if not self.findings:
             return f"no operator goes wrong in {_samples(total)}"
-        text = f"{len(self.findings)} of {_samples(total)} have an operator that goes wrong"
+        found = f"{len(self.findings)} of {_samples(total)} have"
         if not self.wrong:
-            return f"{len(self.findings)} of {_samples(total)} have NaN that the reference has not"
+            return f"{found} NaN that the reference has not"
         most = max(self.wrong, key=lambda operator: operator.wrong)
-        return f"{text}; in {_samples(most.wrong)} it is {described(most.row)}"
+        row = described(most.row)
+        return f"{found} an operator that goes wrong; in {_samples(most.wrong)} it is {row}"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -353,7 +354,6 @@ class Evaluation:
         def of_operator(pick: Any) -> list[Any]:
             return [None if one.operator is None else pick(one.operator) for one in samples]
 
-        title = f"The worst of {len(self.compared)} samples"
         return Table.of(
             {
                 Column("sample"): [one.name for one in samples],
@@ -387,7 +387,7 @@ class Evaluation:
                     one.reason.partition("\n")[0] or None for one in samples
                 ],
             },
-            title=title,
+            title=f"The worst of {len(self.compared)} samples",
             notes=self.notes,
         )
 
@@ -416,15 +416,15 @@ class Evaluation:
 
     def summary_table(self) -> Table:
         """Counts and shares."""
-        rows: list[tuple[str, int | float | None, float | None]] = []
         compared, total = len(self.compared), len(self.samples)
-        rows.append(("samples compared", compared, compared / total))
-        rows.append(("samples skipped", len(self.skipped), len(self.skipped) / total))
-        rows.append(("samples with a wrong operator or NaN", len(self.findings),
-                     len(self.findings) / compared))  # fmt: skip
+        counts = [
+            ("samples compared", compared, total),
+            ("samples skipped", len(self.skipped), total),
+            ("samples with a wrong operator or NaN", len(self.findings), compared),
+        ]
         task = self.task
         if task is not None:
-            for name, count, whole in (
+            counts += [
                 ("same class as the reference", task.agree, task.rows),
                 (f"the reference's class in the {task.top} best", task.agree_top, task.rows),
                 ("another class", task.flipped, task.rows),
@@ -434,9 +434,8 @@ class Evaluation:
                 ("right by the reference", task.reference_right, task.labelled),
                 (f"right in the {task.top} best of the reference", task.reference_right_top,
                  task.labelled),
-            ):  # fmt: skip
-                if whole:
-                    rows.append((name, count, count / whole))
+            ]  # fmt: skip
+        rows = [(name, count, count / whole) for name, count, whole in counts if whole]
         columns = (Column("what"), Column("count", Kind.COUNT), Column("share", Kind.SHARE))
         return Table.of_rows(columns, rows, title=f"{self.method} on a dataset", notes=self.notes)
 
