@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.numerics.gap import Gap
 from etscope.analysis.numerics.rows import Numerics
 from etscope.errors import UsageError
-from etscope.model.table import Column, Kind, Table
+from etscope.model.table import Column, Kind
+from etscope.views.plots import figures, metric_plots
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
 
@@ -40,22 +42,18 @@ class PlottedGap(Gap):
         Raises `UsageError` for a metric that was not measured, for a path of another suffix, and
         without a path where there is no notebook; `MissingDependencyError` without matplotlib.
         """
-        name = self.metrics[0].name if metric is None else find_metric(metric).name
-        if name not in [measured.name for measured in self.metrics]:
-            measured = ", ".join(measured.name for measured in self.metrics)
+        measured = [one.name for one in self.metrics]
+        name = measured[0] if metric is None else find_metric(metric).name
+        if name not in measured:
             raise UsageError(
-                f"{name!r} was not measured: this gap has {measured}",
+                f"{name!r} was not measured: this gap has {', '.join(measured)}",
                 hint="name it in metrics= of numeric_gap",
             )
-        _plot(
-            self.table(),
-            path,
-            name,
-            tolerance=tolerance,
-            worst=worst,
-            title=title or f"Numeric gap of {self.method} to {self.reference}",
-            size=size,
+        targets, table = _targets(path), self.table()
+        figure = metric_plots.error_figure(
+            table, name, tolerance=tolerance, worst=worst, title=title or table.title, size=size
         )
+        _deliver(figure, targets)
 
 
 @dataclass(frozen=True)
@@ -91,9 +89,9 @@ class PlottedNumerics(Numerics):
             columns=(*table.columns, Column(name, Kind.FLOAT, unit=self.metric.unit)),
             values={**table.values, name: table.values[error]},
         )
-        _plot(
+        targets = _targets(path)
+        figure = metric_plots.error_figure(
             drawn,
-            path,
             name,
             tolerance=tolerance,
             noise_floor=table.values["noise"] if error == "local" else None,
@@ -101,6 +99,7 @@ class PlottedNumerics(Numerics):
             title=title or f"{error.capitalize()} error of {self.method}",
             size=size,
         )
+        _deliver(figure, targets)
 
 
 def plotted_gap(gap: Gap) -> PlottedGap:
@@ -115,36 +114,20 @@ def plotted_numerics(numerics: Numerics) -> PlottedNumerics:
     )
 
 
-def _plot(
-    rows: Table,
-    path: Paths,
-    metric: str,
-    *,
-    tolerance: float | None,
-    worst: int,
-    title: str,
-    size: tuple[float, float],
-    noise_floor: Sequence[float | None] | None = None,
-) -> None:
-    from etscope.views.plots.figures import checked_suffix, save_figure, show_figure
-    from etscope.views.plots.metric_plots import error_figure
-
+def _targets(path: Paths) -> list[str | os.PathLike[str]]:
+    """The files to write. Raises `UsageError` for another suffix."""
     paths = [path] if path is None or isinstance(path, (str, os.PathLike)) else [*path]
     targets = [target for target in paths if target is not None]
     for target in targets:
-        checked_suffix(target)
-    figure = error_figure(
-        rows,
-        metric,
-        tolerance=tolerance,
-        noise_floor=noise_floor,
-        worst=worst,
-        title=title,
-        size=size,
-    )
+        figures.checked_suffix(target)
+    return targets
+
+
+def _deliver(figure: Any, targets: list[str | os.PathLike[str]]) -> None:
+    """Write the figure to files and show it. Raises `UsageError` if there is no place for it."""
     for target in targets:
-        save_figure(figure, target)
-    if not show_figure(figure) and not targets:
+        figures.save_figure(figure, target)
+    if not figures.show_figure(figure) and not targets:
         raise UsageError(
             "there is no notebook to show the plot in", hint="name a file: plot_errors('e.png')"
         )
