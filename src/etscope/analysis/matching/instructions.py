@@ -173,29 +173,24 @@ def match_calls(
     """Pair the calls with those of the graph, in order; False if the graph has none."""
     records = known_delegates(runtime, symbols)
     calls = [path for path, node in graph.own_operators.items() if node.delegate is not None]
-    if not calls:
-        return False
-    for record in records:
-        if len(calls) != len(records):
-            reason = (
-                f"the graph has {len(calls)} delegate calls, the run {len(records)}",
-                "differs",
-            )
-            found.add_reason(runtime.slots_of(record), reason)
-    if len(calls) == len(records):
-        for record, path in zip(records, calls, strict=True):
-            node = graph.calls[path]
-            name = "" if node.delegate is None else node.delegate.name
-            found.covered[record.instruction_id] = tuple(
-                inner for inner in graph.operators if inner.startswith(f"{name}/")
-            )
-            slots, values = runtime.slots_of(record), graph.values_of(node)
-            if len(slots) != len(values):
-                why = f"{len(slots)} outputs, but the graph's call has {len(values)}"
-                found.add_reason(slots, (why, "differs"))
-            else:
-                _pair_by_position(slots, values, runtime, graph, found)
-    return True
+    if calls and len(calls) != len(records):
+        why = f"the graph has {len(calls)} delegate calls, the run {len(records)}"
+        for record in records:
+            found.add_reason(runtime.slots_of(record), (why, "differs"))
+        return True
+    for record, path in zip(records, calls, strict=False):
+        node = graph.calls[path]
+        name = "" if node.delegate is None else node.delegate.name
+        found.covered[record.instruction_id] = tuple(
+            inner for inner in graph.operators if inner.startswith(f"{name}/")
+        )
+        slots, values = runtime.slots_of(record), graph.values_of(node)
+        if len(slots) != len(values):
+            why = f"{len(slots)} outputs, but the graph's call has {len(values)}"
+            found.add_reason(slots, (why, "differs"))
+        else:
+            _pair_by_position(slots, values, runtime, graph, found)
+    return bool(calls)
 
 
 def _pair_by_position(
@@ -211,35 +206,6 @@ def _pair_by_position(
             found.pairs[slot] = value
         else:
             found.add_reason([slot], (f"{why} ({value.path})", "differs"))
-
-
-def covered_paths(record: InstructionRecord, symbols: MethodSymbols, graph: Graph) -> list[str]:
-    """The nodes with a handle of the delegate. Some of them may be outside of it."""
-    handles = set(handle_list(symbols.handles.get(record.instruction_id)))
-    return [path for path, node in graph.own_operators.items() if node.debug_handle in handles]
-
-
-def delegate_choices(
-    record: InstructionRecord,
-    covered: Sequence[str],
-    surely_inside: set[str],
-    runtime: Runtime,
-    graph: Graph,
-) -> list[Choice]:
-    """One choice for each output: values of its shape and dtype that other nodes use."""
-    leaving = leaving_values(covered, surely_inside, graph)
-    return [
-        Choice(
-            (slot,),
-            [
-                (value,)
-                for value in leaving
-                if type_mismatch(runtime.spec(slot), graph.spec_of(value)) is None
-            ],
-            is_delegate=True,
-        )
-        for slot in runtime.slots_of(record)
-    ]
 
 
 def leaving_values(covered: Sequence[str], inside: set[str], graph: Graph) -> list[NodeValue]:
@@ -330,8 +296,7 @@ class _Matcher:
         self._calls: dict[int, list[Choice]] = {}
         self._delegates = known_delegates(runtime, symbols)
         self._group_kernels()
-        has_calls = match_calls(runtime, symbols, graph, self.found)
-        if not has_calls:
+        if not match_calls(runtime, symbols, graph, self.found):
             self._prepare_delegates()
         self._decide()
         self._match_branches()
@@ -348,17 +313,14 @@ class _Matcher:
         for record in self._runtime.of_kind("kernel"):
             handle = self._symbols.handles.get(record.instruction_id)
             if isinstance(handle, int):
-                group = handle, stem(record.operator or "")
-                self._groups.setdefault(group, []).append(self._choice(record, group))
-
-    def _choice(self, record: InstructionRecord, group: _Group) -> Choice:
-        slots = self._runtime.slots_of(record)
-        candidates = [
-            self._graph.values_of(node)
-            for node in self._nodes.get(group, ())
-            if self._misfit(slots, node) is None
-        ]
-        return Choice(slots, candidates, self._runtime.reads(record))
+                group, slots = (handle, stem(record.operator or "")), self._runtime.slots_of(record)
+                candidates = [
+                    self._graph.values_of(node)
+                    for node in self._nodes.get(group, ())
+                    if self._misfit(slots, node) is None
+                ]
+                choice = Choice(slots, candidates, self._runtime.reads(record))
+                self._groups.setdefault(group, []).append(choice)
 
     def _misfit(self, slots: Sequence[Slot], node: Node) -> str | None:
         """Describe why outputs cannot be the node's values; None if they can."""
@@ -372,16 +334,29 @@ class _Matcher:
         return None
 
     def _prepare_delegates(self) -> None:
+        runtime, graph = self._runtime, self._graph
         for record in self._delegates:
-            covered = [
+            handles = set(handle_list(self._symbols.handles.get(record.instruction_id)))
+            covered = [  # some of these nodes may be outside of the delegate
                 path
-                for path in covered_paths(record, self._symbols, self._graph)
-                if not self._is_kernels(path)
+                for path, node in graph.own_operators.items()
+                if node.debug_handle in handles and not self._is_kernels(path)
             ]
             inside = {path for path in covered if self._is_surely_inside(path)}
-            self._calls[record.instruction_id] = delegate_choices(
-                record, covered, inside, self._runtime, self._graph
-            )
+            leaving = [(v, graph.spec_of(v)) for v in leaving_values(covered, inside, graph)]
+            # One choice for each output: values of its shape and dtype that other nodes use.
+            self._calls[record.instruction_id] = [
+                Choice(
+                    (slot,),
+                    [
+                        (v,)
+                        for v, spec in leaving
+                        if type_mismatch(runtime.spec(slot), spec) is None
+                    ],
+                    is_delegate=True,
+                )
+                for slot in runtime.slots_of(record)
+            ]
             self.found.covered[record.instruction_id] = tuple(covered)
 
     def _is_kernels(self, path: str) -> bool:
@@ -424,10 +399,13 @@ class _Matcher:
         for choice in flow.choices:
             if choice.chosen is not None:
                 self.found.pairs.update(zip(choice.slots, choice.chosen, strict=True))
-        taken = {c.chosen[0].path for c in kernels if c.chosen is not None}
+        taken = _chosen(kernels)
         for number, covered in self.found.covered.items():
             self.found.covered[number] = tuple(path for path in covered if path not in taken)
-        self._explain_choices(flow)
+        taken = self.found.taken
+        for choice in flow.choices:
+            if choice.chosen is None:
+                self.found.add_reason(choice.slots, self._why_not(choice, taken))
 
     def _results(self) -> dict[Slot, set[NodeValue]]:
         """The outputs of the graph that the program's outputs are. They come after the buffers
@@ -474,12 +452,9 @@ class _Matcher:
             elsewhere = kernels | _chosen(others)
             covered = [path for path in self.found.covered[number] if path not in elsewhere]
             possible = {c[0] for choice in choices for c in choice.candidates}
+            values = leaving_values(covered, set(covered), self._graph)
             leaving = in_own_order(
-                [
-                    value
-                    for value in leaving_values(covered, set(covered), self._graph)
-                    if value in possible
-                ],
+                [value for value in values if value in possible],
                 covered,
                 handle_list(self._symbols.handles[number]),
                 self._graph,
@@ -555,12 +530,6 @@ class _Matcher:
 
     # -- reasons
 
-    def _explain_choices(self, flow: Flow) -> None:
-        taken = self.found.taken
-        for choice in flow.choices:
-            if choice.chosen is None:
-                self.found.add_reason(choice.slots, self._why_not(choice, taken))
-
     def _why_not(self, choice: Choice, taken: set[str]) -> Reason:
         if choice.candidates:
             names = ", ".join(dict.fromkeys(c[0].path for c in choice.candidates))
@@ -585,12 +554,9 @@ class _Matcher:
             if not self._symbols.handles:
                 self.found.add_reason(slots, ("the record has no debug handles", "unknown"))
             elif record.instruction_id not in self._symbols.handles:
-                copies = stem(record.operator or "") == "copy"
-                why = (
-                    "writes state back, or copies for a loop: no node of the graph is it"
-                    if copies
-                    else "the record has no debug handle for it"
-                )
+                why = "the record has no debug handle for it"
+                if stem(record.operator or "") == "copy":
+                    why = "writes state back, or copies for a loop: no node of the graph is it"
                 self.found.add_reason(slots, (why, "unknown"))
         taken = self.found.taken
         inside = {path: n for n, covered in self.found.covered.items() for path in covered}

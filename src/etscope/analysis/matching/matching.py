@@ -68,18 +68,6 @@ class Coverage:
     nodes: tuple[Unpaired, ...]
     paired_nodes: int
 
-    @property
-    def share_of_outputs(self) -> float:
-        """The share of the logged values that have a partner."""
-        total = self.pairs + len(self.outputs)
-        return self.pairs / total if total else 0.0
-
-    @property
-    def share_of_nodes(self) -> float:
-        """The share of the reference graph's nodes that have a partner."""
-        total = self.paired_nodes + len(self.nodes)
-        return self.paired_nodes / total if total else 0.0
-
     def __str__(self) -> str:
         return (
             f"{self.pairs} of {self.pairs + len(self.outputs)} logged values and "
