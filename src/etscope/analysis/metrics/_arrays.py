@@ -156,12 +156,6 @@ class Squares:
         """The decimal logarithm of the sum; -inf for 0."""
         return 2 * math.log10(self.scale) + math.log10(self.total) if self.scale else -math.inf
 
-    def mean(self, count: int) -> float:
-        return self.scale * self.scale * (self.total / count)
-
-    def root_mean(self, count: int) -> float:
-        return self.scale * math.sqrt(self.total / count)
-
 
 @dataclass(slots=True)
 class Summary:

@@ -154,12 +154,12 @@ def _decibels(s: Summary, log_signal: float) -> float:
 
 def _mse(s: Summary) -> float:
     """Mean squared error: ``mean((ref - value)^2)``."""
-    return _error(s, s.error.mean(s.count))
+    return _error(s, s.error.scale * s.error.scale * (s.error.total / s.count))
 
 
 def _rms(s: Summary) -> float:
     """Root of the mean squared error: ``sqrt(mean((ref - value)^2))``, in the value's own unit."""
-    return _error(s, s.error.root_mean(s.count))
+    return _error(s, s.error.scale * math.sqrt(s.error.total / s.count))
 
 
 def _l1(s: Summary) -> float:
@@ -257,7 +257,7 @@ def _of_summary(
     name: str,
     title: str,
     unit: str,
-    better: str,
+    better: Literal["lower", "higher"],
     perfect: float,
     formula: Callable[[Summary], float],
     *,
@@ -270,7 +270,7 @@ def _of_summary(
         name,
         title,
         unit,
-        "lower" if better == "lower" else "higher",
+        better,
         perfect,
         lambda reference, value: of_summary(summarize(reference, value, errors_only=errors_only)),
         inspect.cleandoc(formula.__doc__ or ""),

@@ -18,10 +18,6 @@ FINE, WRONG, INHERITED = "fine", "wrong", "inherited"
 SORTS = ("run", "error")
 
 
-# Narrow terminals leave out the highest first.
-_PRIORITIES = {"noise": 2, "limit": 2, "inherited": 1}
-
-
 @dataclass(frozen=True, slots=True)
 class NonFinite:
     """The numbers of NaN and infinities in a device's value, and in the reference's.
@@ -172,10 +168,11 @@ class Numerics:
                 f"no operator goes wrong: {len(self.rows)} values are what PyTorch makes of the "
                 f"same inputs{self._worst_total()}"
             )
+        floor = "" if first.noise is None else f" (noise floor {self._value(first.noise)})"
         return (
             f"{described(first)} is the first that goes wrong: computed from its own inputs, its "
             f"{self.metric.title} is {self._value(first.local)}, and {self._value(first.limit)} is "
-            f"allowed{self._noise(first)}"
+            f"allowed{floor}"
         )
 
     @property
@@ -205,20 +202,16 @@ class Numerics:
         rows: Sequence[NumericsRow] = self.rows
         if sort == "error":
             rows = sorted(rows, key=lambda row: (row.excess, row.verdict == WRONG), reverse=True)
-        unit = self.metric.unit
-
-        def error(name: str, numbers: list[float | None]) -> dict[Column, list[Any]]:
-            column = Column(name, Kind.FLOAT, unit=unit, priority=_PRIORITIES.get(name, 0))
-            return {column: numbers}
-
+        priorities = {"total": 0, "local": 0, "inherited": 1, "noise": 2, "limit": 2}
         return Table.of(
             {
                 **value_columns(rows, node_priority=2),
-                **error("total", [row.total for row in rows]),
-                **error("local", [row.local for row in rows]),
-                **error("inherited", [row.inherited for row in rows]),
-                **error("noise", [row.noise for row in rows]),
-                **error("limit", [row.limit for row in rows]),
+                **{
+                    Column(name, Kind.FLOAT, unit=self.metric.unit, priority=priority): [
+                        getattr(row, name) for row in rows
+                    ]
+                    for name, priority in priorities.items()
+                },
                 Column("excess", Kind.FLOAT, priority=5): [row.excess for row in rows],
                 Column("verdict"): [row.verdict for row in rows],
                 Column("non_finite", title="non-finite", priority=3): [
@@ -237,9 +230,6 @@ class Numerics:
         if number is None:
             return "not known"
         return f"{number:.4g} {self.metric.unit}".rstrip()
-
-    def _noise(self, row: NumericsRow) -> str:
-        return "" if row.noise is None else f" (noise floor {self._value(row.noise)})"
 
     def _worst_total(self) -> str:
         totals = [row for row in self.rows if row.total is not None]

@@ -19,7 +19,7 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
     `scale.target`. Nothing is aggregated.
     """
     table, dump = trace.events, trace.dump
-    shared: dict[str, list[Any]] = {column.name: [] for column in _SHARED}
+    shared: dict[Column, list[Any]] = {column: [] for column in _SHARED}
     for event, number, found in zip(
         table.events, table.block.tolist(), trace.attributions, strict=True
     ):
@@ -38,26 +38,16 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
         )
         for column, value in zip(shared.values(), values, strict=True):
             column.append(value)
-    # numpy's arrays are sequences in all but name.
-    by_row: dict[str, Any] = {
-        **{name: object_column(column)[table.event] for name, column in shared.items()},
-        "run": table.run,
-        "start": table.start,
-        "end": dump.end[table.row],
-        "elapsed": scale(table.ticks),
-    }
     unit = None if scale.source is TimeScale.CYCLES else scale.source.value
-    return Table(
-        columns=(
-            Column("run", Kind.INT),
-            *_SHARED,
-            Column("start", Kind.INT, unit),
-            Column("end", Kind.INT, unit),
-            Column("elapsed", Kind.DURATION, scale.unit),
-        ),
-        values=by_row,
-        title=f"events of {dump.path or 'the dump'}",
-    )
+    # numpy's arrays are sequences in all but name.
+    content: dict[Column, Any] = {
+        Column("run", Kind.INT): table.run,
+        **{column: object_column(cells)[table.event] for column, cells in shared.items()},
+        Column("start", Kind.INT, unit): table.start,
+        Column("end", Kind.INT, unit): dump.end[table.row],
+        Column("elapsed", Kind.DURATION, scale.unit): scale(table.ticks),
+    }
+    return Table.of(content, title=f"events of {dump.path or 'the dump'}")
 
 
 # The columns whose values are the same for an event in all runs.

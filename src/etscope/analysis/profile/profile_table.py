@@ -30,12 +30,8 @@ def columns(unit: str) -> tuple[Column, ...]:
         Column("calls", Kind.FLOAT, title="calls", priority=5),
         Column("avg", Kind.DURATION, unit),
         *(
-            Column(name, Kind.DURATION, unit, priority=priority)
-            for name, priority in (("p50", 3), ("p90", 4))
-        ),
-        *(
-            Column(name, Kind.DURATION, unit, priority=8)
-            for name in ("p10", "min", "max", "std", "first", "kernel")
+            Column(name, Kind.DURATION, unit, priority={"p50": 3, "p90": 4}.get(name, 8))
+            for name in ("p50", "p90", "p10", "min", "max", "std", "first", "kernel")
         ),
         Column("share", Kind.SHARE, title="share"),
         Column("cumulative", Kind.SHARE, title="cum.", priority=2),
@@ -219,8 +215,7 @@ def profile_title(profile: MethodProfile, scale: Scale) -> str:
         parts.append(f"load {_time(float(scale(profile.load[LOAD_METHOD]).mean()), scale)}")
     parts.append(f"first run {_time(float(samples[0]), scale)}")
     if runs > 1:
-        p50 = statistic(samples, "p50")
-        parts.append(f"p50 {_time(p50, scale)}")
+        parts.append(f"p50 {_time(statistic(samples, 'p50'), scale)}")
     return " · ".join(parts)
 
 

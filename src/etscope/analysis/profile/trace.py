@@ -37,7 +37,13 @@ from etscope.analysis.program.compatibility import (
 from etscope.analysis.program.program import InstructionRecord, instructions
 from etscope.errors import EtscopeWarning, FormatError, MismatchError
 from etscope.formats.etdump.debug_values import DebugBuffer
-from etscope.formats.etdump.reader import DebugValue, ETDump, TensorRef, logged_values
+from etscope.formats.etdump.reader import (
+    DebugValue,
+    ETDump,
+    EventKind,
+    TensorRef,
+    logged_values,
+)
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program, read_pte
 from etscope.model.event_table import Block, EventKey, EventTable, find_blocks
@@ -366,8 +372,6 @@ class Trace:
 
     def allocations(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         """(run name, allocator) -> (number of allocations, bytes in all), over all runs."""
-        from etscope.formats.etdump.reader import EventKind
-
         dump = self.dump
         rows = np.flatnonzero(dump.kind == EventKind.ALLOCATION)
         rows = rows[np.lexsort((dump.allocator_id[rows], dump.run[rows]))]
