@@ -8,8 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from etscope.analysis.metrics import METRICS, measure
-from etscope.analysis.metrics._builtin import BUILTIN
+from etscope.analysis.metrics import BUILTIN, METRICS, measure
 from tests.contract.source_tree import ROOT
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text()
