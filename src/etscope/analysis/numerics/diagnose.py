@@ -286,12 +286,11 @@ def device_values(logged: LoggedRun, matching: Matching) -> DeviceValues:
 
     def values(name: str, loop_pass: int) -> list[tuple[int | None, Any]]:
         pairs = sorted(matching.by_node.get(name, ()), key=lambda p: p.delegate_id is None)
-        found = []
-        for pair in pairs:
-            passes = logged.values(pair)
-            if loop_pass < len(passes):
-                found.append((pair.element, passes[loop_pass]))
-        return found
+        return [
+            (pair.element, passes[loop_pass])
+            for pair in pairs
+            if loop_pass < len(passes := logged.values(pair))
+        ]
 
     return values
 

@@ -54,11 +54,10 @@ def method_by_values(trace: Trace, block: Block) -> str | None:
     method, others = trace.method_of(block), trace.also_fitting(block)
     if method is None or not others or trace.record is None:
         return method
-    pairs = {
-        name: len(match_run(trace, logged_run(trace, block, 0, name)).pairs)
-        for name in (method, *others)
-    }
-    return max(pairs, key=lambda name: pairs[name])
+    return max(
+        (method, *others),
+        key=lambda name: len(match_run(trace, logged_run(trace, block, 0, name)).pairs),
+    )
 
 
 def chosen_run(trace: Trace, method: str, run: int | MethodRun | None) -> MethodRun:

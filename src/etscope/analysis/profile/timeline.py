@@ -1,4 +1,5 @@
-"""A dump as a `Timeline`: a track for the runtime, one for each delegate, spans nested in calls."""
+"""All events of a dump as a `Table`, and as a `Timeline`: a track for the runtime, one for each
+delegate, spans nested in calls."""
 
 from __future__ import annotations
 
@@ -11,11 +12,49 @@ import numpy.typing as npt
 
 from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.profile import MethodProfile
+from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.profile.trace import Trace
 from etscope.model.event_table import Block, Clock, EventKey, Ints, TableEvent
+from etscope.model.table import Column, Kind, Table, object_column
 from etscope.model.timeline import Timeline, Track
 from etscope.units import TimeScale, scale_factor
+
+
+def event_rows(trace: Trace, scale: Scale) -> Table:
+    """Return all profiling events of the dump, run after run, in the order they were logged: one
+    row for each event of each run, for other tools.
+
+    `start` and `end` are the dump's own ticks, of unit `scale.source`; `elapsed` is in
+    `scale.target`. Nothing is aggregated.
+    """
+    table, dump = trace.events, trace.dump
+    keys, attributions = [event.key for event in table.events], trace.attributions
+    shared: dict[Column, list[Any]] = {  # the same for an event in all runs
+        Column("event_block"): [event.block.name for event in table.events],
+        Column("method"): [table.methods[number] for number in table.block.tolist()],
+        Column("event"): [key.name for key in keys],
+        Column("instruction_id", Kind.INT): [key.instruction for key in keys],
+        Column("delegate_debug_identifier"): [
+            None if key.delegate_id is None else str(key.delegate_id) for key in keys
+        ],
+        Column("backend"): [found.backend_id for found in attributions],
+        Column("debug_handles", Kind.LIST): [handle_list(a.debug_handles) for a in attributions],
+        Column("op_types", Kind.LIST): [found.op_types for found in attributions],
+        Column("module"): [common_module(found.nodes) for found in attributions],
+        Column("sources", Kind.LIST): [[str(line) for line in a.lines] for a in attributions],
+    }
+    unit = None if scale.source is TimeScale.CYCLES else scale.source.value
+    # numpy's arrays are sequences in all but name.
+    content: dict[Column, Any] = {
+        Column("run", Kind.INT): table.run,
+        **{column: object_column(cells)[table.event] for column, cells in shared.items()},
+        Column("start", Kind.INT, unit): table.start,
+        Column("end", Kind.INT, unit): dump.end[table.row],
+        Column("elapsed", Kind.DURATION, scale.unit): scale(table.ticks),
+    }
+    return Table.of(content, title=f"events of {dump.path or 'the dump'}")
+
 
 _RUNTIME = "runtime"
 _OWN_CLOCK = "own clock"

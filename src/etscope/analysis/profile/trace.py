@@ -224,14 +224,13 @@ class Trace:
             return
         for block in self.blocks:
             method = self.method_of(block)
-            if method is not None:
-                why = self.doubt(block, method)
-                if why is not None:
-                    warnings.warn(
-                        f"this ETDump and this ETRecord may not belong together: {why}",
-                        EtscopeWarning,
-                        stacklevel=3,
-                    )
+            why = None if method is None else self.doubt(block, method)
+            if why is not None:
+                warnings.warn(
+                    f"this ETDump and this ETRecord may not belong together: {why}",
+                    EtscopeWarning,
+                    stacklevel=3,
+                )
             if method is not None or not block.executions:
                 continue
             reasons = [f"{m}: {self.disagreement(block, m)}" for m in self.methods]

@@ -43,7 +43,7 @@ def command(files: TraceOptions, output: Path, format: str | None) -> None:
 
             save_timeline(timeline(trace, unit), output, chosen)
         else:
-            from etscope.analysis.profile.event_rows import event_rows
             from etscope.analysis.profile.scale import Scale
+            from etscope.analysis.profile.timeline import event_rows
 
             save_table(event_rows(trace, Scale(unit, unit)), output, chosen)
