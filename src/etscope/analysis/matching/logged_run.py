@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from etscope.analysis.matching.matching import Pair, with_flow
-from etscope.analysis.matching.run import LoggedSpec
+from etscope.analysis.matching.run import LoggedSpec, Specs
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import InstructionRecord
 from etscope.formats.etdump.debug_values import TensorRef
@@ -32,10 +32,8 @@ class LoggedRun:
     instructions: Sequence[InstructionRecord]
     outputs: tuple[int, ...]
     passes: Mapping[_Key, Sequence[tuple[int, ...]]] = field(default_factory=dict)
-    specs: Mapping[int, Sequence[LoggedSpec | None]] = field(default_factory=dict)
-    delegated_specs: Mapping[tuple[int, int | str], Sequence[LoggedSpec | None]] = field(
-        default_factory=dict
-    )
+    specs: Mapping[int, Specs] = field(default_factory=dict)
+    delegated_specs: Mapping[tuple[int, int | str], Specs] = field(default_factory=dict)
 
     def values(self, pair: Pair) -> list[Any]:
         """The logged value of a pair, once for each pass of a loop: arrays of the debug buffer."""

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from etscope.analysis.matching.instructions import match_instructions
 from etscope.analysis.matching.origins import match_origins
-from etscope.analysis.matching.run import LoggedSpec, Runtime
+from etscope.analysis.matching.run import LoggedSpec, Runtime, Specs
 from etscope.analysis.profile.correlate import MethodSymbols
 from etscope.analysis.program.program import InstructionRecord, place, unfolded
 from etscope.formats.program.pte_schema import ListValue, Method, TensorValue, Value
@@ -130,9 +130,9 @@ def match(
     graph: Graph,
     symbols: MethodSymbols,
     instructions: Sequence[InstructionRecord],
-    logged: Mapping[int, Sequence[LoggedSpec | None]],
+    logged: Mapping[int, Specs],
     *,
-    delegated: Mapping[tuple[int, int | str], Sequence[LoggedSpec | None]] | None = None,
+    delegated: Mapping[tuple[int, int | str], Specs] | None = None,
     outputs: Sequence[int] = (),
 ) -> Matching:
     """Pair the values of a run with those of `graph`.
@@ -198,16 +198,16 @@ def program_matching(
 ) -> Matching:
     """Match the values that a method's instructions would log with those of `graph`, by
     `matching.match`. Dynamic shapes are compared by their bounds."""
-    specs: dict[int, list[LoggedSpec | None]] = {}
-    for record in records:
-        if record.kind in COMPUTING:
-            outputs = one_by_one(method.values, record.outputs)
-            specs[record.instruction_id] = [
-                LoggedSpec(value.scalar_type.torch_name, value.sizes)
-                if isinstance(value := method.values[index], TensorValue)
-                else None
-                for index in outputs
-            ]
+    specs = {
+        record.instruction_id: [
+            LoggedSpec(value.scalar_type.torch_name, value.sizes)
+            if isinstance(value := method.values[index], TensorValue)
+            else None
+            for index in one_by_one(method.values, record.outputs)
+        ]
+        for record in records
+        if record.kind in COMPUTING
+    }
     flow = with_flow(method.values, records)
     return match(graph, symbols, flow, specs, outputs=method.outputs)
 

@@ -110,11 +110,12 @@ class _Origins:
         graph, edge = self._graph, self._edge
         if "/" in value.path:
             return None
-        name = self._graph.calls[value.path].outputs[value.element or 0].name
-        for back, output in enumerate(reversed(graph.outputs), 1):
-            if output == name and back <= len(edge.outputs):
-                found = self._edge.value_named(edge.outputs[-back], edge)
-                return None if found is None else self._edge.inner_value(found)
+        name = graph.calls[value.path].outputs[value.element or 0].name
+        pairs = zip(reversed(graph.outputs), reversed(edge.outputs), strict=False)
+        for output, edge_output in pairs:
+            if output == name:
+                found = edge.value_named(edge_output, edge)
+                return None if found is None else edge.inner_value(found)
         return None
 
     def _is_used_as(self, candidate: NodeValue, value: NodeValue, inside: set[int]) -> bool:
@@ -134,11 +135,10 @@ class _Origins:
             if slot not in self.found.pairs:
                 part = self._edge.calls[self._edge.inner_value(value).path]
                 whole = self._whole.get(id(part))
-                self.found.reasons[slot] = (
-                    ("comes from no node of the reference graph", "unknown")
-                    if whole is None
-                    else (f"inside of {whole}: part of what it was decomposed into", "inside")
-                )
+                reason: Reason = ("comes from no node of the reference graph", "unknown")
+                if whole is not None:
+                    reason = f"inside of {whole}: part of what it was decomposed into", "inside"
+                self.found.reasons[slot] = reason
 
     def _why_not(self, node: Node, parts: Sequence[Node]) -> Reason:
         if node.subgraphs:

@@ -32,11 +32,8 @@ class Slot:
     @property
     def order(self) -> tuple[int, str, int]:
         """The key to sort slots by."""
-        return (
-            self.instruction,
-            "" if self.delegate_id is None else str(self.delegate_id),
-            self.output,
-        )
+        inside = "" if self.delegate_id is None else str(self.delegate_id)
+        return self.instruction, inside, self.output
 
 
 Specs = Sequence[LoggedSpec | None]
@@ -121,11 +118,7 @@ class Runtime:
                 written.pop(index, None)
                 if len(slots) == len(record.outputs):
                     written[index] = slots[position]
-        results = {
-            position: written[index]
-            for position, index in enumerate(self.outputs)
-            if index in written
-        }
+        results = {i: written[index] for i, index in enumerate(self.outputs) if index in written}
         return reads, results
 
 
@@ -164,9 +157,9 @@ class PartialMatching:
 
 def type_mismatch(logged: LoggedSpec | None, spec: TensorSpec | None) -> str | None:
     """Describe why a logged value cannot be the node's: its shape or dtype; None if it can."""
+    if logged is None and spec is None:
+        return None
     if logged is None or spec is None:
-        if logged is None and spec is None:
-            return None
         return "one is a tensor, the other a number"
     if logged.dtype not in (spec.dtype, _WIDENED.get(spec.dtype)):
         return f"logged as {logged.dtype}, but {spec.dtype} in the reference"

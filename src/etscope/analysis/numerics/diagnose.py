@@ -196,7 +196,7 @@ def diagnose_run(
             row = _judged_row(pair, item, paired, subgraphs, found, tolerance)
             if row is None:
                 continue
-            inherits = any(name in wrong_before for name in row.reads)
+            inherits = not wrong_before.isdisjoint(row.reads)
             if row.verdict == FINE and inherits:
                 counts = row.non_finite
                 if counts is not None and counts.nan == math.prod(row.shape):

@@ -142,9 +142,8 @@ class Numerics:
     def stray_nan(self) -> NumericsRow | None:
         """The first value with NaN that are neither in the reference nor in the values it was
         computed from: a finding even where PyTorch computes NaN from the device's numbers, too."""
-        return _first_of_flow(
-            [row for row in self.rows if row.non_finite and row.non_finite.new_nan]
-        )
+        found = [row for row in self.rows if row.non_finite and row.non_finite.new_nan]
+        return _first_of_flow(found)
 
     @property
     def is_fine(self) -> bool:
@@ -268,8 +267,7 @@ def source_columns(rows: Sequence[NumericsRow], module_priority: int) -> dict[Co
 def _first_of_flow(rows: Sequence[NumericsRow]) -> NumericsRow | None:
     """The first that reads a value of none of them."""
     nodes = {row.pair.node for row in rows}
-    free = (row for row in rows if not any(name in nodes for name in row.reads))
-    return next(free, None)
+    return next((row for row in rows if nodes.isdisjoint(row.reads)), None)
 
 
 def described(row: NumericsRow) -> str:

@@ -185,10 +185,8 @@ EDGE_GRAPH = "edge_dialect_graph_module"
 
 def record_methods(record: RecordView) -> tuple[str, ...]:
     """The methods that the record has any symbols of."""
-    names = dict.fromkeys(record.edge_methods)
-    for table in (record.debug_handle_map, record.delegate_map):
-        names.update(dict.fromkeys(table or ()))
-    return tuple(names)
+    tables = record.debug_handle_map or (), record.delegate_map or ()
+    return tuple(dict.fromkeys((*record.edge_methods, *tables[0], *tables[1])))
 
 
 def graph_name(record: RecordView, reference: str, method: str) -> str:
@@ -217,11 +215,10 @@ def graph_name(record: RecordView, reference: str, method: str) -> str:
 
 def graphs_after_passes(record: RecordView, method: str) -> tuple[str, ...]:
     """The record's graphs of a method beside its edge and its exported program."""
-    known = (EDGE, EXPORTED)
     return tuple(
         name
         for name in record.graph_names
-        if name.endswith(f"/{method}") and name.partition("/")[0] not in known
+        if name.endswith(f"/{method}") and name.partition("/")[0] not in (EDGE, EXPORTED)
     )
 
 

@@ -209,13 +209,8 @@ def few_runs(profile: MethodProfile) -> dict[int, str]:
 
 def loading_runs(trace: Trace) -> list[int]:
     """Return the timed runs of the dump that executed nothing: loading."""
-    runs = [
-        run
-        for block in trace.blocks
-        if block.profiled and not block.executions
-        for run in block.runs.tolist()
-    ]
-    return sorted(runs)
+    blocks = [block for block in trace.blocks if block.profiled and not block.executions]
+    return sorted(run for block in blocks for run in block.runs.tolist())
 
 
 def run_spans(trace: Trace, run: int, limit: int) -> RunSpans:

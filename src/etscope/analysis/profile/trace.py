@@ -155,10 +155,8 @@ class Trace:
     @cached_property
     def methods(self) -> tuple[str, ...]:
         """All methods that the record or the program has."""
-        names = dict.fromkeys(self.labels)
-        if self.record is not None:
-            names.update(dict.fromkeys(record_methods(self.record)))
-        return tuple(names)
+        recorded = () if self.record is None else record_methods(self.record)
+        return tuple(dict.fromkeys((*self.labels, *recorded)))
 
     @cached_property
     def _observed(self) -> Mapping[int, Observed]:
@@ -249,11 +247,10 @@ class Trace:
 
     def symbols(self, method: str) -> MethodSymbols:
         """The record's symbols of a method; empty ones without a record."""
+        if self.record is None:
+            return MethodSymbols(method, None)
         if method not in self._symbols:
-            if self.record is None:
-                self._symbols[method] = MethodSymbols(method, None)
-            else:
-                self._symbols[method] = method_symbols(self.record, method, self.reference_graph)
+            self._symbols[method] = method_symbols(self.record, method, self.reference_graph)
         return self._symbols[method]
 
     def attribution(
@@ -334,9 +331,7 @@ class Trace:
 
     def _inflate(self, value: DebugValue) -> Any:
         if isinstance(value, TensorRef):
-            if self.debug_buffer is None:
-                return UNAVAILABLE
-            return self.debug_buffer.tensor(value)
+            return UNAVAILABLE if self.debug_buffer is None else self.debug_buffer.tensor(value)
         if isinstance(value, tuple):
             return [self._inflate(item) for item in value]
         return value
@@ -413,8 +408,7 @@ def _without_contradiction(blocks: Iterable[Block]) -> list[list[Block]]:
     for block in blocks:
         mine = Observed.of(block)
         for index, other in enumerate(observed):
-            together = other.joined(mine)
-            if together is not None:
+            if (together := other.joined(mine)) is not None:
                 groups[index].append(block)
                 observed[index] = together
                 break
