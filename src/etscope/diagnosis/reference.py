@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeGuard
 
 from etscope.analysis.graphs.linked_graph import method_of_graph
-from etscope.analysis.matching.origins import parts_of
+from etscope.analysis.matching.matching import parts_of
 from etscope.analysis.numerics.gap import Reference
 from etscope.analysis.numerics.runs import NO_RECORD_HINT, MethodRun, edge_symbols
 from etscope.analysis.profile.correlate import EDGE_GRAPH, graph_name

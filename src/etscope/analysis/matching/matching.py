@@ -9,17 +9,16 @@ Nodes are named by their paths: "add", and "true_graph_0/add" for a node of a su
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from etscope.analysis.matching.instructions import match_instructions
-from etscope.analysis.matching.origins import match_origins
-from etscope.analysis.matching.run import LoggedSpec, Runtime, Specs
+from etscope.analysis.matching.run import LoggedSpec, PartialMatching, Reason, Runtime, Slot, Specs
 from etscope.analysis.profile.correlate import MethodSymbols
 from etscope.analysis.program.program import InstructionRecord, place, unfolded
 from etscope.formats.program.pte_schema import ListValue, Method, TensorValue, Value
-from etscope.model.graph import Graph
+from etscope.model.graph import VIEWS, Graph, Node, NodeValue, TensorSpec, stem
 from etscope.model.table import Column, Kind, Table
 
 
@@ -155,7 +154,7 @@ def match(
         found = match_instructions(runtime, replace(symbols, graph=graph), graph)
     else:
         edge = symbols.graph
-        found = match_origins(match_instructions(runtime, symbols, edge), edge, graph)
+        found = _Origins(match_instructions(runtime, symbols, edge), edge, graph).found
     pairs = [
         Pair(
             slot.instruction,
@@ -240,3 +239,224 @@ def one_by_one(values: Sequence[Value], indices: Sequence[int]) -> tuple[int, ..
         tensors = unfolded(values, [index]) if isinstance(value, ListValue) else ()
         found.extend(tensors or (index,))
     return tuple(found)
+
+
+# -- Carry pairs with the edge graph over to the program that it was made of.
+#
+# Each node of the edge graph names, in its `from_node` chain, the node of the exported program that
+# it is a part of. The value of this node (the whole) is the one that leaves its parts. If there are
+# several, shape, dtype and users decide.
+
+
+class _Origins:
+    """Finds the pairs of `graph`, given those of the edge graph it was lowered to."""
+
+    def __init__(self, edge_found: PartialMatching, edge: Graph, graph: Graph) -> None:
+        self._edge_found, self._edge, self._graph = edge_found, edge, graph
+        self.found = PartialMatching(reasons=dict(edge_found.reasons))
+        self._slots: dict[NodeValue, list[Slot]] = {}
+        for slot, value in edge_found.pairs.items():
+            self._slots.setdefault(edge.inner_value(value), []).append(slot)
+        self._parts = parts_of(edge, graph)
+        self._whole = {id(part): path for path, parts in self._parts.items() for part in parts}
+        for path, node in graph.operators.items():
+            self._match(path, node)
+        self._explain_slots()
+        for number, covered in edge_found.covered.items():
+            wholes = (self._whole.get(id(edge.calls[path])) for path in covered)
+            self.found.covered[number] = tuple(dict.fromkeys(w for w in wholes if w is not None))
+
+    def _match(self, path: str, node: Node) -> None:
+        parts = self._parts.get(path, [])
+        values = self._graph.values_of(node)
+        sources = self._whole_tuple(node, parts)
+        if sources is None:
+            candidates = [self._candidates(node, value, parts) for value in values]
+            sources = [found[0] if len(found) == 1 else None for found in candidates]
+        taken = False
+        for value, source in zip(values, sources, strict=True):
+            if source is not None and sources.count(source) == 1:
+                taken = self._take(source, value) or taken
+        if not taken:
+            self.found.node_reasons[path] = self._why_not(node, parts)
+
+    def _whole_tuple(self, node: Node, parts: Sequence[Node]) -> list[NodeValue | None] | None:
+        """The values of the only part with values of the same types; None without one."""
+        if len(node.outputs) < 2:
+            return None
+        same = [
+            part
+            for part in parts
+            if len(part.outputs) == len(node.outputs)
+            and all(
+                _same_spec(one.tensor, other.tensor)
+                for one, other in zip(part.outputs, node.outputs, strict=True)
+            )
+        ]
+        return list(self._edge.values_of(same[0])) if len(same) == 1 else None
+
+    def _take(self, source: NodeValue, value: NodeValue) -> bool:
+        """Pair the logged values of an edge node, or of the node it is a view of."""
+        is_view = False
+        while source not in self._slots:
+            node = self._edge.calls[source.path]
+            inputs = self._edge.read_by(node)
+            if stem(node.op) not in VIEWS or not inputs:
+                return False
+            source, is_view = inputs[0], True
+        for slot in self._slots[source]:
+            if slot not in self.found.pairs:
+                self.found.pairs[slot] = value
+                self.found.reasons.pop(slot, None)
+                if is_view:
+                    self.found.views.add(slot)
+        return True
+
+    def _candidates(self, node: Node, value: NodeValue, parts: Sequence[Node]) -> list[NodeValue]:
+        """The values of parts that may be `value` of the whole."""
+        spec = self._graph.spec_of(value)
+        fitting = [
+            candidate
+            for part in parts
+            for candidate in self._edge.values_of(part)
+            if _same_spec(self._edge.spec_of(candidate), spec)
+        ]
+        result = self._as_output(value)
+        if result is not None:
+            return [candidate for candidate in fitting if candidate == result]
+        inside = {id(part) for part in parts}
+        leaving = [
+            candidate
+            for candidate in fitting
+            if any(id(user) not in inside for user in self._edge.readers_of(candidate))
+        ]
+        if len(leaving) > 1 or len(node.outputs) > 1:
+            leaving = [c for c in leaving if self._is_used_as(c, value, inside)]
+        if leaving:
+            return leaving
+        named = [c for c in fitting if stem(self._edge.calls[c.path].op) == stem(node.op)]
+        return named if len(node.outputs) == 1 else []
+
+    def _as_output(self, value: NodeValue) -> NodeValue | None:
+        """The output of the edge graph at the position of the value among the graph's outputs."""
+        graph, edge = self._graph, self._edge
+        if "/" in value.path:
+            return None
+        name = graph.calls[value.path].outputs[value.element or 0].name
+        pairs = zip(reversed(graph.outputs), reversed(edge.outputs), strict=False)
+        for output, edge_output in pairs:
+            if output == name:
+                found = edge.value_named(edge_output, edge)
+                return None if found is None else edge.inner_value(found)
+        return None
+
+    def _is_used_as(self, candidate: NodeValue, value: NodeValue, inside: set[int]) -> bool:
+        """True if nodes outside that use the candidate come from users of the whole's value."""
+        wanted = {self._graph.path_of[id(user)] for user in self._graph.users_of(value)}
+        used = {
+            self._whole.get(id(user))
+            for user in self._edge.readers_of(candidate)
+            if id(user) not in inside
+        }
+        return bool(wanted & used)
+
+    # -- reasons
+
+    def _explain_slots(self) -> None:
+        for slot, value in self._edge_found.pairs.items():
+            if slot not in self.found.pairs:
+                part = self._edge.calls[self._edge.inner_value(value).path]
+                whole = self._whole.get(id(part))
+                reason: Reason = ("comes from no node of the reference graph", "unknown")
+                if whole is not None:
+                    reason = f"inside of {whole}: part of what it was decomposed into", "inside"
+                self.found.reasons[slot] = reason
+
+    def _why_not(self, node: Node, parts: Sequence[Node]) -> Reason:
+        if node.subgraphs:
+            return "it runs sub-graphs, and their nodes are compared", "inside"
+        if not parts:
+            return "no node of the edge graph comes from it: passes removed it", "unknown"
+        paths = [self._edge.path_of[id(part)] for part in parts]
+        known = self._edge_found.node_reasons
+        reasons = dict.fromkeys(known[path] for path in paths if path in known)
+        for reason in reasons:
+            if len(reasons) == 1 or reason[1] == "inside":
+                return reason
+        names = ", ".join(paths[-3:])
+        return f"it is unknown which value of its parts is its own ({names})", "ambiguous"
+
+
+def parts_of(edge: Graph, graph: Graph) -> Mapping[str, list[Node]]:
+    """Map each node of the program, by path, to the nodes of the edge graph that come from it."""
+    parts: dict[str, list[Node]] = {}
+    for part, prefix, graph_id, names in _graph_pairs(edge, graph, ""):
+        for node in _with_delegated(part):
+            for origin in node.all_origins():
+                if origin.graph_id == graph_id and origin.name in names:
+                    parts.setdefault(prefix + origin.name, []).append(node)
+                    break
+    return parts
+
+
+def _with_delegated(graph: Graph) -> Iterator[Node]:
+    """The operators of a graph, and those in its delegates."""
+    for node in graph.nodes:
+        if node.delegate is not None and node.delegate.graph is not None:
+            yield from _with_delegated(node.delegate.graph)
+        elif node.kind == "call_function" and node.op not in ("getitem", "alloc"):
+            yield node
+
+
+def _graph_pairs(
+    edge: Graph, graph: Graph, prefix: str
+) -> Iterator[tuple[Graph, str, int | None, set[str]]]:
+    """Yield the graph and its sub-graphs: the edge graph made of it, the prefix of its paths, its
+    id, and the names of its nodes."""
+    names = {node.name for node in graph.nodes if node.kind == "call_function"}
+    graph_id = graph.graph_id if graph.graph_id is not None else _graph_id(edge, graph)
+    yield edge, prefix, graph_id, names
+    edge_below = [below for node in edge.nodes for below in node.subgraphs]
+    below = [inner for node in graph.nodes for inner in node.subgraphs]
+    if len(edge_below) == len(below):
+        for inner_edge, inner in zip(edge_below, below, strict=True):
+            name = f"{prefix}{inner.own_name}/"
+            yield from _graph_pairs(inner_edge, inner, name)
+
+
+def _graph_id(edge: Graph, graph: Graph) -> int | None:
+    """Find the id of a graph that the file does not store: under this id, all origins of the edge
+    graph's nodes are nodes of the graph, by name and operator. None without such an id, or if
+    several such ids contradict each other."""
+    operators = {node.name: node.op for node in graph.nodes if node.kind == "call_function"}
+    named: dict[int, dict[int, str]] = {}  # id -> edge node -> name
+    foreign: set[int] = set()
+    for node in _with_delegated(edge):
+        for origin in node.all_origins():
+            op, target = operators.get(origin.name), origin.target.removeprefix("aten.")
+            if op is not None and (
+                op == target or op.partition(".")[0] == target.rpartition(".")[2]
+            ):
+                named.setdefault(origin.graph_id, {}).setdefault(id(node), origin.name)
+            else:
+                foreign.add(origin.graph_id)
+    found = {number: names for number, names in named.items() if number not in foreign}
+    widest = max(found, key=lambda number: len(found[number]), default=None)
+    if widest is None or any(
+        not names.items() <= found[widest].items() for names in found.values()
+    ):
+        return None
+    return widest
+
+
+def _same_spec(one: TensorSpec | None, other: TensorSpec | None) -> bool:
+    if one is None or other is None:
+        return one is None and other is None
+    return (
+        one.dtype == other.dtype
+        and len(one.shape) == len(other.shape)
+        and all(
+            a == b or isinstance(a, str) or isinstance(b, str)
+            for a, b in zip(one.shape, other.shape, strict=True)
+        )
+    )
