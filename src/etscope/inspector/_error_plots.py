@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.numerics.gap import Gap
@@ -102,16 +102,12 @@ class PlottedNumerics(Numerics):
         _deliver(figure, targets)
 
 
-def plotted_gap(gap: Gap) -> PlottedGap:
-    """The same with `plot_errors`."""
-    return PlottedGap(**{field.name: getattr(gap, field.name) for field in fields(gap)})
+_Plotted = TypeVar("_Plotted", PlottedGap, PlottedNumerics)
 
 
-def plotted_numerics(numerics: Numerics) -> PlottedNumerics:
-    """The same with `plot_errors`."""
-    return PlottedNumerics(
-        **{field.name: getattr(numerics, field.name) for field in fields(numerics)}
-    )
+def plotted(kind: type[_Plotted], result: Gap | Numerics) -> _Plotted:
+    """The same result with `plot_errors`."""
+    return kind(**{field.name: getattr(result, field.name) for field in fields(result)})
 
 
 def _targets(path: Paths) -> list[str | os.PathLike[str]]:

@@ -493,21 +493,19 @@ class Inspector:
         """The comparison of `calculate_numeric_gap` by several metrics, with its coverage: what was
         compared, and why all else was not. No values are kept. `.plot_errors()` draws it."""
         from etscope.diagnosis.numeric_gap import gap_of, metric_of
-        from etscope.inspector._error_plots import plotted_gap
+        from etscope.inspector._error_plots import PlottedGap, plotted
 
-        names = [metric_of(name) or "" for name in metrics]
-        return plotted_gap(
-            gap_of(
-                self.trace,
-                names,
-                reference_graph,
-                method=method,
-                run=run,
-                inputs=inputs,
-                bundle=self._bundle,
-                best_effort=disable_debug_handle_validation,
-            )
+        gap = gap_of(
+            self.trace,
+            [metric_of(name) or "" for name in metrics],
+            reference_graph,
+            method=method,
+            run=run,
+            inputs=inputs,
+            bundle=self._bundle,
+            best_effort=disable_debug_handle_validation,
         )
+        return plotted(PlottedGap, gap)
 
     def diagnose_numerics(
         self,
@@ -537,7 +535,7 @@ class Inspector:
         Raises the errors of `numeric_gap`.
         """
         from etscope.diagnosis.numerics import numerics_of
-        from etscope.inspector._error_plots import plotted_numerics
+        from etscope.inspector._error_plots import PlottedNumerics, plotted
 
         found = numerics_of(
             self.trace,
@@ -550,7 +548,7 @@ class Inspector:
             previous=previous,
             bundle=self._bundle,
         )
-        return plotted_numerics(found)
+        return plotted(PlottedNumerics, found)
 
     # -- reports
 
