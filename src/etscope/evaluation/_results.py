@@ -400,13 +400,12 @@ class Evaluation:
                 "classes were not compared", hint="ask for them: top=, labels= (--top, --labels)"
             )
         flips = task.flips[:count]
-        has_labels = task.labelled > 0
         columns = (
             Column("sample"),
             Column("row", Kind.INT, priority=3),
             Column("reference", Kind.INT, title="class of the reference"),
             Column("device", Kind.INT, title="class on the device"),
-            Column("label", Kind.INT, priority=0 if has_labels else 5),
+            Column("label", Kind.INT, priority=0 if task.labelled else 5),
             Column("reference_margin", Kind.FLOAT, title="margin of the reference"),
             Column("device_margin", Kind.FLOAT, title="margin on the device"),
             Column("in_top", Kind.BOOL, title=f"in the device's {task.top} best", priority=2),

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from etscope.analysis.matching.instructions import match_instructions
 from etscope.analysis.matching.run import LoggedSpec, PartialMatching, Reason, Runtime, Slot, Specs
-from etscope.analysis.profile.correlate import MethodSymbols
+from etscope.analysis.profile.correlate import MethodSymbols, is_operator
 from etscope.analysis.program.program import InstructionRecord, place, unfolded
 from etscope.formats.program.pte_schema import ListValue, Method, TensorValue, Value
 from etscope.model.graph import VIEWS, Graph, Node, NodeValue, TensorSpec, stem
@@ -404,7 +404,7 @@ def _with_delegated(graph: Graph) -> Iterator[Node]:
     for node in graph.nodes:
         if node.delegate is not None and node.delegate.graph is not None:
             yield from _with_delegated(node.delegate.graph)
-        elif node.kind == "call_function" and node.op not in ("getitem", "alloc"):
+        elif is_operator(node):
             yield node
 
 

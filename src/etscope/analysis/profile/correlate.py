@@ -74,23 +74,11 @@ class MethodSymbols:
         }
         return tuple(found.values())
 
-    @cached_property
-    def _graph_of(self) -> Mapping[int, Graph]:
-        """The graph that a node stands in, by `id` of the node."""
-        table: dict[int, Graph] = {}
-        waiting = [] if self.graph is None else [self.graph]
-        while waiting:
-            graph = waiting.pop()
-            for node in graph.nodes:
-                table[id(node)] = graph
-                waiting.extend(node.subgraphs)
-                if node.delegate is not None and node.delegate.graph is not None:
-                    waiting.append(node.delegate.graph)
-        return table
-
     def users_of(self, node: Node) -> tuple[Node, ...]:
         """The nodes that take a value of `node`, in the graph that it stands in."""
-        graph = self._graph_of[id(node)]
+        if self.graph is None:
+            return ()
+        graph = self.graph.graph_of(node)
         return tuple(graph.by_name[user] for user in graph.users[node.name])
 
 
