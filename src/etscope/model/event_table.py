@@ -397,31 +397,7 @@ def find_blocks(dump: ETDump) -> tuple[Block, ...]:
     """
     rows = np.flatnonzero(dump.kind != EventKind.ALLOCATION)
     first = np.searchsorted(rows, dump.run_first_event)
-    packed = _pack(dump, rows)
-    groups: dict[tuple[int, int, bytes], list[int]] = {}
-    names = dump.run_name.tolist()
-    bundled = dump.run_bundled_input_index.tolist()
-    bounds = (first * packed.itemsize).tolist()
-    data = packed.view(np.uint8).data if len(packed) else memoryview(b"")
-    for run, name in enumerate(names):
-        sequence = data[bounds[run] : bounds[run + 1]].tobytes()
-        groups.setdefault((name, bundled[run], sequence), []).append(run)
-    return tuple(
-        Block(
-            dump=dump,
-            name=dump.strings[name] if name >= 0 else "",
-            bundled_input_index=index,
-            runs=np.asarray(runs),
-            first=first[runs],
-            length=len(sequence) // packed.itemsize,
-            rows=rows,
-        )
-        for (name, index, sequence), runs in groups.items()
-    )
-
-
-def _pack(dump: ETDump, rows: Ints) -> npt.NDArray[np.void]:
-    """Pack the identity of each event into a record, so that sequences compare as bytes."""
+    # The identity of each event as a record, so that sequences compare as bytes.
     fields = ("name", "instruction_id", "delegate_id_int", "delegate_id_str")
     packed = np.empty(
         len(rows),
@@ -430,7 +406,24 @@ def _pack(dump: ETDump, rows: Ints) -> npt.NDArray[np.void]:
     for name in ("chain_index", *fields):
         packed[name] = getattr(dump, name)[rows]
     packed["kind"] = dump.kind[rows].astype(np.int32) * 2 + dump.is_output[rows]
-    return packed
+    groups: dict[tuple[int, int, bytes], list[int]] = {}
+    bundled = dump.run_bundled_input_index.tolist()
+    bounds = first.tolist()
+    for run, name_id in enumerate(dump.run_name.tolist()):
+        sequence = packed[bounds[run] : bounds[run + 1]].tobytes()
+        groups.setdefault((name_id, bundled[run], sequence), []).append(run)
+    return tuple(
+        Block(
+            dump=dump,
+            name=dump.strings[name_id] if name_id >= 0 else "",
+            bundled_input_index=index,
+            runs=np.asarray(runs),
+            first=first[runs],
+            length=len(sequence) // packed.itemsize,
+            rows=rows,
+        )
+        for (name_id, index, sequence), runs in groups.items()
+    )
 
 
 def _event_keys(dump: ETDump, rows: Ints) -> Iterator[EventKey]:

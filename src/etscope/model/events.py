@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import MissingDataError, UsageError
-from etscope.model.statistics import statistic, summarize
+from etscope.model.statistics import statistic, summarize_rows
+from etscope.model.table import object_column
 from etscope.optional import require
 from etscope.units import TimeScale
 
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 # statistics of all events of a block are computed together.
 
 STATISTICS = ("p10", "p50", "p90", "avg", "min", "max")
+# The columns after these: attributes of `Event`.
+_ATTRIBUTES = (
+    "op_types", "delegate_debug_identifier", "stack_traces", "module_hierarchy",
+    "is_delegated_op", "delegate_backend_name", "debug_data", "start_time",
+)  # fmt: skip
+# Those that are not lists or mappings; None among them stays None, as upstream has it.
+_SCALARS = ("delegate_debug_identifier", "is_delegated_op", "delegate_backend_name")
 # An event with this many op types or more has them written as a short text.
 _LONG_LIST = 5
 
@@ -64,27 +72,13 @@ def events_frame(events: Sequence[Event], units: str) -> pd.DataFrame:
     }
     statistics = statistics_columns([event.perf_data for event in events])
     columns.update((name + units, values) for name, values in statistics.items())
-    columns.update(
-        op_types=[_op_types(event.op_types) for event in events],
-        delegate_debug_identifier=_with_none([e.delegate_debug_identifier for e in events]),
-        stack_traces=[event.stack_traces for event in events],
-        module_hierarchy=[event.module_hierarchy for event in events],
-        is_delegated_op=[event.is_delegated_op for event in events],
-        delegate_backend_name=_with_none([event.delegate_backend_name for event in events]),
-        debug_data=[event.debug_data for event in events],
-        start_time=[event.start_time for event in events],
-    )
+    columns.update((name, [getattr(event, name) for event in events]) for name in _ATTRIBUTES)
+    columns["op_types"] = [_op_types(types) for types in columns["op_types"]]
+    for name in _SCALARS:
+        if None in columns[name]:  # which pandas would make NaN
+            columns[name] = pandas.Series(object_column(columns[name]), dtype=object)
     table: pd.DataFrame = pandas.DataFrame(columns)
     return table
-
-
-def _with_none(values: list[Any]) -> Any:
-    """The values as a column in which None stays None, as upstream has it, and is not made NaN."""
-    if None not in values:
-        return values
-    column = np.empty(len(values), dtype=object)
-    column[:] = values
-    return require("pandas", wanted_by="to_dataframe").Series(column, dtype=object)
 
 
 def event_row(event: Event, units: str) -> dict[str, Any]:
@@ -92,16 +86,10 @@ def event_row(event: Event, units: str) -> dict[str, Any]:
     perf = event.perf_data
     row: dict[str, Any] = {"event_name": event.name, "raw": [perf.raw if perf else None]}
     row.update((name + units, getattr(perf, name) if perf else None) for name in STATISTICS)
-    row.update(
-        op_types=[_op_types(event.op_types)],
-        delegate_debug_identifier=event.delegate_debug_identifier,
-        stack_traces=[event.stack_traces],
-        module_hierarchy=[event.module_hierarchy],
-        is_delegated_op=event.is_delegated_op,
-        delegate_backend_name=event.delegate_backend_name,
-        debug_data=[event.debug_data],
-        start_time=[event.start_time],
-    )
+    for name in _ATTRIBUTES:
+        value = getattr(event, name)
+        row[name] = value if name in _SCALARS else [value]
+    row["op_types"] = [_op_types(event.op_types)]
     return row
 
 
@@ -113,14 +101,11 @@ def _op_types(op_types: list[str]) -> list[str] | str:
 
 def statistics_columns(perf_data: Sequence[PerfData | None]) -> dict[str, Any]:
     """Return columns of p10 … max; NaN where an event has no samples."""
-    result = {name: np.full(len(perf_data), np.nan) for name in STATISTICS}
-    lengths = np.array([perf.count if perf else 0 for perf in perf_data])
-    for length in np.unique(lengths[lengths > 0]):
-        chosen = [perf for perf in perf_data if perf is not None and perf.count == length]
-        samples = np.stack([perf.values for perf in chosen])
-        for name, column in summarize(samples, STATISTICS).items():
-            result[name][lengths == length] = column
-    return result
+    counts = np.array([perf.count if perf else 0 for perf in perf_data], dtype=np.int64)
+    has_sample = np.arange(counts.max(initial=0)) < counts[:, None]
+    samples = np.zeros(has_sample.shape)
+    samples[has_sample] = np.concatenate([np.zeros(0), *(p.values for p in perf_data if p)])
+    return dict(summarize_rows(samples, has_sample, STATISTICS))
 
 
 def _with_metadata(frame: pd.DataFrame, events: Sequence[Event]) -> pd.DataFrame:

@@ -11,8 +11,8 @@ import builtins
 import json
 import keyword
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any, overload
 
 from etscope.errors import FormatError, VersionError, reading
@@ -192,42 +192,35 @@ class Origins(Sequence[Origin]):
     It is JSON within JSON, and the larger half of a record's graph; few tools need it.
     """
 
-    __slots__ = ("_parsed", "_text")
-
     def __init__(self, from_node: str) -> None:
         self._text = from_node
-        self._parsed: tuple[Origin, ...] | None = None
 
+    @cached_property
     def _origins(self) -> tuple[Origin, ...]:
-        if self._parsed is None:
-            with reading("ETRecord", member="from_node"):
-                content = json.loads(self._text)
-                self._parsed = _origins([] if content is None else content)
-        return self._parsed
+        with reading("ETRecord", member="from_node"):
+            content = json.loads(self._text)
+            return _origins([] if content is None else content)
 
     @overload
     def __getitem__(self, index: int) -> Origin: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[Origin, ...]: ...
     def __getitem__(self, index: int | slice) -> Origin | tuple[Origin, ...]:
-        return self._origins()[index]
+        return self._origins[index]
 
     def __len__(self) -> int:
-        return len(self._origins())
-
-    def __iter__(self) -> Iterator[Origin]:
-        return iter(self._origins())
+        return len(self._origins)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Origins):
-            return self._text == other._text or self._origins() == other._origins()
-        return self._origins() == other
+            return self._text == other._text or self._origins == other._origins
+        return self._origins == other
 
     def __hash__(self) -> int:
-        return hash(self._origins())
+        return hash(self._origins)
 
     def __repr__(self) -> str:
-        return repr(self._origins())
+        return repr(self._origins)
 
 
 def _origins(content: object) -> tuple[Origin, ...]:
@@ -243,11 +236,6 @@ def _origins(content: object) -> tuple[Origin, ...]:
         )
         for link in links
     )
-
-
-def origins(from_node: str | None) -> Sequence[Origin]:
-    """The origins that a node's metadata give as JSON text."""
-    return Origins(from_node) if from_node else ()
 
 
 def debug_handle(value: str | None) -> int | None:
@@ -302,36 +290,34 @@ def record_input_names(record: RecordView, method: str) -> tuple[str, ...] | Non
     None if the record has no graph of the method, or the graph does not name all inputs. Raises
     `FormatError` if the graph is broken.
     """
-    names = [f"{EDGE}/{method}", f"{EXPORTED}/{method}"]
+    graphs = [f"{EDGE}/{method}", f"{EXPORTED}/{method}"]
     if method == "forward" or record.edge_methods == (method,):
-        names.append(EXPORTED)  # ExecuTorch keeps one exported program, under the bare name
-    for name in names:
-        if name in record.graph_names:
-            with reading("ETRecord", record.path, member=name):
-                return _user_inputs(record.program_json(name))
-    return None
-
-
-def _user_inputs(program: Json) -> tuple[str, ...] | None:
-    module = mapping(program["graph_module"], "graph_module")
-    signature = mapping(module["signature"], "signature")
+        graphs.append(EXPORTED)  # ExecuTorch keeps one exported program, under the bare name
+    graph = next((name for name in graphs if name in record.graph_names), None)
+    if graph is None:
+        return None
     names = []
-    for spec in sequence(signature.get("input_specs") or [], "input_specs"):
-        tag, content = union(spec)
-        if tag == "constant_input":
-            names.append(text(content["name"], "an input's name"))
-        elif tag == "user_input":
-            _, argument = union(content["arg"])
-            name = argument.get("name") or argument.get("as_name") if argument else None
-            if name is None:
-                return None
-            names.append(text(name, "an input's name"))
+    with reading("ETRecord", record.path, member=graph):
+        module = mapping(record.program_json(graph)["graph_module"], "graph_module")
+        signature = mapping(module["signature"], "signature")
+        for spec in sequence(signature.get("input_specs") or [], "input_specs"):
+            tag, content = union(spec)
+            if tag == "constant_input":
+                names.append(text(content["name"], "an input's name"))
+            elif tag == "user_input":
+                _, argument = union(content["arg"])
+                name = argument.get("name") or argument.get("as_name") if argument else None
+                if name is None:
+                    return None
+                names.append(text(name, "an input's name"))
     return tuple(names)
 
 
 _DIALECT_OPS = ("executorch.exir.dialects.edge.ops.", "executorch.exir.dialects.backend.ops.")
 _CALL_DELEGATE = "torch.ops.higher_order.executorch_call_delegate"
 _HIGHER_ORDER = "torch.ops.higher_order."
+# Kinds of inputs with the qualified name of a weight, in the field "<kind>_name".
+_WEIGHTS = ("parameter", "buffer", "tensor_constant", "custom_obj")
 
 
 def graph_from_record(record: RecordView, name: str) -> Graph:
@@ -382,10 +368,11 @@ class _GraphBuilder:
         parameters: dict[str, str] = {}
         inputs = []
         for index, value in enumerate(sequence(self._json["inputs"], "inputs")):
-            spec = union(specs[index]) if index < len(specs) else ("", None)
-            placeholder = self._placeholder(value, spec)
+            kind, content = union(specs[index]) if index < len(specs) else ("", {})
+            placeholder = self._placeholder(value, kind, content)
             inputs.append(placeholder.name)
-            if (weight := _weight(spec)) is not None:
+            if kind in _WEIGHTS:
+                weight = text(content[f"{kind}_name"], f"a {kind}'s name")
                 parameters[placeholder.name] = weight
             self._nodes.append(placeholder)
         for node in sequence(self._json["nodes"], "nodes"):
@@ -403,7 +390,7 @@ class _GraphBuilder:
 
     # -- nodes of the graph's frame
 
-    def _placeholder(self, value: object, spec: tuple[str, Any]) -> Node:
+    def _placeholder(self, value: object, kind: str, constant: Any) -> Node:
         tag, content = union(value)
         if tag in ("as_tensor", "as_sym_int", "as_sym_bool", "as_custom_obj"):
             written = text(content.get("name") or content.get("as_name"), "an input's name")
@@ -412,7 +399,6 @@ class _GraphBuilder:
             self._namespace.reserve(name)
             self._values[written] = name
         else:
-            kind, constant = spec
             named = text(constant["name"], "an input's name") if kind == "constant_input" else ""
             name = self._namespace.create(from_target(named))
         return Node(name, "placeholder", name, "", outputs=(self._value(name, name),))
@@ -445,6 +431,7 @@ class _GraphBuilder:
             argument = mapping(entry, "an argument")
             shown = self._arguments.text(argument["arg"], used)
             arguments.append((text(argument.get("name") or "", "an argument's name"), shown))
+        from_node = metadata.pop("from_node", None)
         name = self._namespace.create(_wanted_name(target, node, outputs))
         self._nodes.append(
             Node(
@@ -458,7 +445,7 @@ class _GraphBuilder:
                 debug_handle=debug_handle(metadata.pop("debug_handle", None)),
                 stack_trace=metadata.pop("stack_trace", None),
                 modules=module_frames(metadata.pop("nn_module_stack", None)),
-                origins=origins(metadata.pop("from_node", None)),
+                origins=Origins(from_node) if from_node else (),
                 metadata=metadata,
                 delegate=delegate,
                 subgraphs=subgraphs,
@@ -554,15 +541,3 @@ def _op(target: str) -> str:
     if target.startswith("torch.ops."):
         return target.split(".", 3)[-1]
     return target.rpartition(".")[2]
-
-
-def _weight(spec: tuple[str, Any]) -> str | None:
-    """The qualified name of an input's weight, None for an input of the user."""
-    kind, content = spec
-    key = {
-        "parameter": "parameter_name",
-        "buffer": "buffer_name",
-        "tensor_constant": "tensor_constant_name",
-        "custom_obj": "custom_obj_name",
-    }.get(kind)
-    return None if key is None else text(content[key], f"a {kind}'s name")

@@ -395,24 +395,14 @@ def source_lines(stack_trace: str | None) -> tuple[SourceLine, ...]:
     lines (Python 3.13), with markers of carets or tildes, with or without a function name. Text
     that holds no frame gives no lines.
     """
-    frames: list[SourceLine] = []
-    texts: list[str] = []
+    frames: list[tuple[re.Match[str], list[str]]] = []  # each with the lines of text below it
     for line in (stack_trace or "").splitlines():
         match = _FRAME.fullmatch(line)
         if match is not None:
-            _close(frames, texts)
-            frames.append(
-                SourceLine(match["file"], int(match["line"]), (match["function"] or "").strip())
-            )
+            frames.append((match, []))
         elif frames and not _CARETS.fullmatch(line):
-            texts.append(line.strip())
-    _close(frames, texts)
-    return tuple(frames)
-
-
-def _close(frames: list[SourceLine], texts: list[str]) -> None:
-    """Give the last frame the text lines that followed it."""
-    if frames and texts:
-        last = frames[-1]
-        frames[-1] = SourceLine(last.file, last.line, last.function, " ".join(texts))
-    texts.clear()
+            frames[-1][1].append(line.strip())
+    return tuple(
+        SourceLine(at["file"], int(at["line"]), (at["function"] or "").strip(), " ".join(texts))
+        for at, texts in frames
+    )

@@ -59,11 +59,7 @@ def filled_columns(table: Table) -> tuple[str, ...]:
     return tuple(
         name
         for position, name in enumerate(table.names)
-        if position == 0
-        or any(
-            value is not None and value != "" and value != [] and value != 0
-            for value in table.values[name]
-        )
+        if position == 0 or any(value not in (None, "", [], 0) for value in table.values[name])
     )
 
 

@@ -4,7 +4,7 @@ signed-rank test."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import erfc, floor, sqrt
+from math import ceil, erfc, floor, log2, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -119,7 +119,9 @@ def signed_rank_p(differences: npt.ArrayLike) -> float:
     add to no side. 1 for no difference at all.
     """
     values = np.asarray(differences, dtype=np.float64)
-    doubled = _doubled_ranks(np.abs(values))
+    _, places, counts = np.unique(np.abs(values), return_inverse=True, return_counts=True)
+    # Twice the mean rank of each, from 2: whole numbers whatever is tied.
+    doubled: Ints = (2 * np.cumsum(counts) - counts + 1)[places]
     signed = doubled[values != 0]
     total = int(signed.sum())
     positive = int(doubled[values > 0].sum())
@@ -150,10 +152,7 @@ def signed_rank_shift(differences: npt.ArrayLike, alpha: float) -> tuple[float, 
 
 def fewest_differences(alpha: float) -> int:
     """Return the number of differences needed for a p of `alpha`: 2 / 2^n must be that small."""
-    count = 1
-    while 2.0 ** (1 - count) > alpha:
-        count += 1
-    return count
+    return ceil(1 - log2(alpha))
 
 
 def _left_out(count: int, alpha: float) -> int:
@@ -167,14 +166,6 @@ def _left_out(count: int, alpha: float) -> int:
     middle = count * (count + 1) / 4
     deviation = sqrt(count * (count + 1) * (2 * count + 1) / 24)
     return max(floor(middle + NormalDist().inv_cdf(alpha / 2) * deviation), 0)
-
-
-def _doubled_ranks(sizes: Floats) -> Ints:
-    """Twice the mean rank of each, from 2: whole numbers whatever is tied."""
-    _, places, counts = np.unique(sizes, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    doubled: Ints = (2 * last - counts + 1)[places]
-    return doubled
 
 
 def _cumulative(ranks: Ints) -> Floats:
