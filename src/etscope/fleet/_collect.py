@@ -20,7 +20,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from etscope.errors import EtscopeError, LabError, MissingDataError, UsageError
+from etscope.errors import EtscopeError, FormatError, LabError, MissingDataError, UsageError
 from etscope.fleet._dataset import (
     EVENTS,
     ROW_GROUP,
@@ -202,6 +202,8 @@ def collect_options(
 
 def _bad(url: str, error: Exception) -> Bad:
     """An error as an entry of the report."""
+    if isinstance(error, FormatError):
+        error.path = error.path or url
     slug = error.slug if isinstance(error, EtscopeError) else "bad-file"
     text = " ".join(str(error).split())
     return Bad(url, text.removeprefix(f"{url}: "), slug)
@@ -311,7 +313,6 @@ class _Open:
     writer: Any
     waiting: list[Any] = field(default_factory=list)
     waiting_rows: int = 0
-    rows: int = 0
 
     def flush(self) -> None:
         """Write the waiting rows as one row group, or several if a dump needs that many."""
@@ -340,11 +341,15 @@ class _Writer:
         if taken.partition not in self._open:
             while len(self._open) >= _OPEN_PARTS:
                 self._close(next(iter(self._open)))
-            self._open[taken.partition] = self._new(taken.partition)
+            number = len(self._done) + len(self._open)
+            path = self._folder / f"{number}.parquet"
+            target = event_path(taken.partition, self._batch, number)
+            pq = require("pyarrow.parquet", wanted_by=WANTED_BY)
+            writer = pq.ParquetWriter(path, arrow_schema(EVENTS), **writer_options(EVENTS))
+            self._open[taken.partition] = _Open(path, target, writer)
         file = self._open[taken.partition]
         file.waiting.append(taken.events)
         file.waiting_rows += len(taken.events)
-        file.rows += len(taken.events)
         if file.waiting_rows >= ROW_GROUP:
             file.flush()
 
@@ -358,19 +363,11 @@ class _Writer:
             with suppress(OSError):
                 file.writer.close()
 
-    def _new(self, partition: tuple[str, str]) -> _Open:
-        pq = require("pyarrow.parquet", wanted_by=WANTED_BY)
-        number = len(self._done) + len(self._open)
-        path = self._folder / f"{number}.parquet"
-        target = event_path(partition, self._batch, number)
-        writer = pq.ParquetWriter(path, arrow_schema(EVENTS), **writer_options(EVENTS))
-        return _Open(path, target, writer)
-
     def _close(self, partition: tuple[str, str]) -> None:
         file = self._open.pop(partition)
         file.flush()
         file.writer.close()
-        self._done.append(Part(str(file.part), file.target, file.rows))
+        self._done.append(Part(str(file.part), file.target))
 
 
 # -- Batches in this process, or on Dask's workers.
@@ -396,28 +393,18 @@ def run_batches(
     if workers is not None and scheduler is not None:
         raise UsageError("give workers on this machine, or a scheduler with its own, not both")
     if workers is None and scheduler is None:
-        here = _Here(options, deque((batch, known) for batch in batches))
-        yield iter(here), here.again
+        waiting = deque((batch, known) for batch in batches)
+
+        def results() -> Iterator[Written]:
+            while waiting:
+                batch, known = waiting.popleft()
+                yield write_batch(batch, options, known)
+
+        yield results(), lambda batch, known: waiting.append((batch, known))
         return
     with ExitStack() as stack:
         there = _There(_client(workers, scheduler, stack), options, batches)
         yield iter(there), there.again
-
-
-class _Here:
-    """Runs batches in this process, one after the other."""
-
-    def __init__(self, options: Options, waiting: deque[tuple[Batch, frozenset[str]]]) -> None:
-        self._options = options
-        self._waiting = waiting
-
-    def again(self, batch: Batch, known: frozenset[str]) -> None:
-        self._waiting.append((batch, known))
-
-    def __iter__(self) -> Iterator[Written]:
-        while self._waiting:
-            batch, known = self._waiting.popleft()
-            yield write_batch(batch, self._options, known)
 
 
 class _There:

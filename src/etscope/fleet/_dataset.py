@@ -174,7 +174,6 @@ class Part:
 
     work: str
     target: str
-    rows: int
 
 
 @dataclass(frozen=True)

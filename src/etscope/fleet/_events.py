@@ -39,9 +39,7 @@ from etscope.views.tables.cells import without_surrogates
 
 # -- Events apart from their times.
 #
-# They are the same for every dump of a program. A `Pattern` has a row for each event of each block.
-# It is made once for all dumps that logged the same sequences with the same record; a dump only
-# adds its times.
+# They are the same for every dump of a program; a dump only adds its times.
 
 _KEPT = 64  # patterns in memory
 TEXTS = ("method", "block", "kind", "name", "op", "delegate", "module", "source")
@@ -85,17 +83,14 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
         {"method": method, "block": event.block.name, **_texts(event.key, found)}
         for event, method, found in zip(events.events, methods, attributions, strict=True)
     ]
-    texts = {
-        name: [None if row[name] is None else without_surrogates(row[name]) for row in rows]
-        for name in TEXTS
-    }
+    texts = {}
+    for name in TEXTS:
+        values = [None if row[name] is None else without_surrogates(row[name]) for row in rows]
+        texts[name] = pa.array(values, pa.string()).dictionary_encode()
     handles = [handle_list(found.debug_handles) or None for found in attributions]
     made = Pattern(
         methods=events.methods,
-        texts={
-            name: pa.array(values, pa.string()).dictionary_encode()
-            for name, values in texts.items()
-        },
+        texts=texts,
         instruction=pa.array([event.key.instruction for event in events.events], pa.int32()),
         handles=pa.array(handles, arrow_type("ints")),
     )
@@ -189,14 +184,6 @@ def content_of(source: Source) -> tuple[Any, str]:
 def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
     """The rows of a dump. Raises the errors of reading it, its run.json and its record."""
     dump = read_etdump(buffer)
-    try:
-        return _take(source, dump, dump_id, options)
-    except FormatError as error:
-        error.path = error.path or source.url
-        raise
-
-
-def _take(source: Source, dump: ETDump, dump_id: str, options: Options) -> Taken:
     known = run_metadata(source, options.labels)
     blocks = find_blocks(dump)
     fingerprint = fingerprint_of(blocks)
