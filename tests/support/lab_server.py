@@ -39,7 +39,7 @@ def a_done_job(lab: Lab, files: dict[str, bytes], **fields: object) -> Job:
     )
     assert claimed is not None
     assert lab.database.started(queued.id, queued.id, "worker-1")
-    kept = tuple(lab.store.put_bytes(data, name) for name, data in files.items())
+    kept = tuple(lab.store.put_stream([data], name) for name, data in files.items())
     summary = {"method": "forward", "backend": "portable", "latency": LATENCY}
     assert lab.database.finish(
         Outcome(queued.id, queued.id, State.DONE, summary, {"executorch": "1.5.1"}, (), kept)

@@ -51,11 +51,10 @@ _logger = logging.getLogger("etscope.lab")
 
 @dataclass(frozen=True, slots=True)
 class AttemptStarted:
-    """A worker has begun an attempt. worker: its name. at: of its clock, in s since the epoch."""
+    """A worker has begun an attempt. worker: its name."""
 
     token: str
     worker: str
-    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,18 +140,38 @@ class Cluster:
 
     def run(self, order: Order) -> None:
         """Send an order to its device's worker, which keeps it while it has another one."""
+        token = order.token
         future = self._submit(order.device.name, worker.work, order, self._topic)
-        self._futures[order.token] = future
-        future.add_done_callback(lambda done: self._say(_end_of(order.token, done)))
+        self._futures[token] = future
+
+        def ended(done: Future) -> None:
+            try:
+                self._say(AttemptEnded(token, done.result()))
+            except KilledWorker:
+                self._say(AttemptGone(token, "its worker was killed", worker_lost=True))
+            except Exception as error:
+                if done.status == "cancelled":  # withdrawn, or the scheduler is gone
+                    self._say(AttemptGone.with_cluster(token))
+                else:
+                    why = f"{type(error).__name__}: {error}"
+                    self._say(AttemptGone(token, why, worker_lost=False))
+
+        future.add_done_callback(ended)
 
     def check(self, config: DeviceConfig) -> None:
         """Have a device checked, after the job it has."""
-        key = f"check:{config.name}"
         future = self._submit(config.name, worker.check, config)
-        self._futures[key] = future
-        future.add_done_callback(
-            lambda done: self._say(DeviceChecked(config.name, _check_of(done)))
-        )
+        self._futures[f"check:{config.name}"] = future
+
+        def ended(done: Future) -> None:
+            try:
+                check = done.result()
+            except Exception as error:  # of Dask: a killed worker, a scheduler that is gone
+                why = f"could not be checked: {type(error).__name__}: {error}"
+                check = worker.DeviceCheck(error=why)
+            self._say(DeviceChecked(config.name, check))
+
+        future.add_done_callback(ended)
 
     def forget(self, token: str) -> None:
         """Drop an attempt that ended."""
@@ -195,8 +214,8 @@ class Cluster:
     def _hear(self, event: tuple[float, Any]) -> None:
         # See `worker.Tell`. Clients of another scheduler's users may write to our topic, too.
         match event[1]:
-            case {"kind": "started", "token": str(token), "by": str(by), "at": float(at)}:
-                self._say(AttemptStarted(token, by, at))
+            case {"kind": "started", "token": str(token), "by": str(by)}:
+                self._say(AttemptStarted(token, by))
             case {"kind": "log", "token": str(token), "text": str(text)}:
                 self._say(AttemptLogged(token, text))
             case _:
@@ -317,29 +336,7 @@ def _local(devices: Sequence[str], in_process: bool, folder: str) -> SpecCluster
                 }
                 for name in devices
             },
-            scheduler={
-                "cls": Scheduler,
-                "options": {**common, **http, "port": 0},
-            },
+            scheduler={"cls": Scheduler, "options": {**common, **http, "port": 0}},
             silence_logs=logging.CRITICAL,
             **security,
         )
-
-
-def _end_of(token: str, future: Future) -> Message:
-    try:
-        return AttemptEnded(token, future.result())
-    except KilledWorker:
-        return AttemptGone(token, "its worker was killed", worker_lost=True)
-    except Exception as error:
-        if future.status == "cancelled":  # withdrawn, or the scheduler is gone
-            return AttemptGone.with_cluster(token)
-        return AttemptGone(token, f"{type(error).__name__}: {error}", worker_lost=False)
-
-
-def _check_of(future: Future) -> worker.DeviceCheck:
-    try:
-        check: worker.DeviceCheck = future.result()
-    except Exception as error:  # of Dask: a killed worker, a scheduler that is gone
-        return worker.DeviceCheck(error=f"could not be checked: {type(error).__name__}: {error}")
-    return check

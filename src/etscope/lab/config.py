@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,9 +65,6 @@ class _DeviceEntry(_Strict):
     options: Mapping[str, Any] = Field(default_factory=dict)
     attributes: Mapping[str, _Attribute] = Field(default_factory=dict)
 
-    def config(self) -> DeviceConfig:
-        return DeviceConfig(self.name, self.driver, dict(self.options), dict(self.attributes))
-
 
 class ServerConfig(_Strict):
     """Defaults for the options of `etscope lab serve`.
@@ -84,34 +81,32 @@ class ServerConfig(_Strict):
     max_upload_bytes: int = Field(4 << 30, ge=1)
 
 
-class _Keys(_Strict):
-    """The keys of lab.yaml."""
+class LabConfig(_Strict):
+    """The keys of lab.yaml. database, store: URLs; None: in the lab's folder. scheduler: address of
+    a Dask scheduler; None: own workers of this process."""
 
     database: _Text | None = None
     store: _Text | None = None
     scheduler: _Text | None = None
-    devices: tuple[_DeviceEntry, ...] = (_DeviceEntry(name="host", driver="host"),)
+    entries: tuple[_DeviceEntry, ...] = Field(
+        (_DeviceEntry(name="host", driver="host"),), alias="devices"
+    )
     server: ServerConfig = ServerConfig()
 
     @model_validator(mode="after")
-    def _unique(self) -> _Keys:
-        names = [device.name for device in self.devices]
+    def _unique(self) -> LabConfig:
+        names = [device.name for device in self.entries]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"devices: two are named {twice[0]!r}")
         return self
 
-
-@dataclass(frozen=True, slots=True)
-class LabConfig:
-    """The configuration in lab.yaml. database, store: URLs; None: in the lab's folder. scheduler:
-    address of a Dask scheduler; None: own workers of this process."""
-
-    database: str | None = None
-    store: str | None = None
-    scheduler: str | None = None
-    devices: tuple[DeviceConfig, ...] = (DeviceConfig("host", "host"),)
-    server: ServerConfig = field(default_factory=ServerConfig)
+    @property
+    def devices(self) -> tuple[DeviceConfig, ...]:
+        return tuple(
+            DeviceConfig(one.name, one.driver, dict(one.options), dict(one.attributes))
+            for one in self.entries
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,13 +231,13 @@ def _read(path: Path) -> LabConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise LabError(f"{path} cannot be read: {error}") from error
     try:
-        plain = yaml.load(text, Loader=_loader())
+        plain = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise FormatError(f"not YAML: {error}", path=path) from error
     if plain is not None and not isinstance(plain, dict):
         raise FormatError(f"a {type(plain).__name__}, not keys with values", path=path)
     try:
-        keys = _Keys.model_validate(plain or {})
+        return LabConfig.model_validate(plain or {})
     except ValidationError as error:
         faults = [
             ": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"])))
@@ -251,30 +246,20 @@ def _read(path: Path) -> LabConfig:
         raise FormatError(
             "; ".join(faults), path=path, hint="`Home.init` of an empty folder writes an example"
         ) from error
-    return LabConfig(
-        database=keys.database,
-        store=keys.store,
-        scheduler=keys.scheduler,
-        devices=tuple(entry.config() for entry in keys.devices),
-        server=keys.server,
-    )
 
 
-def _loader() -> Any:
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """YAML's safe loader, but equal keys are an error; PyYAML would take the last of them."""
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            seen: set[Any] = set()
-            for key, _ in node.value:
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} is here twice", key.start_mark
-                    )
-                seen.add(key.value)
-            return super().construct_mapping(node, deep=deep)
-
-    return Loader
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is here twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
 
 
 EXAMPLE = """\

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from etscope.errors import (
     EtscopeError,
@@ -39,45 +39,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _Result = TypeVar("_Result")
 
 
-class StorageBackend(Protocol):
-    """Files by name: a path with "/" below the backend's root, which the store makes of hex digits.
-
-    Raises `FileNotFoundError` for a missing file, and errors of any class for other failures."""
-
-    def create(self, name: str) -> Any:
-        """Create a file to write to."""
-        ...
-
-    def finish(self, file: Any) -> None:
-        """Close a file so that its content lasts."""
-        ...
-
-    def abandon(self, file: Any) -> None: ...
-
-    def move(self, name: str, to: str) -> None:
-        """Rename a file; replace the file of that name, if any."""
-        ...
-
-    def open(self, name: str) -> BinaryIO: ...
-
-    def size(self, name: str) -> int | None:
-        """Size in bytes; None when there is no such file."""
-        ...
-
-    def touch(self, name: str) -> None:
-        """Set the time of its last change to now."""
-        ...
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if it exists."""
-        ...
-
-    def older(self, folder: str, seconds: float) -> Iterator[str]:
-        """Names of files below a folder that were written more than `seconds` ago."""
-        ...
+# Both backends have files by name: a path with "/" below their root, which the store makes of hex
+# digits. They raise `FileNotFoundError` for a missing file, and errors of any class for other
+# failures.
 
 
-def open_backend(url: str) -> StorageBackend:
+def open_backend(url: str) -> FolderBackend | FsspecBackend:
     """Raises `UsageError` for an unknown kind of URL, `MissingDependencyError` for one whose
     package is not installed."""
     if "://" not in url:
@@ -110,6 +77,7 @@ class FolderBackend:
         return path.open("xb")
 
     def finish(self, file: BinaryIO) -> None:
+        """Close a file so that its content lasts."""
         try:
             file.flush()
             os.fsync(file.fileno())
@@ -120,6 +88,7 @@ class FolderBackend:
         file.close()
 
     def move(self, name: str, to: str) -> None:
+        """Rename a file; replace the file of that name, if any."""
         target = self.root / to
         if not target.parent.is_dir():
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -130,13 +99,11 @@ class FolderBackend:
     def open(self, name: str) -> BinaryIO:
         return (self.root / name).open("rb")
 
-    def size(self, name: str) -> int | None:
-        try:
-            return (self.root / name).stat().st_size
-        except FileNotFoundError:
-            return None
+    def size(self, name: str) -> int:
+        return (self.root / name).stat().st_size
 
     def touch(self, name: str) -> None:
+        """Set the time of the last change of a file to now."""
         with suppress(PermissionError):  # another user's, in a folder of a team
             os.utime(self.root / name)
 
@@ -144,6 +111,7 @@ class FolderBackend:
         (self.root / name).unlink(missing_ok=True)
 
     def older(self, folder: str, seconds: float) -> Iterator[str]:
+        """Yield the names of files below a folder that were written more than `seconds` ago."""
         top = self.root / folder
         for parent, _, names in os.walk(top):
             for name in names:
@@ -188,15 +156,13 @@ class FsspecBackend:
             return io.BytesIO(self._filesystem.cat_file(self._path(name)))
         return cast(BinaryIO, self._filesystem.open(self._path(name), "rb"))
 
-    def size(self, name: str) -> int | None:
+    def size(self, name: str) -> int:
         path = self._path(name)
         self._filesystem.invalidate_cache(path.rpartition("/")[0])
-        try:
-            found = self._filesystem.info(path)
-        except FileNotFoundError:
-            return None
-        size = found.get("size")
-        return None if size is None else int(size)
+        size = self._filesystem.info(path).get("size")
+        if size is None:
+            raise FileNotFoundError(path)
+        return int(size)
 
     def touch(self, name: str) -> None:
         """Do nothing: most file systems cannot. A `sweep` goes by the time an object was put."""
@@ -272,24 +238,14 @@ class Store:
             return Artifact(name, sha256, size, media_type)
         return self.put_stream(_pieces_of(source), name, media_type)
 
-    def put_bytes(
-        self, data: bytes, name: str, media_type: str = "application/octet-stream"
-    ) -> Artifact:
-        sha256 = hashlib.sha256(data).hexdigest()
-        if self._renew(sha256, len(data)):
-            return Artifact(name, sha256, len(data), media_type)
-        return self.put_stream([data], name, media_type)
-
     def put_stream(
         self,
         chunks: Iterable[bytes],
         name: str,
         media_type: str = "application/octet-stream",
-        *,
-        limit: int | None = None,
     ) -> Artifact:
         """Store the bytes that `chunks` yields. After any error, also one of `chunks`, nothing
-        is kept. Raises `UsageError` when there are more than `limit` bytes."""
+        is kept."""
         digest, size = hashlib.sha256(), 0
         part = f"{_PARTS}/{secrets.token_hex(16)}"
         failed = "the lab's store cannot be written"
@@ -299,8 +255,6 @@ class Store:
             try:
                 for chunk in chunks:
                     size += len(chunk)
-                    if limit is not None and size > limit:
-                        raise UsageError(f"{name} is larger than {limit:,} bytes")
                     digest.update(chunk)
                     with self._errors(failed):
                         file.write(chunk)
@@ -358,9 +312,11 @@ class Store:
                 part.unlink(missing_ok=True)
 
     def has(self, sha256: str) -> bool:
-        path = _path_of(sha256)
-        with self._errors("the lab's store cannot be read"):
-            return self._backend.size(path) is not None
+        try:
+            self.size(sha256)
+        except MissingDataError:
+            return False
+        return True
 
     def hold(self, sha256: str) -> bool:
         """`has`, and let the object count as new: a `sweep` then does not remove it before the job
@@ -369,10 +325,7 @@ class Store:
 
     def size(self, sha256: str) -> int:
         """Size in bytes. Raises `MissingDataError` when there is no such object."""
-        found = self._found(sha256, self._backend.size)
-        if found is None:
-            raise _missing(sha256)
-        return found
+        return self._found(sha256, self._backend.size)
 
     def sweep(self, keep: Collection[str], older_than_seconds: float) -> int:
         """Remove objects that are not in `keep` and were put, or held, longer ago than that, and
@@ -396,11 +349,11 @@ class Store:
         try:
             with self._errors("the lab's store cannot be read"):
                 found = self._backend.size(path)
-                if found is None or (size is not None and found != size):
+                if size is not None and found != size:
                     return False
                 self._backend.touch(path)
                 return True
-        except _Missing:  # a sweep has just removed it
+        except _Missing:  # there is none, or a sweep has just removed it
             return False
 
     def _found(self, sha256: str, action: Callable[[str], _Result]) -> _Result:
@@ -409,7 +362,9 @@ class Store:
             with self._errors("the lab's store cannot be read"):
                 return action(path)
         except _Missing as error:
-            raise _missing(sha256) from error
+            raise MissingDataError(
+                f"the lab's store has no object {sha256}", hint="submit the file again, by its path"
+            ) from error
 
     def _set_aside_if_damaged(self, sha256: str) -> None:
         """Move an object away, unless it was damaged only when it was transferred."""
@@ -444,12 +399,6 @@ def _path_of(sha256: str) -> str:
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
         raise UsageError(f"{str(sha256)[:80]!r} is not a SHA-256: 64 digits of 0-9a-f")
     return f"{_OBJECTS}/{sha256[:2]}/{sha256}"
-
-
-def _missing(sha256: str) -> MissingDataError:
-    return MissingDataError(
-        f"the lab's store has no object {sha256}", hint="submit the file again, by its path"
-    )
 
 
 def _pieces_of(path: Path) -> Iterator[bytes]:

@@ -84,7 +84,7 @@ def test_other_files_are_another_piece(recipe: Recipe) -> None:
 def test_what_cannot_be_made_says_why(
     cache: ArtifactCache, store: Store, recipe: Recipe, content: bytes, words: str
 ) -> None:
-    bad = store.put_bytes(content, "run.etdp").sha256
+    bad = store.put_stream([content], "run.etdp").sha256
     made = finished(cache, Recipe("operators", {**recipe.files, "run.etdp": bad}))
     assert made.folder is None
     assert made.failure is not None and words in made.failure

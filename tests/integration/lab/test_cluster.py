@@ -64,7 +64,7 @@ def test_messages_that_no_worker_of_ours_says_are_left_out(
             {"kind": "log", "token": ["1"], "text": "a"},
             {"kind": "started", "token": "1", "by": None},
             {"kind": "unheard", "token": "1", "text": "a"},
-            {"kind": "started", "token": "1", "by": "here", "at": 1.5},
+            {"kind": "started", "token": "1", "by": "here"},
             {"kind": "log", "token": "1", "text": "a"},
         ):
             opened._client.log_event("t", message)
@@ -76,7 +76,7 @@ def test_messages_that_no_worker_of_ours_says_are_left_out(
     ours = [
         one for one in said if not isinstance(one, WorkersChanged) and one != AttemptLogged("0", "")
     ]
-    assert ours == [AttemptStarted("1", "here", 1.5), AttemptLogged("1", "a")]
+    assert ours == [AttemptStarted("1", "here"), AttemptLogged("1", "a")]
     left_out = [r.getMessage() for r in caplog.records if "malformed" in r.getMessage()]
     assert len(left_out) == 5
     assert "'hello'" in left_out[0]

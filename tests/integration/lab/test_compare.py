@@ -50,7 +50,9 @@ def done(
     ]
     kept: list[Artifact] = []
     if state is State.DONE:
-        kept.append(lab.store.put_bytes(json.dumps({"latencies": latencies}).encode(), "run.json"))
+        kept.append(
+            lab.store.put_stream([json.dumps({"latencies": latencies}).encode()], "run.json")
+        )
     if dump:
         assert cnn.etdump_timing is not None
         path = timed_dump(
@@ -135,7 +137,6 @@ def test_operators_are_compared_by_module(lab: Lab, tmp_path: Path) -> None:
     )
     assert "stem.conv" in {row["module"] for row in rows}
     assert "Operators are aligned by module path and operator." in found["notes"]
-    assert compare(lab, jobs[0], jobs[2], operators=False)["operators"] == []
 
 
 def test_what_differs_is_named(lab: Lab, tmp_path: Path) -> None:

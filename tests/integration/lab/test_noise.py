@@ -16,6 +16,7 @@ from etscope.lab.comparison.history import (
     IDENTICAL,
     NONE,
     SAME_DEVICE,
+    AbHistory,
     ab_history,
     device_noise,
     work_of,
@@ -118,5 +119,4 @@ def test_the_history_of_an_ab_job() -> None:
     assert sorted(found.changes) == [0.047, 0.05, 0.054]
     assert found.spread == pytest.approx(np.std(np.log1p([0.050, 0.054, 0.047]), ddof=1))
     assert found.floor is not None and 0.03 < found.floor < 0.05
-    alone = ab_history([], jobs[0]).plain()
-    assert alone == {"changes": [0.05], "spread": None, "floor": None}
+    assert ab_history([], jobs[0]) == AbHistory((0.05,), None, None)

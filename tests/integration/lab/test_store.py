@@ -47,16 +47,16 @@ def test_what_is_put_is_found_by_its_content(store: Store, tmp_path: Path) -> No
 
     assert (kept.name, kept.sha256, kept.size) == ("net.pte", SHA256, len(DATA))
     assert kept.media_type == "application/x"
-    assert store.put_bytes(DATA, "other").sha256 == SHA256
+    assert store.put_stream([DATA], "other").sha256 == SHA256
     pieces = [DATA[:10], b"", DATA[10:]]
-    assert store.put_stream(pieces, "third", limit=len(DATA)).sha256 == SHA256
+    assert store.put_stream(pieces, "third").sha256 == SHA256
     assert files(store) == [f"sha256/{SHA256[:2]}/{SHA256}"]
     assert store.has(SHA256) and store.size(SHA256) == len(DATA)
     with store.open(SHA256) as file:
         assert file.read(7) == DATA[:7] and file.read() == DATA[7:]
     store.fetch(SHA256, tmp_path / "fetched")
     assert (tmp_path / "fetched").read_bytes() == DATA
-    assert store.put_bytes(b"", "nothing").size == 0
+    assert store.put_stream([b""], "nothing").size == 0
 
 
 def test_what_is_not_there(store: Store, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_only_a_hash_becomes_a_path(tmp_path: Path, name: str) -> None:
 
 def test_names_are_no_paths(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    assert store.put_bytes(DATA, "../../evil").name == "../../evil"
+    assert store.put_stream([DATA], "../../evil").name == "../../evil"
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
@@ -110,15 +110,9 @@ def test_a_source_that_breaks_off(store: Store, error: BaseException) -> None:
     assert caught.value is error and files(store) == []
 
 
-def test_more_than_the_limit(store: Store) -> None:
-    with pytest.raises(UsageError, match="1,279,999"):
-        store.put_stream([DATA], "x", limit=len(DATA) - 1)
-    assert files(store) == []
-
-
 def test_a_damaged_object(store: Store, tmp_path: Path) -> None:
     """It is told, not handed out; and who submits the file again mends the store."""
-    store.put_bytes(DATA, "x")
+    store.put_stream([DATA], "x")
     filesystem, root = fsspec.core.url_to_fs(store.url)
     place = f"{root}/sha256/{SHA256[:2]}/{SHA256}"
     target = tmp_path / "fetched"
@@ -129,14 +123,14 @@ def test_a_damaged_object(store: Store, tmp_path: Path) -> None:
             store.fetch(SHA256, target)
         assert SHA256 in str(caught.value) and caught.value.hint
         assert target.read_text() == "before"
-        store.put_bytes(DATA, "x")
+        store.put_stream([DATA], "x")
         store.fetch(SHA256, tmp_path / "mended")
         assert (tmp_path / "mended").read_bytes() == DATA
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 def test_sweep(store: Store) -> None:
-    kept, gone = (store.put_bytes(text, "x").sha256 for text in (b"kept", b"gone"))
+    kept, gone = (store.put_stream([text], "x").sha256 for text in (b"kept", b"gone"))
     filesystem, root = fsspec.core.url_to_fs(store.url)
     filesystem.pipe_file(f"{root}/not of the store", b"somebody's")
     filesystem.makedirs(f"{root}/parts", exist_ok=True)
@@ -152,7 +146,7 @@ def test_sweep(store: Store) -> None:
 
 def test_a_target_that_cannot_be_written(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    store.put_bytes(DATA, "x")
+    store.put_stream([DATA], "x")
     (tmp_path / "folder").mkdir()
     for target in (tmp_path / "no" / "folder", tmp_path / "folder", Path("/proc/x")):
         with pytest.raises(LabError, match="written") as caught:
@@ -169,13 +163,13 @@ def test_a_full_disk(tmp_path: Path) -> None:
         pytest.skip("a small file system cannot be mounted here")
     try:
         store = Store(folder)
-        small = store.put_bytes(b"small", "x")
+        small = store.put_stream([b"small"], "x")
         for _ in range(3):
             with pytest.raises(LabError) as caught:
-                store.put_bytes(DATA, "x")
+                store.put_stream([DATA], "x")
             assert "make room" in str(caught.value)
             assert files(store) == [f"sha256/{small.sha256[:2]}/{small.sha256}"]
-        assert store.put_bytes(b"still room", "x").size == 10
+        assert store.put_stream([b"still room"], "x").size == 10
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
@@ -219,7 +213,7 @@ def test_a_store_that_fails(fault: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert caught.value.hint and not isinstance(caught.value, MissingDataError)
     monkeypatch.setattr(Faulty, "fault", "")
     assert files(store) == [] and not store.has(SHA256)
-    assert store.put_bytes(DATA, "x").sha256 == SHA256
+    assert store.put_stream([DATA], "x").sha256 == SHA256
 
 
 def test_a_place_that_is_none() -> None:
@@ -227,4 +221,4 @@ def test_a_place_that_is_none() -> None:
         Store("nosuchkind://x")
     for place in ("/proc/nowhere/store", "/dev/null/store"):
         with pytest.raises(LabError):
-            Store(place).put_bytes(DATA, "x")
+            Store(place).put_stream([DATA], "x")

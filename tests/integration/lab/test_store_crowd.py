@@ -56,12 +56,12 @@ Store({str(tmp_path)!r}).put_stream(chunks(), "x")
 
 def test_sweep_spares_what_was_just_named(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    kept = [store.put_bytes(bytes([number]), "x") for number in range(4)]
+    kept = [store.put_stream([bytes([number])], "x") for number in range(4)]
     for path in tmp_path.rglob("*"):
         if path.is_file():
             os.utime(path, (1, 1))
     assert store.hold(kept[0].sha256)  # a job that names it is about to be added
-    store.put_bytes(bytes([1]), "x")  # it came again
+    store.put_stream([bytes([1])], "x")  # it came again
     assert store.has(kept[2].sha256)  # to look is not to name
     assert store.sweep([], older_than_seconds=3600) == 2
     assert [store.has(one.sha256) for one in kept] == [True, True, False, False]
@@ -92,7 +92,7 @@ def test_a_network_that_breaks(
 ) -> None:
     """What is whole in the store stays there."""
     store = Store(tmp_path / "store")
-    store.put_bytes(DATA, "x")
+    store.put_stream([DATA], "x")
     place: Any = store._backend
     opened, calls = place.open, []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -179,6 +180,14 @@ def _fill(folder: Path) -> None:
         os.close(handle)
 
 
+def _locks(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 def test_what_a_killed_worker_left_at_a_device_ends_first(lab: Lab) -> None:
     given = order(lab)
     with worker._device_alone(given, child.Stop()) as [handle]:
@@ -187,12 +196,12 @@ def test_what_a_killed_worker_left_at_a_device_ends_first(lab: Lab) -> None:
         left = subprocess.Popen([sys.executable, "-c", code], pass_fds=(handle,))
     other = os.open(path, os.O_RDWR)
     try:
-        assert not worker._locks(other)
+        assert not _locks(other)
         threading.Timer(0.2, left.kill).start()
         with worker._device_alone(given, child.Stop()):
             assert left.wait(120) == -signal.SIGKILL
-            assert not worker._locks(other)
-        assert worker._locks(other)
+            assert not _locks(other)
+        assert _locks(other)
     finally:
         left.kill()
         left.wait()

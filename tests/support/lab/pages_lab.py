@@ -70,7 +70,7 @@ def measured(lab: Lab) -> list[Artifact]:
     paths: list[tuple[Path | None, str]] = [(made.etdump_timing, "run.etdp")]
     return [
         *(lab.store.put_file(path, name) for path, name in paths if path is not None),
-        lab.store.put_bytes(json.dumps(run).encode(), "run.json"),
-        lab.store.put_bytes(json.dumps([reading]).encode(), "conditions.json"),
-        lab.store.put_bytes(b"round 1\n\x1b[31mred\n<b>", "log.txt"),
+        lab.store.put_stream([json.dumps(run).encode()], "run.json"),
+        lab.store.put_stream([json.dumps([reading]).encode()], "conditions.json"),
+        lab.store.put_stream([b"round 1\n\x1b[31mred\n<b>"], "log.txt"),
     ]

@@ -17,8 +17,8 @@ def test_what_no_job_has_goes_when_it_is_old(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Lab.open(tmp_path / "lab") as lab:
-        needed = lab.store.put_bytes(b"of a job", "model.pte")
-        forgotten = lab.store.put_bytes(b"of nobody", "other.pte")
+        needed = lab.store.put_stream([b"of a job"], "model.pte")
+        forgotten = lab.store.put_stream([b"of nobody"], "other.pte")
         lab.submit(spec_of({"model": f"sha256:{needed.sha256}"}))
 
         assert main(["lab", "sweep", "--home", str(tmp_path / "lab")]) == 0

@@ -52,12 +52,12 @@ import numpy.typing as npt
 
 from etscope.analysis.comparison.compare_samples import Policy, Verdict
 from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
+from etscope.lab.jobs.records import statistics_of
 from etscope.lab.jobs.spec import JobSpec
 from etscope.model.statistics import (
     fewest_differences,
     signed_rank_p,
     signed_rank_shift,
-    summarize,
     t_quantile,
 )
 
@@ -297,18 +297,13 @@ def _statistics(processes: Sequence[Sequence[int]]) -> dict[str, Any]:
     process_spread: the standard deviation of the logarithm of these; the others are of all
     samples."""
     centres = _quartiles(processes)
-    samples = np.concatenate([np.asarray(one, dtype=np.float64) for one in processes]) / _MS
-    p10, p50, p90 = map(float, summarize(samples, ("p10", "p50", "p90")).values())
+    samples = np.concatenate(processes)
+    of_all = statistics_of(samples, 0, 0)
+    names = ("p10_ms", "p50_ms", "p90_ms", "mean_ms", "stdev_ms", "min_ms", "max_ms")
     return {
         "processes": len(processes),
         "iterations": len(samples),
         "location_ms": float(np.median(centres)) / _MS,
         "process_spread": float(np.log(centres).std(ddof=1)) if len(processes) > 1 else None,
-        "p10_ms": p10,
-        "p50_ms": p50,
-        "p90_ms": p90,
-        "mean_ms": float(samples.mean()),
-        "stdev_ms": float(samples.std(ddof=1)) if len(samples) > 1 else None,
-        "min_ms": float(samples.min()),
-        "max_ms": float(samples.max()),
+        **{name: of_all[name] for name in names},
     }

@@ -141,14 +141,12 @@ def compare(
     first: str,
     second: str,
     *,
-    policy: Policy | None = None,
     store: Store | None = None,
-    operators: bool = True,
 ) -> dict[str, Any]:
     """Compare two done jobs of a lab, by id: the second with the first.
 
     store: of the lab, if it is accessible: it has the models' records, with which operators are
-    aligned by module. operators: False leaves them out, and reads no dump.
+    aligned by module.
 
     Raises `MissingDataError` for a job that does not exist, is not done or has no samples of its
     own (those of an A/B job are pairs).
@@ -180,37 +178,35 @@ def compare(
         files = Path(folder)
         sides, repeats = [], []
         for number, job in enumerate(jobs):
-            dump = _dump(lab, job, files / str(number), store) if operators else None
+            dump = _dump(lab, job, files / str(number), store)
             sides.append(Side(job, _run_of(lab, job), dump))
-        if operators and all(side.dump is not None for side in sides):
+        if all(side.dump is not None for side in sides):
             same = [job for job in history if work_of(job) == work_of(jobs[0])]
             for number, job in enumerate(same[:_NOISE_DUMPS]):
                 repeats.append(_dump(lab, job, files / f"noise{number}", store))
-        return compare_sides(
-            sides[0],
-            sides[1],
-            noise=noise,
-            policy=policy,
-            repeats=[dump for dump in repeats if dump is not None],
-        )
+        known_repeats = [dump for dump in repeats if dump is not None]
+        return compare_sides(sides[0], sides[1], noise, known_repeats)
 
 
 def compare_sides(
-    first: Side,
-    second: Side,
-    *,
-    noise: DeviceNoise | None = None,
-    policy: Policy | None = None,
-    repeats: Sequence[Dump] = (),
+    first: Side, second: Side, noise: DeviceNoise, repeats: Sequence[Dump]
 ) -> dict[str, Any]:
     """Compare two jobs whose files have been read; see `compare`. noise: between jobs on their
     device. repeats: dumps of jobs that were identical with the first."""
-    policy = policy or Policy()
-    noise = noise or DeviceNoise()
+    policy = Policy()
     jobs = first.job, second.job
     found = _verdict(first, second, noise, policy)
     rows: list[dict[str, Any]] = []
-    notes = _notes(jobs, noise)
+    notes = []
+    if noise.source == IDENTICAL:
+        notes.append(f"The noise is that of {noise.jobs} jobs, each repeated as it was.")
+    elif noise.source != NONE:
+        notes.append(
+            f"Neither job was repeated: the noise is that of {noise.jobs} others on this device."
+        )
+    for which, job in zip(("first", "second"), jobs, strict=True):
+        if job.marks:
+            notes.append(f"Of the {which} job: {'; '.join(job.marks)}.")
     if first.dump is not None and second.dump is not None:
         try:
             rows, more = operator_changes(
@@ -250,27 +246,25 @@ def _verdict(first: Side, second: Side, noise: DeviceNoise, policy: Policy) -> C
     )
     devices = [side.job.device for side in (first, second)]
     methods = [side.job.summary.get("method") for side in (first, second)]
+    reason, floor = found.reason, noise.floor(policy) or 0.0
     if devices[0] != devices[1]:
         reason = f"they ran on different devices: {devices[0]} and {devices[1]}"
-        return replace(found, verdict=Verdict.CANNOT_TELL, reason=reason)
-    if methods[0] != methods[1]:
+    elif methods[0] != methods[1]:
         reason = f"they ran different methods: {methods[0]} and {methods[1]}"
-        return replace(found, verdict=Verdict.CANNOT_TELL, reason=reason)
-    if known is None and found.verdict in (Verdict.NO_DIFFERENCE, Verdict.CANNOT_TELL):
-        few = min(found.samples) < policy.min_samples
-        reason = found.reason if few else (
-            f"one process each and no repeated job on the device: a change below "
-            f"{UNKNOWN:.0%} may be noise; submit an A/B job, or both jobs again"
-        )  # fmt: skip
-        return replace(found, verdict=Verdict.CANNOT_TELL, reason=reason)
-    if known is not None and found.verdict is Verdict.CANNOT_TELL and found.p is not None:
-        floor = noise.floor(policy) or 0.0
-        if floor > policy.min_effect:
-            again = "the same jobs again lower it" if noise.freedom < 10 else "an A/B job sees more"
-            return replace(
-                found, reason=f"{found.reason}; jobs differ by up to {floor:.1%} by noise: {again}"
+    elif found.verdict not in (Verdict.NO_DIFFERENCE, Verdict.CANNOT_TELL):
+        return found
+    elif known is None:
+        if min(found.samples) >= policy.min_samples:
+            reason = (
+                f"one process each and no repeated job on the device: a change below "
+                f"{UNKNOWN:.0%} may be noise; submit an A/B job, or both jobs again"
             )
-    return found
+    elif found.verdict is Verdict.NO_DIFFERENCE:
+        return found
+    elif found.p is not None and floor > policy.min_effect:
+        again = "the same jobs again lower it" if noise.freedom < 10 else "an A/B job sees more"
+        reason = f"{found.reason}; jobs differ by up to {floor:.1%} by noise: {again}"
+    return replace(found, verdict=Verdict.CANNOT_TELL, reason=reason)
 
 
 def _wider(policy: Policy) -> Policy:
@@ -301,20 +295,6 @@ def _asked(job: Job) -> dict[str, Any]:
         else:
             facts[name] = value
     return facts
-
-
-def _notes(jobs: tuple[Job, Job], noise: DeviceNoise) -> list[str]:
-    notes = []
-    if noise.source == IDENTICAL:
-        notes.append(f"The noise is that of {noise.jobs} jobs, each repeated as it was.")
-    elif noise.source != NONE:
-        notes.append(
-            f"Neither job was repeated: the noise is that of {noise.jobs} others on this device."
-        )
-    for which, job in zip(("first", "second"), jobs, strict=True):
-        if job.marks:
-            notes.append(f"Of the {which} job: {'; '.join(job.marks)}.")
-    return notes
 
 
 def _shown(job: Job) -> dict[str, Any]:

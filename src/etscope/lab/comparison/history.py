@@ -51,7 +51,6 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.comparison.compare_samples import Noise, Policy
-from etscope.errors import UsageError
 from etscope.lab.jobs.records import Job, Point, Series, State
 from etscope.lab.jobs.spec import JobSpec
 from etscope.model.statistics import t_quantile
@@ -109,30 +108,31 @@ class AbHistory:
 
     changes: of each job, relative. spread: the standard deviation of their logarithms, None for
     fewer than two. floor: the change that one more such job may show besides the real one, at the
-    policy's confidence.
+    job's confidence.
     """
 
     changes: tuple[float, ...]
     spread: float | None
     floor: float | None
 
-    def plain(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return {"changes": list(self.changes), "spread": self.spread, "floor": self.floor}
+
+def median_ms(job: Job) -> float | None:
+    """The median of a job's steady runs; None when it has none."""
+    found = (job.summary.get("latency") or {}).get("p50_ms")
+    return float(found) if found else None
 
 
 def device_noise(
     history: Iterable[Job],
     judged: Sequence[Job],
     *,
-    time_of: Callable[[Job], float | None] | None = None,
+    time_of: Callable[[Job], float | None] = median_ms,
     most: int = MOST,
 ) -> DeviceNoise:
     """Compute the noise between jobs on the device of the jobs that are `judged`.
 
     history: done jobs of any device and kind, newest first; it may hold the judged ones. time_of:
-    the time of a job, None when it has none; by default the median of its steady runs. It is called
-    for the newest `most` repeated jobs.
+    the time of a job, None when it has none; called for the newest `most` repeated jobs.
     """
     allowed = {_kind_of(mark) for job in judged for mark in job.marks}
     devices = {job.device for job in judged}
@@ -149,7 +149,7 @@ def device_noise(
             if (work in mine) is not same_work or len(group) < 2 or left < 2:
                 continue
             read = list(group.values())[:left]
-            times = [time for job in read if (time := (time_of or _median_ms)(job))]
+            times = [time for job in read if (time := time_of(job))]
             left -= len(times)
             if len(times) > 1:
                 logs.append(np.log(times))
@@ -160,23 +160,17 @@ def device_noise(
     return DeviceNoise()
 
 
-def _median_ms(job: Job) -> float | None:
-    found = (job.summary.get("latency") or {}).get("p50_ms")
-    return float(found) if found else None
-
-
 def _kind_of(mark: str) -> str:
     """A mark without its numbers: "warmed from 40 to 55 °C" is the kind of "from 41 to 60 °C"."""
     return re.sub(r"[\d.]+", "#", mark)
 
 
-def ab_history(history: Iterable[Job], job: Job, policy: Policy | None = None) -> AbHistory:
+def ab_history(history: Iterable[Job], job: Job) -> AbHistory:
     """Collect the results of earlier A/B jobs that were identical with `job`, and of `job` itself.
 
     The spread of whole jobs includes what the rounds of one job do not show. It is not known for
     fewer than two jobs.
     """
-    policy = policy or Policy(job.spec.min_effect, job.spec.confidence)
     work = work_of(job)
     found = {
         one.id: float(change)
@@ -190,7 +184,8 @@ def ab_history(history: Iterable[Job], job: Job, policy: Policy | None = None) -
     if len(changes) < 2:
         return AbHistory(changes, None, None)
     spread = float(np.std([log1p(change) for change in changes], ddof=1))
-    t = float(t_quantile(policy.alpha, len(changes) - 1))
+    alpha = Policy(job.spec.min_effect, job.spec.confidence).alpha
+    t = float(t_quantile(alpha, len(changes) - 1))
     return AbHistory(changes, spread, expm1(t * spread * sqrt(1 + 1 / len(changes))))
 
 
@@ -272,13 +267,8 @@ class JudgedPoint:
         }
 
 
-def judge_series(
-    series: Series, policy: Policy | None = None, *, window: int = WINDOW, fewest: int = FEWEST
-) -> list[JudgedPoint]:
-    """Judge each point of a series, oldest first. Raises `UsageError` for a window of fewer than
-    two points, or smaller than the fewest."""
-    if not 2 <= fewest <= window:
-        raise UsageError(f"a window of {fewest} to {window} points makes no sense")
+def judge_series(series: Series, policy: Policy | None = None) -> list[JudgedPoint]:
+    """Judge each point of a series, oldest first."""
     policy = policy or Policy()
     found: list[JudgedPoint] = []
     level: list[float] = []  # logarithms of the points that later ones are compared with
@@ -300,7 +290,7 @@ def judge_series(
             else:
                 found[index] = replace(first, standing=Standing.OUTLIER, before=None)
             pending = None
-        now = _Window.of(level[-window:], policy) if len(level) >= fewest else None
+        now = _Window.of(level[-WINDOW:], policy) if len(level) >= FEWEST else None
         if now is None:
             found.append(JudgedPoint(point, Standing.UNJUDGED))
             level.append(value)

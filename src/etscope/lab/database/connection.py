@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import create_engine, event, func, select
 from sqlalchemy.engine import URL, Connection, Engine, make_url
@@ -43,6 +43,7 @@ _ADVICE = {
 }
 
 _Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
 
 
 class Connections:
@@ -51,34 +52,38 @@ class Connections:
     def __init__(self, url: str, patience: float) -> None:
         parsed = _parse(url)
         self.url = parsed.render_as_string(hide_password=True)
-        self._patience = patience
+        self.patience = patience
         self._engine = _engine(parsed)
         self._writer = self._engine.execution_options(**{_WRITES: True})
         self._reader = self._engine
-        if self.is_postgresql:  # all statements of a reader see the same moment, as in SQLite
+        if self._engine.dialect.name == "postgresql":
+            # All statements of a reader see the same moment, as in SQLite.
             self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
 
-    @property
-    def is_postgresql(self) -> bool:
-        return self._engine.dialect.name == "postgresql"
-
-    def read(self, work: Callable[[Connection], _Result]) -> _Result:
-        return self._tried(self._reader, lambda connection, _: work(connection), self._patience)
+    def read(
+        self,
+        work: Callable[Concatenate[Connection, _Arguments], _Result],
+        *arguments: _Arguments.args,
+        **named: _Arguments.kwargs,
+    ) -> _Result:
+        """Run one transaction that only reads: `work` of a connection and the arguments."""
+        return self._tried(self._reader, lambda one, _: work(one, *arguments, **named))
 
     def write(
-        self, work: Callable[[Connection, bool], _Result], *, patience: float | None = None
+        self,
+        work: Callable[Concatenate[Connection, bool, _Arguments], _Result],
+        *arguments: _Arguments.args,
+        **named: _Arguments.kwargs,
     ) -> _Result:
         """Run one transaction. The second argument of `work` is True when an earlier try of it may
         have been committed: the connection broke before the answer came."""
-        return self._tried(self._writer, work, self._patience if patience is None else patience)
+        return self._tried(self._writer, lambda one, unsure: work(one, unsure, *arguments, **named))
 
     def close(self) -> None:
         self._engine.dispose()
 
-    def _tried(
-        self, engine: Engine, work: Callable[[Connection, bool], _Result], patience: float
-    ) -> _Result:
-        end = time.monotonic() + patience
+    def _tried(self, engine: Engine, work: Callable[[Connection, bool], _Result]) -> _Result:
+        end = time.monotonic() + self.patience
         wait, collisions, unsure = _FIRST_WAIT, 0, False
         while True:
             try:
@@ -132,10 +137,28 @@ def _parse(url: str) -> URL:
 
 
 def _engine(url: URL) -> Engine:
+    common: dict[str, Any] = {
+        "hide_parameters": True,  # they may be secrets, and are not shown in messages
+        "pool_size": _POOL,
+        "max_overflow": _POOL,
+        "pool_timeout": _BUSY,
+    }
     try:
         if url.get_backend_name() == "postgresql":
-            return create_engine(url, **_POSTGRESQL)
-        engine = create_engine(url, **_SQLITE)
+            connect = {
+                "connect_timeout": 5,
+                "application_name": "etscope-lab",
+                # Notice a server that went away without closing the connection.
+                "keepalives_idle": 10,
+                "keepalives_interval": 5,
+                "keepalives_count": 3,
+                "tcp_user_timeout": 20_000,
+            }
+            return create_engine(
+                url, pool_pre_ping=True, pool_recycle=3600, connect_args=connect, **common
+            )
+        connect = {"timeout": _BUSY, "check_same_thread": False}
+        engine = create_engine(url, connect_args=connect, **common)
     except (ImportError, NoSuchModuleError) as error:
         raise MissingDependencyError(
             f"{url.drivername} cannot be used: {error}", hint="pip install 'etscope[lab]'"
@@ -151,33 +174,6 @@ def _engine(url: URL) -> Engine:
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
-
-
-# Parameters of statements may be secrets: messages must not show them.
-_COMMON: dict[str, Any] = {
-    "hide_parameters": True,
-    "pool_size": _POOL,
-    "max_overflow": _POOL,
-    "pool_timeout": _BUSY,
-}
-_POSTGRESQL: dict[str, Any] = {
-    **_COMMON,
-    "pool_pre_ping": True,
-    "pool_recycle": 3600,
-    "connect_args": {
-        "connect_timeout": 5,
-        "application_name": "etscope-lab",
-        # Notice a server that went away without closing the connection.
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 20_000,
-    },
-}
-_SQLITE: dict[str, Any] = {
-    **_COMMON,
-    "connect_args": {"timeout": _BUSY, "check_same_thread": False},
-}
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:

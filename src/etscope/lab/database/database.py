@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from sqlalchemy import and_, delete, or_, select, update
@@ -58,10 +57,6 @@ class Token:
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
 
-    def may(self, scope: str) -> bool:
-        wanted = SCOPES.index(scope)
-        return any(SCOPES.index(one) >= wanted for one in self.scopes)
-
 
 class Database:
     """Jobs, devices and tokens in SQLite or PostgreSQL. Usable from several threads, processes and
@@ -78,13 +73,13 @@ class Database:
 
         Raises `VersionError` for a database of a later etscope, `UsageError` for another URL.
         """
-        self._connections = Connections(url, patience_seconds)
-        first = min(patience_seconds, _PATIENCE_AT_FIRST)
+        self._connections = Connections(url, min(patience_seconds, _PATIENCE_AT_FIRST))
         try:
-            self._connections.write(lambda connection, _: schema.make(connection), patience=first)
+            self._connections.write(schema.make)
         except BaseException:
             self.close()
             raise
+        self._connections.patience = patience_seconds
 
     @property
     def url(self) -> str:
@@ -110,32 +105,26 @@ class Database:
 
         Raises `UsageError` when not all of its files are named by SHA-256.
         """
-        job_id = jobs.new_id()
-        return self._connections.write(
-            lambda connection, unsure: jobs.add(connection, job_id, spec, submitter, again, unsure)
-        )
+        return self._connections.write(jobs.add, secrets.token_hex(8), spec, submitter, again)
 
     def job(self, job_id: str) -> Job:
         """The job of an id or an unambiguous beginning of one. Raises `MissingDataError` without
         one, `UsageError` for several."""
-        return self._connections.read(lambda connection: jobs.find(connection, job_id))
+        return self._connections.read(jobs.find, job_id)
 
     def jobs(
         self, wanted: Filter | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page:
         """Jobs, newest first. Raises `UsageError` for a cursor that is not of a page."""
-        wanted = wanted or Filter()
-        return self._connections.read(
-            lambda connection: jobs.page(connection, wanted, limit, cursor)
-        )
+        return self._connections.read(jobs.page, wanted or Filter(), limit, cursor)
 
     def events(self, job_id: str) -> list[JobEvent]:
         """The events of a job, oldest first. Errors as of `job`."""
-        return self._connections.read(lambda connection: jobs.events(connection, job_id))
+        return self._connections.read(jobs.events, job_id)
 
     def queued(self, limit: int = 100) -> list[Job]:
         """Queued jobs: larger priorities first, then older ones."""
-        return self._connections.read(lambda connection: jobs.queued(connection, limit))
+        return self._connections.read(jobs.queued, limit)
 
     def referenced(self) -> set[str]:
         """SHA-256 of all files that jobs read or wrote, for `Store.sweep` to keep."""
@@ -146,9 +135,7 @@ class Database:
     ) -> list[Series]:
         """Done benchmarks as series: all, or those of a model's name or a device. limit: points of
         each, the newest; they are sorted oldest first."""
-        return self._connections.read(
-            lambda connection: jobs.history(connection, model, device, limit)
-        )
+        return self._connections.read(jobs.history, model, device, limit)
 
     # -- the steps of a job
 
@@ -157,54 +144,36 @@ class Database:
     ) -> Job | None:
         """Begin an attempt at a queued job; None when it is no longer queued. token: of this
         attempt, a new one for each."""
-        return self._connections.write(
-            lambda connection, unsure: jobs.claim(
-                connection, job_id, device, engine, token, lease_seconds, unsure
-            )
-        )
+        return self._connections.write(jobs.claim, job_id, device, engine, token, lease_seconds)
 
     def started(self, job_id: str, token: str, worker: str) -> bool:
         """Note that the device works on the job. False when the attempt no longer counts."""
-        return self._connections.write(
-            lambda connection, _: jobs.start(connection, job_id, token, worker)
-        )
+        return self._connections.write(jobs.start, job_id, token, worker)
 
     def finish(self, outcome: Outcome) -> bool:
         """End a job: its state, its results, its files. Returns False and changes nothing when the
         attempt no longer counts or the job has ended."""
-        return self._connections.write(
-            lambda connection, unsure: jobs.finish(connection, outcome, unsure)
-        )
+        return self._connections.write(jobs.finish, outcome)
 
     def release(self, job_id: str, token: str, message: str, *, counted: bool = True) -> bool:
         """Queue a job again after an attempt without an outcome, or end it when its cancellation
         was requested. counted: as one of its attempts. False when the attempt no longer counts."""
-        return self._connections.write(
-            lambda connection, unsure: jobs.release(
-                connection, job_id, token, message, counted, unsure
-            )
-        )
+        return self._connections.write(jobs.release, job_id, token, message, counted)
 
     def renew(self, engine: str, lease_seconds: float) -> None:
         """Extend the leases of an engine's jobs and devices to that long from now."""
-        self._connections.write(lambda connection, _: jobs.renew(connection, engine, lease_seconds))
+        self._connections.write(jobs.renew, engine, lease_seconds)
 
     def requeue_expired(self) -> list[str]:
         """Take jobs from engines that stopped renewing their leases; return the jobs' ids. They are
         queued again, which is not counted as an attempt; a job fails when that happens often."""
         late = self._connections.read(jobs.expired_ids)
-        return [
-            job_id
-            for job_id in late
-            if self._connections.write(partial(jobs.requeue_expired, job_id=job_id))
-        ]
+        return [one for one in late if self._connections.write(jobs.requeue_expired, one)]
 
     def request_cancel(self, job_id: str) -> Job:
         """Stop a job: a queued one at once, one at work when its engine sees it. Raises
         `UsageError` when it has ended; other errors as of `job`."""
-        return self._connections.write(
-            lambda connection, unsure: jobs.request_cancel(connection, job_id, unsure)
-        )
+        return self._connections.write(jobs.request_cancel, job_id)
 
     # -- devices
 

@@ -1,8 +1,9 @@
 """Jobs in the database: the steps of a job's life, searches and histories.
 
-Each function is called inside a transaction. A step changes a job only in a state that it may
-follow (`State`) and, when it belongs to an attempt, only with that attempt's token. So of two
-callers that want the same step one gets it, and messages of an abandoned attempt have no effect.
+Each function is called inside a transaction. unsure: an earlier try of it may have been
+committed. A step changes a job only in a state that it may follow (`State`) and, when it belongs to
+an attempt, only with that attempt's token. So of two callers that want the same step one gets it,
+and messages of an abandoned attempt have no effect.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import secrets
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -58,7 +58,6 @@ _COLUMNS = [
     if column.name not in ("sole", "priority", "expired", "token", "engine", "lease_until", "seeks")
 ]
 _NO_ENGINE: dict[str, Any] = {"token": None, "engine": None, "lease_until": None}
-_SERIES = (_results.model, _results.method, _results.device, _results.backend)
 _TIMES = ("p50_ms", "p90_ms", "load_ms", "first_ms")
 _POINT = (
     _results.job_id,
@@ -69,15 +68,11 @@ _POINT = (
 )
 
 
-# -- the steps of a job. unsure: an earlier try of the transaction may have been committed
-
-
-def new_id() -> str:
-    return secrets.token_hex(8)
+# -- the steps of a job
 
 
 def add(
-    connection: Connection, job_id: str, spec: JobSpec, submitter: str, again: bool, unsure: bool
+    connection: Connection, unsure: bool, job_id: str, spec: JobSpec, submitter: str, again: bool
 ) -> tuple[Job, bool]:
     """Return the job and True when it is new. Raises `IntegrityError` when another process adds
     the same job at this moment; the next try then finds that job."""
@@ -120,12 +115,12 @@ def add(
 
 def claim(
     connection: Connection,
+    unsure: bool,
     job_id: str,
     device: str,
     engine: str,
     token: str,
     lease_seconds: float,
-    unsure: bool,
 ) -> Job | None:
     at = now(connection)
     row = _step(
@@ -148,7 +143,7 @@ def claim(
     return _job_by_id(connection, job_id) if unsure and _exists(connection, mine) else None
 
 
-def start(connection: Connection, job_id: str, token: str, worker: str) -> bool:
+def start(connection: Connection, _: bool, job_id: str, token: str, worker: str) -> bool:
     at = now(connection)
     mine = and_(_jobs.id == job_id, _jobs.token == token)
     row = _step(
@@ -164,7 +159,7 @@ def start(connection: Connection, job_id: str, token: str, worker: str) -> bool:
     return True
 
 
-def finish(connection: Connection, outcome: Outcome, unsure: bool) -> bool:
+def finish(connection: Connection, unsure: bool, outcome: Outcome) -> bool:
     state = State(outcome.state)
     if not state.is_final:
         raise UsageError(f"an attempt does not end in the state {state}")
@@ -209,7 +204,7 @@ def finish(connection: Connection, outcome: Outcome, unsure: bool) -> bool:
 
 
 def release(
-    connection: Connection, job_id: str, token: str, message: str, counted: bool, unsure: bool
+    connection: Connection, unsure: bool, job_id: str, token: str, message: str, counted: bool
 ) -> bool:
     mine = and_(_jobs.id == job_id, _jobs.token == token, _jobs.state.in_(_AT_WORK))
     row = _locked(connection, mine)
@@ -225,7 +220,7 @@ def expired_ids(connection: Connection) -> list[str]:
     return [*connection.execute(select(_jobs.id).where(late).order_by(_jobs.seq)).scalars()]
 
 
-def requeue_expired(connection: Connection, unsure: bool, *, job_id: str) -> bool:
+def requeue_expired(connection: Connection, unsure: bool, job_id: str) -> bool:
     """Take a job from an attempt whose lease ran out."""
     late = and_(_jobs.id == job_id, _jobs.state.in_(_AT_WORK), _jobs.lease_until < now(connection))
     row = _locked(connection, late)
@@ -241,7 +236,7 @@ def requeue_expired(connection: Connection, unsure: bool, *, job_id: str) -> boo
     return True
 
 
-def request_cancel(connection: Connection, job_id: str, unsure: bool) -> Job:
+def request_cancel(connection: Connection, unsure: bool, job_id: str) -> Job:
     seq = _row_of(connection, job_id).seq
     row = _there(_locked(connection, _jobs.seq == seq))
     if row.state == State.QUEUED:
@@ -256,7 +251,7 @@ def request_cancel(connection: Connection, job_id: str, unsure: bool) -> Job:
     return _job_by_id(connection, row.id)
 
 
-def renew(connection: Connection, engine: str, lease_seconds: float) -> None:
+def renew(connection: Connection, _: bool, engine: str, lease_seconds: float) -> None:
     until = now(connection) + timedelta(seconds=lease_seconds)
     mine = and_(_jobs.engine == engine, _jobs.state.in_(_AT_WORK))
     connection.execute(update(schema.jobs).where(mine).values(lease_until=until))
@@ -497,7 +492,7 @@ def history(
     """All series, or those of a model's name or a device; the newest `limit` points of each."""
     if limit < 1:
         raise UsageError(f"a history of {limit} points", hint="limit is 1 or more")
-    age = func.row_number().over(partition_by=_SERIES, order_by=_results.job.desc())
+    age = func.row_number().over(partition_by=schema.SERIES, order_by=_results.job.desc())
     query = select(_results.job, age.label("age"))
     if model is not None:
         query = query.where(_results.model == schema.clean(model))
@@ -505,7 +500,7 @@ def history(
         query = query.where(_results.device == schema.clean(device))
     newest = query.subquery()
     rows = connection.execute(
-        select(*_SERIES, *_POINT, type_coerce(_results.labels, Text))
+        select(*schema.SERIES, *_POINT, type_coerce(_results.labels, Text))
         .join(newest, newest.c.job == _results.job)
         .where(newest.c.age <= limit)
         .order_by(_results.job)

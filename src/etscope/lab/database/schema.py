@@ -215,8 +215,8 @@ results = Table(
     Column("marked", Boolean, nullable=False),
     Column("labels", Plain, nullable=False),
 )
-_SERIES = (results.c.model, results.c.method, results.c.device, results.c.backend)
-Index("lab_results_series", *_SERIES, results.c.job.desc())
+SERIES = (results.c.model, results.c.method, results.c.device, results.c.backend)
+Index("lab_results_series", *SERIES, results.c.job.desc())
 Index("lab_results_device", results.c.device)
 
 devices = Table(
@@ -256,7 +256,7 @@ tokens = Table(
 )
 
 
-def make(connection: Connection) -> None:
+def make(connection: Connection, _: bool) -> None:
     """Make the tables in one transaction, unless they exist.
 
     Raises `VersionError` for a database of a later etscope, and `LabError` for one with tables of

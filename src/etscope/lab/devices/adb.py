@@ -104,18 +104,18 @@ class Adb(Remote):
         return [*self._adb, *(() if self._serial is None else ("-s", self._serial))]
 
     def _adb_run(
-        self, words: Sequence[str], *, on_device: bool = True, timeout: float = _SECONDS
+        self, words: Sequence[str], *, on_device: bool = True
     ) -> subprocess.CompletedProcess[bytes]:
         try:
             return subprocess.run(
                 [*(self._begin() if on_device else self._adb), *words],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=timeout,
+                timeout=_SECONDS,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise DeviceLost(f"adb {words[0]} did not end within {timeout:g} s") from error
+            raise DeviceLost(f"adb {words[0]} did not end within {_SECONDS:g} s") from error
 
     def _transfer(self, words: Sequence[str]) -> None:
         done = subprocess.run(

@@ -14,7 +14,6 @@ import secrets
 import shlex
 import subprocess
 import tempfile
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -261,16 +260,6 @@ class Remote(ABC):
                 hint="name another place: the option folder of the device",
             )
         return binary
-
-
-def wait_until(condition: Any, seconds: float, step: float = 0.05) -> bool:
-    """Wait for a condition; False when it is not true within `seconds`."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() >= end:
-            return False
-        time.sleep(step)
-    return True
 
 
 def install_files(given: str, program: str) -> dict[str, Path]:

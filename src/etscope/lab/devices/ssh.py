@@ -13,13 +13,14 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from etscope.errors import DeviceLost, MissingDependencyError, MissingFileError, UsageError
 from etscope.lab.devices.driver import checked
-from etscope.lab.devices.remote import Remote, mark, wait_until
+from etscope.lab.devices.remote import Remote, mark
 from etscope.run.process import end_with_parent
 
 _OPTIONS = {
@@ -171,11 +172,11 @@ class Ssh(Remote):
                 preexec_fn=end_with_parent,
                 start_new_session=True,  # so that a Ctrl-C does not end the connection
             )
-            up = wait_until(
-                lambda: master.poll() is not None or self._is_up(), _CONNECT_SECONDS + 5
-            )
-            if up and master.poll() is None:
-                return master
+            end = time.monotonic() + _CONNECT_SECONDS + 5
+            while master.poll() is None and time.monotonic() < end:
+                if self._is_up():
+                    return master
+                time.sleep(0.05)
             master.kill()
             master.wait()
             words.seek(0)

@@ -185,25 +185,17 @@ def _flat(content: Mapping[str, Any], before: str = "") -> Iterable[tuple[Column
             yield from _flat(value, f"{name}_")
         elif isinstance(value, (list, tuple)):
             yield Column(name, Kind.LIST), [str(one) for one in value]
+        elif isinstance(value, bool):
+            yield Column(name, Kind.BOOL, title=name), value
+        elif not isinstance(value, (int, float)):
+            yield Column(name, title=name.removesuffix("_ms")), value
+        elif name.endswith("_ms"):
+            yield Column(name, Kind.DURATION, "ms", name.removesuffix("_ms")), value
+        elif name.endswith("_bytes"):
+            yield Column(name, Kind.BYTES, title=name), value
         else:
-            unit = "ms" if _is_ms(name, value) else None
-            yield Column(name, _kind(name, value), unit, name.removesuffix("_ms")), value
-
-
-def _kind(name: str, value: Any) -> Kind:
-    if isinstance(value, bool):
-        return Kind.BOOL
-    if isinstance(value, (int, float)):
-        if _is_ms(name, value):
-            return Kind.DURATION
-        if name.endswith("_bytes"):
-            return Kind.BYTES
-        return Kind.COUNT if isinstance(value, int) else Kind.FLOAT
-    return Kind.TEXT
-
-
-def _is_ms(name: str, value: Any) -> bool:
-    return name.endswith("_ms") and isinstance(value, (int, float))
+            kind = Kind.COUNT if isinstance(value, int) else Kind.FLOAT
+            yield Column(name, kind, title=name), value
 
 
 def _pairs(content: Mapping[str, Any]) -> list[str]:

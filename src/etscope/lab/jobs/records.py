@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from etscope.errors import MissingDataError
 from etscope.lab.jobs.spec import JobSpec
@@ -103,7 +104,7 @@ LATENCY = (  # the columns of `latency`
 )
 
 
-def statistics_of(samples_ns: Sequence[int], load_ns: int, first_ns: int) -> dict[str, Any]:
+def statistics_of(samples_ns: npt.ArrayLike, load_ns: int, first_ns: int) -> dict[str, Any]:
     """Statistics of untraced executions, times in ms.
 
     samples_ns: [iterations], without the warm-up. Percentiles are interpolated linearly. stdev is

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -101,18 +100,40 @@ def sign_in_page(
 def install_error_handlers(app: FastAPI) -> None:
     """Make `app` answer every error in the ways of this module."""
 
-    async def known(request: Request, error: Exception) -> Response:
-        error = error if isinstance(error, EtscopeError) else EtscopeError(str(error))
+    @app.exception_handler(EtscopeError)
+    async def known(request: Request, error: EtscopeError) -> Response:
         return _error_response(request, error)
 
+    @app.exception_handler(HTTPException)
+    async def framework(request: Request, error: HTTPException) -> Response:
+        """Answer unknown paths and methods, and bodies that are not JSON."""
+        status, headers = error.status_code, error.headers
+        slug = errors.MissingDataError.slug if status == 404 else errors.UsageError.slug
+        if status == 405 and (allowed := _allowed_methods(request)) is not None:
+            headers = {"Allow": allowed}
+        hint = "/api/docs lists the API's operations" if status in (404, 405) else None
+        return _error_response(
+            request, RequestError(status, str(error.detail), slug=slug, hint=hint, headers=headers)
+        )
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        faults = error.errors()
+        is_json = all(fault["type"] != "json_invalid" for fault in faults)
+        details = "; ".join(
+            f"{'.'.join(map(str, fault['loc'][1:])) or fault['loc'][0]}: {fault['msg']}"
+            for fault in faults
+        )
+        message = f"invalid values: {details}" if is_json else f"invalid JSON: {details}"
+        # The request may hold text that cannot be encoded.
+        message = message.encode("utf-8", "backslashreplace").decode()
+        hint = "/api/docs describes each value"
+        return _error_response(request, RequestError(422 if is_json else 400, message, hint=hint))
+
+    @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:
         message = "this is a bug in the lab's server"
         return _error_response(request, RequestError(500, message, slug="error"))
-
-    app.add_exception_handler(EtscopeError, known)
-    app.add_exception_handler(HTTPException, _framework_error)
-    app.add_exception_handler(RequestValidationError, _validation_error)
-    app.add_exception_handler(Exception, bug)
 
 
 def _error_response(request: Request, error: EtscopeError) -> Response:
@@ -128,20 +149,6 @@ def _error_response(request: Request, error: EtscopeError) -> Response:
     return HTMLResponse(text, status, headers)
 
 
-async def _framework_error(request: Request, error: Exception) -> Response:
-    """Answer an error of the framework: unknown paths and methods, bodies that are not JSON."""
-    if not isinstance(error, HTTPException):
-        error = HTTPException(500, HTTPStatus(500).phrase)
-    status, headers = error.status_code, error.headers
-    slug = errors.MissingDataError.slug if status == 404 else errors.UsageError.slug
-    if status == 405 and (allowed := _allowed_methods(request)) is not None:
-        headers = {"Allow": allowed}
-    hint = "/api/docs lists the API's operations" if status in (404, 405) else None
-    return _error_response(
-        request, RequestError(status, str(error.detail), slug=slug, hint=hint, headers=headers)
-    )
-
-
 def _allowed_methods(request: Request) -> str | None:
     """Return the methods of all operations at a path of the API, None for other paths. The
     framework's own header has only those of the first operation."""
@@ -150,17 +157,3 @@ def _allowed_methods(request: Request) -> str | None:
         if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)), request.url.path):
             return ", ".join(sorted(method.upper() for method in operations))
     return None
-
-
-async def _validation_error(request: Request, error: Exception) -> Response:
-    faults = error.errors() if isinstance(error, RequestValidationError) else []
-    is_json = all(fault["type"] != "json_invalid" for fault in faults)
-    details = "; ".join(
-        f"{'.'.join(map(str, fault['loc'][1:])) or fault['loc'][0]}: {fault['msg']}"
-        for fault in faults
-    )
-    message = f"invalid values: {details}" if is_json else f"invalid JSON: {details}"
-    # The request may hold text that cannot be encoded.
-    message = message.encode("utf-8", "backslashreplace").decode()
-    hint = "/api/docs describes each value"
-    return _error_response(request, RequestError(422 if is_json else 400, message, hint=hint))

@@ -16,8 +16,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi import Path as PathParameter
-from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import TypeAdapter
+from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import EtscopeError, FormatError, LabError, MissingDataError, UsageError
@@ -46,7 +45,6 @@ _PIECE = 1 << 20  # bytes gathered before they are written
 _JOB_FILES = (formats.ETRECORD, formats.PTE, formats.BPTE)
 # A name for people. It never becomes a path.
 _NAME = r"^[^/\\\x00-\x1f\x7f]+$"
-_artifact = TypeAdapter(Artifact)
 _OCTETS = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _DOWNLOAD: dict[int | str, Any] = {
     200: {
@@ -80,18 +78,19 @@ def get_file(request: Request, _: Reader, sha256: Sha256) -> Artifact:
 )
 async def put_file(
     request: Request,
+    response: Response,
     _: Submitter,
     sha256: Sha256,
     name: Annotated[str, Query(pattern=_NAME, max_length=255)] = "file",
-) -> Response:
+) -> Artifact:
     """Upload a file for jobs to come: an ETRecord, .pte, .bpte, .ptd, .npz, .npy, .safetensors or
     .pt, identified by its content. Only a job reads or runs it, in a process of its own."""
     if content_type_of(request) != "application/octet-stream":
         raise RequestError(415, "send a file as application/octet-stream")
     store = lab_of(request).store
-    was_there = await run_in_threadpool(store.has, sha256)
-    kept = await upload(store, request.stream(), sha256, name, settings_of(request).uploads)
-    return JSONResponse(_artifact.dump_python(kept, mode="json"), 200 if was_there else 201)
+    if await run_in_threadpool(store.has, sha256):
+        response.status_code = 200
+    return await upload(store, request.stream(), sha256, name, settings_of(request).uploads)
 
 
 @router.get(

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -50,7 +50,6 @@ _EVENT = {
     },
 }
 _EVENTS: dict[int | str, Any] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
-_job = TypeAdapter(Job)
 _Label = Annotated[str, Query(pattern=r"^[^\x00-\x1f\x7f=]+=[^\x00-\x1f\x7f]*$", max_length=701)]
 _Cursor = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_.:|+=-]+$", max_length=200)]
 _ModelHash = Annotated[str, StringConstraints(pattern=SHA256)]
@@ -96,15 +95,11 @@ async def _log_stream(app: Starlette, job_id: str, offset: int) -> AsyncIterator
         await asyncio.sleep(settings.look_seconds)
 
 
-def _drop_alternatives(schema: dict[str, Any]) -> None:
-    """Drop the conditions of `FileRef`: `sha256` is required here."""
-    schema.pop("anyOf", None)
-
-
 class StoredFile(FileRef):
     """A file that was uploaded with `PUT /files/{sha256}`. Short form: the text "sha256:…"."""
 
-    model_config = ConfigDict(json_schema_extra=_drop_alternatives)
+    # Without the alternatives of `FileRef`: `sha256` is required here.
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema.pop("anyOf", None))
     _short_form = r"^sha256:[0-9a-f]{64}$"
     _short_words = "sha256:…: upload the file first, the lab cannot read your paths"
 
@@ -145,6 +140,7 @@ class SubmittedSpec(JobSpec):
 )
 def submit_job(
     request: Request,
+    response: Response,
     wanted: SubmittedSpec,
     who: Submitter,
     again: Annotated[
@@ -158,12 +154,13 @@ def submit_job(
             description="Name of the submitter; a token's goes before.",
         ),
     ] = "",
-) -> Response:
+) -> Job:
     """Queue a job. Upload its files first (`PUT /files`)."""
     name = who.name or submitter
     job, new = lab_of(request).submit_new(wanted.spec(), again=again, submitter=name)
-    body = _job.dump_python(job, mode="json")
-    return JSONResponse(body, 201 if new else 200, {"Location": f"/api/v1/jobs/{job.id}"})
+    response.status_code = 201 if new else 200
+    response.headers["Location"] = f"/api/v1/jobs/{job.id}"
+    return job
 
 
 @router.get("/jobs", response_model=Page, responses=error_responses(404, 422))

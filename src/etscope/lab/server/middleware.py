@@ -14,7 +14,7 @@ from etscope.lab.server.errors import RequestError, error_body
 from etscope.lab.server.settings import Settings
 from etscope.reporting.serve import is_own_name
 
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _UPLOAD = re.compile(r"/api/v1/files/[^/]*")
 
 # For pages made from our templates. Responses that need other rights set their own.
@@ -87,7 +87,7 @@ class SameOrigin:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_own(hosts[0]):
             return "this server does not have that host name"
-        if method in _SAFE:
+        if method in SAFE_METHODS:
             return None
         origins = headers.getlist("origin")
         if any(_host_of(origin) != hosts[0].lower() for origin in origins):

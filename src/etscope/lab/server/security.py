@@ -28,6 +28,7 @@ from starlette.concurrency import run_in_threadpool
 from etscope.errors import LabError, UsageError
 from etscope.lab.database import SCOPES
 from etscope.lab.server.errors import RequestError, sign_in_page
+from etscope.lab.server.middleware import SAFE_METHODS
 from etscope.lab.server.settings import Settings, local_secret
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "X-CSRF-Token"
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 # Content types that a form of another site can send without asking first.
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
 _NO_SESSION = "anybody"
@@ -191,7 +191,7 @@ def needs(scope: str) -> Callable[..., Awaitable[Principal]]:
             )
         request.state.principal = principal
         is_form = content_type_of(request) in _FORMS
-        if request.method not in _SAFE and (
+        if request.method not in SAFE_METHODS and (
             principal.by == "session" or (is_form and principal.by != "token")
         ):
             await check_csrf_token(request)

@@ -23,6 +23,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import eq, ge, le
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +90,6 @@ class Conditions:
     def load_per_core(self) -> float | None:
         return None if self.load is None or not self.cores else self.load / self.cores
 
-    def plain(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -158,49 +155,32 @@ def judged(readings: Sequence[Conditions], limits: Limits, cv: float | None) -> 
     readings: before the first run, between the runs, and after the last. cv: stdev / mean of the
     steady runs, None when nothing was timed.
     """
+    heats = [one.temperature_c for one in readings if one.temperature_c is not None]
+    levels = [one.battery_percent for one in readings if one.battery_percent is not None]
+    governors = ", ".join(sorted({name for one in readings for name in one.governors}))
+    load = readings[0].load_per_core if readings else None
+    checks: tuple[tuple[str, Any, Callable[[Any, Any], bool], Any, str], ...] = (
+        ("the temperature", max(heats, default=None), le, limits.max_temperature_c,
+         "the temperature was {:.1f} °C, the limit is {} °C"),
+        ("the battery", min(levels, default=None), ge, limits.min_battery_percent,
+         "the battery was at {:g} %, the limit is {} %"),
+        ("the CPU governor", governors or None, eq, limits.governor,
+         "the CPU governor was {}, not {}"),
+        ("the load", load, le, limits.max_load,
+         "the load was {:.2f} a core before the run, the limit is {}"),
+        ("how much the steady runs vary", cv, le, limits.max_cv,
+         "the steady runs vary by {:.2%} (stdev / mean), the limit is {:.2%}"),
+    )  # fmt: skip
     broken: list[str] = []
     unchecked: list[str] = []
-
-    def cannot_check(what: str) -> None:
-        (broken if limits.strict else unchecked).append(
-            f"{what} cannot be read, so its limit could not be checked"
-        )
-
-    heats = [one.temperature_c for one in readings if one.temperature_c is not None]
-    hottest = limits.max_temperature_c
-    if hottest is not None:
-        if not heats:
-            cannot_check("the temperature")
-        elif not max(heats) <= hottest:
-            broken.append(f"the temperature was {max(heats):.1f} °C, the limit is {hottest} °C")
-    levels = [one.battery_percent for one in readings if one.battery_percent is not None]
-    lowest = limits.min_battery_percent
-    if lowest is not None:
-        if not levels:
-            cannot_check("the battery")
-        elif not min(levels) >= lowest:
-            broken.append(f"the battery was at {min(levels):g} %, the limit is {lowest} %")
-    governors = sorted({name for one in readings for name in one.governors})
-    if limits.governor:
-        if not governors:
-            cannot_check("the CPU governor")
-        elif governors != [limits.governor]:
-            broken.append(f"the CPU governor was {', '.join(governors)}, not {limits.governor}")
-    load = readings[0].load_per_core if readings else None
-    if limits.max_load is not None:
-        if load is None:
-            cannot_check("the load")
-        elif not load <= limits.max_load:
-            broken.append(
-                f"the load was {load:.2f} a core before the run, the limit is {limits.max_load}"
-            )
-    if limits.max_cv is not None:
-        if cv is None:
-            cannot_check("how much the steady runs vary")
-        elif not cv <= limits.max_cv:
-            broken.append(
-                f"the steady runs vary by {cv:.2%} (stdev / mean), the limit is {limits.max_cv:.2%}"
-            )
+    for what, value, holds, limit, fault in checks:
+        if limit is None:
+            continue
+        if value is None:
+            unknown = f"{what} cannot be read, so its limit could not be checked"
+            (broken if limits.strict else unchecked).append(unknown)
+        elif not holds(value, limit):
+            broken.append(fault.format(value, limit))
     return Judgement(tuple(broken), (*unchecked, *_marks(readings, limits)))
 
 
@@ -260,7 +240,7 @@ def probe(config: DeviceConfig) -> dict[str, Any]:
         return {"error": error.message}
     try:
         attributes = driver.attributes()
-        conditions = read_conditions(driver).plain()
+        conditions = asdict(read_conditions(driver))
         return {"attributes": attributes, "conditions": conditions, "error": ""}
     except EtscopeError as error:
         return {"error": error.message}

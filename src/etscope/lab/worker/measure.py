@@ -23,7 +23,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +93,7 @@ def main(name: str) -> int:
 def answer_to(folder: Path) -> dict[str, Any]:
     """Do the order in a folder; return the answer as plain JSON. Never raises."""
     names: dict[str, str] = {}  # as the files at these paths were submitted
+    done, state, message, slug = Measured({}, {}), State.DONE, "", ""
     try:
         order = json.loads((folder / ORDER).read_text())
         spec = spec_of(order["spec"])
@@ -102,16 +103,10 @@ def answer_to(folder: Path) -> dict[str, Any]:
         out = folder / OUT
         out.mkdir(exist_ok=True)
         done = measured(spec, config, files, out)
-        return {
-            "state": (State.INVALID if done.broken else State.DONE).value,
-            "summary": done.summary,
-            "environment": done.environment,
-            "marks": list(done.marks),
-            "error": "; ".join(done.broken),
-            "error_slug": "",
-        }
+        if done.broken:
+            state, message = State.INVALID, "; ".join(done.broken)
     except Exception as error:
-        slug = RuntimeFailure.slug
+        state, slug = state_of(error), RuntimeFailure.slug
         if isinstance(error, EtscopeError):
             print(f"error: {error}", file=sys.stderr)
             message, slug = _sentence(error), error.slug
@@ -124,14 +119,14 @@ def answer_to(folder: Path) -> dict[str, Any]:
             slug = LabError.slug
         for path, submitted in names.items():
             message = message.replace(path, submitted)
-        return {
-            "state": state_of(error).value,
-            "summary": {},
-            "environment": {},
-            "marks": [],
-            "error": message,
-            "error_slug": slug,
-        }
+    return {
+        "state": state.value,
+        "summary": done.summary,
+        "environment": done.environment,
+        "marks": list(done.marks),
+        "error": message,
+        "error_slug": slug,
+    }
 
 
 def state_of(error: Exception) -> State:
@@ -272,11 +267,11 @@ class _Measurement:
         host.readings.append(cool_down(self._driver, seconds, spec.limits, patience))
         before = judged(host.readings, spec.limits.model_copy(update={"max_cv": None}), None)
         if before.broken:  # measuring would be in vain
-            self._write("conditions.json", [one.plain() for one in host.readings])
+            self._write("conditions.json", [asdict(one) for one in host.readings])
             return Measured(summary, self._environment({}), before.marks, before.broken)
         facts, found = self._measure_ab() if spec.kind == "ab" else self._measure_one()
         host.look()
-        self._write("conditions.json", [one.plain() for one in host.readings])
+        self._write("conditions.json", [asdict(one) for one in host.readings])
         judgement = judged(host.readings, spec.limits, found.get("latency", {}).get("cv"))
         marks = (*judgement.marks, *self._marks)
         for word in (*judgement.broken, *marks):
@@ -311,10 +306,15 @@ class _Measurement:
 
     def _numbers(self, done: Run) -> dict[str, Any]:
         found: dict[str, Any] = {}
+        untraced = [one for one in done.latencies if one.traced is None]
+        traced = [one.samples_ns for one in done.latencies if one.traced == "times"]
         if "latency" in self._spec.metrics:
-            found["latency"] = latency_of(done)
+            samples = np.concatenate([one.samples_ns for one in untraced])  # of all test cases
+            first = untraced[0]
+            found["latency"] = statistics_of(samples, first.load_ns, first.first_ns)
         if self._spec.traced_iterations:
-            found["traced_p50_ms"] = traced_p50_ms(done)
+            median = float(np.median(np.concatenate(traced))) / _MS if traced else None
+            found["traced_p50_ms"] = median
         memory = memory_of(done) if "memory" in self._spec.metrics else None
         if memory is not None:
             found["memory"] = memory
@@ -443,19 +443,6 @@ def check_comparable(opened: Opened) -> None:
             "there is nothing to compare this program's values with",
             hint="give an ETRecord, or a bundled program with expected outputs",
         )
-
-
-def latency_of(done: Run) -> dict[str, Any]:
-    """The statistics of the untraced run, over all test cases of a bundle."""
-    untraced = [one for one in done.latencies if one.traced is None]
-    samples = np.concatenate([one.samples_ns for one in untraced])
-    return statistics_of(samples.tolist(), untraced[0].load_ns, untraced[0].first_ns)
-
-
-def traced_p50_ms(done: Run) -> float | None:
-    """The median of the run that recorded times; None without such a run."""
-    traced = [one.samples_ns for one in done.latencies if one.traced == "times"]
-    return float(np.median(np.concatenate(traced))) / _MS if traced else None
 
 
 def memory_of(done: Run) -> dict[str, Any] | None:

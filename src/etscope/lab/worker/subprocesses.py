@@ -167,7 +167,18 @@ class _Log:
 def _start_child(
     module: str, arguments: Sequence[str], folder: Path, keep: Sequence[int]
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the process. The second value is the writing end of its pipe: closing it ends it."""
+    """Start the process, with temporary files in the job's folder. The second value is the writing
+    end of its pipe: closing it ends it."""
+    import dask.config
+
+    environment = dict(os.environ)
+    # What Dask's nanny adds for the worker's own sake would change the times: one thread, say.
+    if multiprocessing.parent_process() is not None:
+        for key, value in dask.config.get("distributed.nanny.pre-spawn-environ", {}).items():
+            if environment.get(key) == str(value):
+                del environment[key]
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
     reading, writing = os.pipe()
     try:
         child = subprocess.Popen(
@@ -177,7 +188,7 @@ def _start_child(
             stderr=subprocess.STDOUT,
             pass_fds=(reading, *keep),
             start_new_session=True,
-            env=_environment(folder),
+            env={**environment, "TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"},
         )
     except OSError as error:
         os.close(writing)
@@ -185,21 +196,6 @@ def _start_child(
     finally:
         os.close(reading)
     return child, writing
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Our environment, with temporary files in the job's folder, without what Dask's nanny adds."""
-    import dask.config
-
-    env = dict(os.environ)
-    # Settings for the worker's own sake would change the times: one thread, for example.
-    if multiprocessing.parent_process() is not None:
-        for key, value in dask.config.get("distributed.nanny.pre-spawn-environ", {}).items():
-            if env.get(key) == str(value):
-                del env[key]
-    temporary = folder / "tmp"
-    temporary.mkdir(exist_ok=True)
-    return {**env, "TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"}
 
 
 def main(arguments: list[str]) -> None:

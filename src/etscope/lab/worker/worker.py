@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +60,20 @@ def work(order: Order, tell: Tell | str = lambda message: None) -> Outcome:
     tell: receives messages, or is the Dask topic to send them to. Orders for a device that was lost
     are answered `device_lost` with `busy_seconds` 0, until `check` finds it again.
     """
-    send = _to_topic(tell) if isinstance(tell, str) else tell
+    if isinstance(tell, str):
+        from distributed import get_worker
+
+        send: Tell = partial(get_worker().log_event, tell)
+    else:
+        send = tell
     begun = time.monotonic()
     if order.device.name in _lost:
         return Outcome(order.job_id, order.token, State.DEVICE_LOST, error="not started")
     with _stoppable(order.token) as stop:
         if stop.wanted:
             return Outcome(order.job_id, order.token, State.CANCELLED)
-        by, at = f"{socket.gethostname()}:{os.getpid()}", time.time()
-        send({"kind": "started", "token": order.token, "by": by, "at": at})
+        by = f"{socket.gethostname()}:{os.getpid()}"
+        send({"kind": "started", "token": order.token, "by": by})
         try:
             with _job_folder() as folder, _device_alone(order, stop) as lock:
                 outcome = _attempt(order, folder, stop, send, lock)
@@ -243,27 +249,13 @@ def _device_alone(order: Order, stop: Stop) -> Iterator[Sequence[int]]:
         return
     try:
         end = time.monotonic() + 4 * GRACE
-        while not _locks(handle) and not stop.wanted and time.monotonic() < end:
+        while True:
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if stop.wanted or time.monotonic() >= end:
+                break
             stop.wait(0.05)
         yield (handle,)
     finally:
         os.close(handle)
-
-
-def _locks(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _to_topic(topic: str) -> Tell:
-    from distributed import get_worker
-
-    worker = get_worker()
-
-    def send(message: Mapping[str, Any]) -> None:
-        worker.log_event(topic, dict(message))
-
-    return send
