@@ -408,9 +408,10 @@ def find_blocks(dump: ETDump) -> tuple[Block, ...]:
     packed["kind"] = dump.kind[rows].astype(np.int32) * 2 + dump.is_output[rows]
     groups: dict[tuple[int, int, bytes], list[int]] = {}
     bundled = dump.run_bundled_input_index.tolist()
-    bounds = first.tolist()
+    bounds = (first * packed.itemsize).tolist()
+    data = packed.view(np.uint8).data if len(packed) else memoryview(b"")
     for run, name_id in enumerate(dump.run_name.tolist()):
-        sequence = packed[bounds[run] : bounds[run + 1]].tobytes()
+        sequence = data[bounds[run] : bounds[run + 1]].tobytes()
         groups.setdefault((name_id, bundled[run], sequence), []).append(run)
     return tuple(
         Block(
