@@ -375,6 +375,9 @@ class _Writer:
 _WANTED_BY = "collecting on several workers"
 _CONNECT_SECONDS = 30
 _LOOPBACK = "127.0.0.1"
+_NOTHING_SERVED: dict[str, list[str]] = {
+    f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker", "nanny")
+}
 _AHEAD = 2  # batches of a worker: one at work, one waiting
 
 Again = Callable[[Batch, frozenset[str]], None]
@@ -463,25 +466,31 @@ class _There:
 
 def _client(workers: int | None, scheduler: str | None, stack: ExitStack) -> Any:
     distributed = require("distributed", wanted_by=_WANTED_BY)
-    if scheduler is None:
-        address = stack.enter_context(
-            distributed.LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                host=_LOOPBACK,
-                # Dask's own web servers cannot be turned off; only this machine reaches them.
-                dashboard_address=f"{_LOOPBACK}:0",
-                worker_dashboard_address=f"{_LOOPBACK}:0",
-                silence_logs=logging.CRITICAL,
-            )
+    if scheduler is not None:
+        try:
+            client = distributed.Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise LabError(
+                f"no Dask scheduler answers at {scheduler}: {error}",
+                hint="an address is tcp://HOST:PORT, or tls://HOST:PORT with certificates",
+            ) from error
+        return stack.enter_context(client)
+
+    # Whoever can talk to a Dask process can have it run anything, and every user of the machine
+    # reaches its loopback: ours know each other by a certificate that exists in them only.
+    security = require("distributed.security", wanted_by=_WANTED_BY).Security.temporary()
+    with require("dask", wanted_by=_WANTED_BY).config.set(_NOTHING_SERVED):
+        cluster = distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            host=_LOOPBACK,
+            protocol="tls://",
+            security=security,
+            # Dask's own web servers cannot be turned off; they serve nothing, on this machine only.
+            dashboard_address=f"{_LOOPBACK}:0",
+            worker_dashboard_address=f"{_LOOPBACK}:0",
+            silence_logs=logging.CRITICAL,
         )
-    else:
-        address = scheduler
-    try:
-        client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise LabError(
-            f"no Dask scheduler answers at {scheduler}: {error}",
-            hint="an address is tcp://HOST:PORT",
-        ) from error
+    stack.enter_context(cluster)
+    client = distributed.Client(cluster, timeout=_CONNECT_SECONDS, set_as_default=False)
     return stack.enter_context(client)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,37 @@ def test_workers_make_the_same_dataset(
         third = collect([runs], tmp_path / "third", scheduler=cluster.scheduler_address)
         assert (third.taken, third.again) == (6, 1)
     assert content(tmp_path / "third") == content(tmp_path / "here")
+
+
+def test_nobody_else_reaches_the_workers(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process of the machine that knows the addresses gets no answer."""
+    stranger = (
+        "import sys\nfrom distributed import Client\n"
+        "try: Client(sys.argv[1], timeout=3).run_on_scheduler(print)\n"
+        "except Exception: sys.exit(9)\n"
+    )
+    answers: list[int] = []
+    addresses: set[str] = set()
+    made = distributed.LocalCluster
+
+    def local(**options: object) -> object:
+        cluster = made(**options)
+        about = cluster.scheduler_info
+        addresses.update([cluster.scheduler_address, *about["workers"]])
+        addresses.update(worker["nanny"] for worker in about["workers"].values())
+        plain = cluster.scheduler_address.replace("tls://", "tcp://")
+        answers.extend(
+            subprocess.call([sys.executable, "-c", stranger, address])
+            for address in (cluster.scheduler_address, plain)
+        )
+        return cluster
+
+    monkeypatch.setattr(distributed, "LocalCluster", local)
+    assert collect([runs], tmp_path / "ds", workers=1).taken == 6
+    assert answers == [9, 9]
+    assert len(addresses) == 3 and all(address.startswith("tls://127") for address in addresses)
 
 
 def test_a_worker_that_dies(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
