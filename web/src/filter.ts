@@ -317,7 +317,8 @@ function quantity(text: string, column: Column): number {
   throw new FilterError(`${column.name} is not in ${found[2]}${column.unit ? ` but in ${column.unit}` : ""}`);
 }
 
-/** Rows of a table with levels: a row that matches brings the one it hangs below, and all below it. */
+/** Rows of a table with levels: those below another that match, with that one; all below it, if only it
+ * matches itself. */
 export function filterRows(table: TableDoc, rows: readonly number[], test: RowTest | null): number[] {
   if (test === null) return [...rows];
   const depth = table.depth;
@@ -327,11 +328,9 @@ export function filterRows(table: TableDoc, rows: readonly number[], test: RowTe
     let end = at + 1;
     while (end < rows.length && depth[rows[end]!]! > depth[rows[at]!]!) end++;
     const group = rows.slice(at, end);
-    if (test(group[0]!)) kept.push(...group);
-    else {
-      const below = group.slice(1).filter(test);
-      if (below.length) kept.push(group[0]!, ...below);
-    }
+    const below = group.slice(1).filter(test);
+    if (below.length) kept.push(group[0]!, ...below);
+    else if (test(group[0]!)) kept.push(...group);
     at = end;
   }
   return kept;

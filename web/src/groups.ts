@@ -1,8 +1,8 @@
 // Rows of a table gathered by op, type, module, source line or delegate, with their sums.
 
-import type { Cell, TableDoc } from "./document";
+import type { TableDoc } from "./document";
 import { asNumber, plainText } from "./format";
-import { sumOf, type Sorting } from "./tables";
+import { hasValues, leavesOf, sumOf, type Sorting } from "./tables";
 
 export interface Grouping {
   key: string;
@@ -18,19 +18,45 @@ export interface Group {
 }
 
 // The column behind each grouping, in instructions and in the table of all events. As `inspect --by`:
-// "op" is what the event is called, "type" its kind.
-const GROUPINGS: readonly (Grouping & { columns: readonly string[]; none: string })[] = [
+// "op" is what the event is called, "type" its kind. ofCall: a row whose operators are not known, such
+// as the rest of a delegate call, counts where the call does.
+interface GroupingColumn extends Grouping {
+  columns: readonly string[];
+  none: string;
+  ofCall?: boolean;
+}
+
+const GROUPINGS: readonly GroupingColumn[] = [
   { key: "op", title: "op", columns: ["event", "event_name"], none: "(no name)" },
   { key: "op_type", title: "op type", columns: ["op_types"], none: "(no op type)" },
   { key: "type", title: "kind", columns: ["kind"], none: "(no kind)" },
-  { key: "module", title: "module", columns: ["module", "module_hierarchy"], none: "(no module)" },
-  { key: "module_type", title: "module type", columns: ["module_type"], none: "(no module type)" },
-  { key: "source", title: "source line", columns: ["source", "stack_traces"], none: "(no source line)" },
+  {
+    key: "module",
+    title: "module",
+    columns: ["module", "module_hierarchy"],
+    none: "(no module)",
+    ofCall: true,
+  },
+  {
+    key: "module_type",
+    title: "module type",
+    columns: ["module_type"],
+    none: "(no module type)",
+    ofCall: true,
+  },
+  {
+    key: "source",
+    title: "source line",
+    columns: ["source", "stack_traces"],
+    none: "(no source line)",
+    ofCall: true,
+  },
   {
     key: "delegate",
     title: "delegate",
     columns: ["backend", "delegate_backend_name"],
     none: "(not delegated)",
+    ofCall: true,
   },
 ];
 
@@ -48,8 +74,8 @@ export function groupingsOf(table: TableDoc): Grouping[] {
 }
 
 /**
- * The rows in groups, largest time first or as `sorting` says. Only undivided rows are counted (what
- * hangs below a row is part of its time); `rows` of a group holds what hangs below as well.
+ * The rows in groups, largest time first or as `sorting` says. Only leaves are counted; what hangs below
+ * an undivided row is in the group's `rows` as well.
  */
 export function groupRows(
   table: TableDoc,
@@ -60,36 +86,36 @@ export function groupRows(
   const grouping = GROUPINGS.find((one) => one.key === by);
   const column = grouping && columnOf(table, grouping.columns);
   if (!grouping || column === undefined) return [];
-  const values = table.values[column]!;
-  const gathered = new Map<string, { heads: number[]; rows: number[] }>();
-  let current: { heads: number[]; rows: number[] } | undefined;
+  const isLeaf = leavesOf(table);
+  const gathered = new Map<string, Group>();
+  let head = 0;
+  let ofHead: Group | undefined;
   for (const row of rows) {
-    if (table.depth?.[row]) {
-      current?.rows.push(row);
+    if (!table.depth?.[row]) [head, ofHead] = [row, undefined];
+    if (!isLeaf[row]) {
+      ofHead?.rows.push(row);
       continue;
     }
-    const label = labelOf(values[row]) || grouping.none;
-    current = gathered.get(label);
-    if (!current) gathered.set(label, (current = { heads: [], rows: [] }));
-    current.heads.push(row);
-    current.rows.push(row);
+    const isTold = row === head || hasValues([table.values["op_types"]?.[row] ?? null]);
+    const label = labelOf(table, column, grouping.ofCall && !isTold ? head : row) || grouping.none;
+    let group = gathered.get(label);
+    if (!group) gathered.set(label, (group = { label, rows: [], sums: {} }));
+    group.rows.push(row);
+    if (row === head) ofHead = group;
   }
-  const groups = [...gathered].map(
-    ([label, { heads, rows }]): Group => ({
-      label,
-      rows,
-      sums: { ...sumsOf(table, heads), "#": heads.length },
-    }),
-  );
-  return groups.sort(groupOrder(sorting));
+  for (const group of gathered.values()) {
+    group.sums = { ...sumsOf(table, group.rows), "#": group.rows.filter((row) => isLeaf[row]).length };
+  }
+  return [...gathered.values()].sort(groupOrder(sorting));
 }
 
-/** Sums of all columns that add up, over undivided rows. */
+/** Sums of all columns that add up, over the leaves among `rows`. */
 export function sumsOf(table: TableDoc, rows: readonly number[]): Record<string, number | null> {
-  const heads = table.depth ? rows.filter((row) => !table.depth![row]) : rows;
+  const isLeaf = leavesOf(table);
+  const counted = rows.filter((row) => isLeaf[row]);
   const sums: Record<string, number | null> = {};
   for (const { name } of table.columns) {
-    if (isAdditive(name)) sums[name] = sumOf(table.values[name]!, heads);
+    if (isAdditive(name)) sums[name] = sumOf(table.values[name]!, counted);
   }
   return sums;
 }
@@ -107,5 +133,12 @@ function columnOf(table: TableDoc, names: readonly string[]): string | undefined
   return names.find((name) => table.columns.some((column) => column.name === name));
 }
 
-const labelOf = (value: Cell | undefined): string =>
-  asNumber(value) === null ? plainText(value) : String(value);
+function labelOf(table: TableDoc, column: string, row: number): string {
+  const value = table.values[column]![row];
+  if (column === "module" && value === "") return "(root)";
+  const text = asNumber(value) === null ? plainText(value) : String(value);
+  // A delegate numbers the kernels of one name: "Convolution (NHWC, F32) IGEMM #3".
+  const isDelegated =
+    table.values["kind"]?.[row] === "delegated" || table.values["is_delegated_op"]?.[row] === true;
+  return isDelegated && column.startsWith("event") ? text.replace(/ #\d+$/, "") : text;
+}

@@ -26,6 +26,29 @@ export function bodyAndTotals(table: TableDoc): { body: number[]; totals: number
 export const range = (from: number, to: number): number[] =>
   Array.from({ length: Math.max(0, to - from) }, (_, at) => from + at);
 
+const leaves = new WeakMap<TableDoc, boolean[]>();
+
+/**
+ * The rows whose times are added up, in every view: the events inside a delegate call and what is left
+ * of it, if its rest is known; else the call.
+ */
+export function leavesOf(table: TableDoc): readonly boolean[] {
+  let found = leaves.get(table);
+  if (!found) {
+    const [depth, kinds] = [table.depth ?? [], table.values["kind"] ?? []];
+    found = [];
+    for (let head = 0, count = rowsIn(table); head < count; ) {
+      let end = head + 1;
+      while (end < count && (depth[end] ?? 0) > 0) end++;
+      const split = kinds.slice(head + 1, end).includes("unaccounted");
+      for (let row = head; row < end; row++) found[row] = row > head === split;
+      head = end;
+    }
+    leaves.set(table, found);
+  }
+  return found;
+}
+
 /** `rows` in the wanted order. Rows stay below the one they hang from; no value comes last. */
 export function sortRows(table: TableDoc, rows: readonly number[], sorting: readonly Sorting[]): number[] {
   const orders = sorting.flatMap((one) => {

@@ -1,6 +1,7 @@
 import { describe, expect, it, test } from "vitest";
 import type { Cell, TableDoc } from "../src/document";
 import { keyOf, toCsv } from "../src/csv";
+import { filterRows, parseFilter } from "../src/filter";
 import { groupingsOf, groupRows, sumsOf } from "../src/groups";
 import { bodyAndTotals, cumulated, sortRows, tableFormats } from "../src/tables";
 import { fixture } from "./fixture";
@@ -100,6 +101,39 @@ describe("groups", () => {
     )!;
     expect(delegates.sums["#"]).toBe(2);
     expect(delegates.rows).toHaveLength(10);
+  });
+  it("a call whose rest is known counts by its events and its rest", () => {
+    const call: TableDoc = {
+      ...small(
+        {
+          event: ["XnnpackBackend", "GEMM #1", "GEMM #2", "(rest of the delegate call)", "add"],
+          kind: ["delegate", "delegated", "delegated", "unaccounted", "kernel"],
+          module: ["", "a", "b", "", "b"],
+          op_types: [["linear"], ["linear"], ["linear"], [], ["add"]],
+          avg: [10, 4, 3, 3, 1],
+        },
+        { avg: "duration", op_types: "list" },
+      ),
+      depth: [0, 1, 1, 1, 0],
+    };
+    const all = [0, 1, 2, 3, 4];
+    const told = (by: string, rows = all) =>
+      groupRows(call, rows, by, undefined).map(({ label, sums }) => [label, sums["avg"], sums["#"]]);
+    expect(told("op")).toEqual([
+      ["GEMM", 7, 2],
+      ["(rest of the delegate call)", 3, 1],
+      ["add", 1, 1],
+    ]);
+    expect(told("module")).toEqual([
+      ["a", 4, 1],
+      ["b", 4, 2],
+      ["(root)", 3, 1],
+    ]);
+    expect(sumsOf(call, all)["avg"]).toBe(11);
+    const kept = filterRows(call, all, parseFilter("module:b", call));
+    expect(kept).toEqual([0, 2, 4]);
+    expect(sumsOf(call, kept)["avg"]).toBe(4);
+    expect(filterRows(call, all, parseFilter("kind:delegate", call))).toEqual([0, 1, 2]);
   });
   it("events of the dump have groupings too", () => {
     expect(groupingsOf(method.events).map(({ key }) => key)).toEqual([

@@ -353,12 +353,13 @@ class Inspector:
         """Average time that the operators of a module took in one run, in the target time scale.
 
         module_name: the module's path ("blocks.0.conv"), any run of its components ("conv"), or
-        torch's name for it ("L__self___conv"). A delegate call counts when one of its operators is
-        of the module, and then as a whole, since no file tells its parts; its inner events do
-        not count again. An operator that ran in several blocks counts with its mean over all runs
-        of those.
+        torch's name for it ("L__self___conv"). A delegate call counts by the events that it logged;
+        one without counts as a whole, if all of its operators are of the module. An operator that
+        ran in several blocks counts with its mean over all runs of those.
 
-        Raises `MissingDataError` when no module of that name is known.
+        Raises `MissingDataError` when no module of that name is known, or when it ran only in
+        delegate calls that other modules share and that no events divide; warns with
+        `EtscopeWarning` when it ran in such calls, too.
         """
         return module_total(self.trace.profiles(), module_name, self._scale)
 

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
+from etscope.analysis.profile.module_times import module_times
 from etscope.analysis.profile.profile_table import GROUPINGS, grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.cli.output.tables import row_filter
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
 from tests.support.artifacts import artifacts
 
@@ -27,12 +30,20 @@ NAMES = (
     "dynamic_shape",
     "bf16_fp16",
     "large_20k",
+    "attention_xnnpack",
+    "recurrent_xnnpack",
+    "many_delegates",
+    "batched_linear",
 )
 
 
-def open_trace(name: str) -> Trace:
+def open_trace(name: str, *, program: bool = False) -> Trace:
     files = artifacts(name)
-    return Trace(read_etdump(files.etdump), record=read_etrecord(files.etrecord))
+    return Trace(
+        read_etdump(files.etdump),
+        record=read_etrecord(files.etrecord),
+        program=read_pte(files.pte) if program else None,
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,16 +75,79 @@ def test_the_total_is_that_of_the_dump(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("limit", [None, 1])
-def test_the_shown_average_adds_up_whatever_is_shown(name: str, limit: int | None) -> None:
+@pytest.mark.parametrize("limit", [None, 1, 4])
+@pytest.mark.parametrize("selector", [None, "op:conv*", "module:head", "kind:delegate"])
+def test_the_leaves_add_up_whatever_is_shown(
+    name: str, limit: int | None, selector: str | None
+) -> None:
+    keep = row_filter(selector)
     for profile in open_trace(name).profiles():
         for table in (
-            profile_table(profile, MS, limit=limit),
-            *(grouped_table(profile, MS, by, limit=limit) for by in GROUPINGS),
+            profile_table(profile, MS, limit=limit, keep=keep),
+            profile_table(profile, MS, limit=limit, keep=keep, sort="run"),
+            *(grouped_table(profile, MS, by, limit=limit, keep=keep) for by in GROUPINGS),
         ):
-            depth = table.depth or [0] * len(table)
-            shown = [a for a, d in zip(table.values["avg"], depth, strict=True) if d == 0]
-            assert sum(shown[:-1]) == pytest.approx(shown[-1])
+            average = table.values["avg"]
+            depth = [*(table.depth or [0] * len(table)), 0]
+            leaves = [a for i, a in enumerate(average[:-1]) if depth[i + 1] <= depth[i]]
+            assert sum(leaves) == pytest.approx(average[-1])
+        tree = module_times(profile)
+        roots = sum(module.total for module in tree if module.parent is None)
+        assert roots == pytest.approx(float((profile.total - profile.unaccounted).mean()))
+
+
+def test_the_calls_of_a_delegate_are_divided_among_its_operators() -> None:
+    """Each grouping names what ran inside the delegate: no group holds all of the call."""
+    (profile,) = open_trace("cnn_xnnpack", program=True).profiles()
+    (call,) = [group for group in profile.instructions if group.head.kind == "delegate"]
+    assert call.is_split
+    share = {
+        by: dict(zip(table.values[by], table.values["share"], strict=True))
+        for by in ("op", "module", "source", "type")
+        for table in [grouped_table(profile, MS, by)]
+    }
+    inner = {row.name.rpartition(" #")[0] for row in call.below if row.kind == "delegated"}
+    assert inner <= set(share["op"])
+    assert not any("#" in name for name in share["op"])
+    assert {"stem", "stages.0", "head"} <= set(share["module"])
+    assert share["module"]["stem"] < share["module"]["(root)"]
+    assert sum(line.endswith("cnn.py:35") for line in share["source"]) == 1
+    assert 0 < share["type"]["delegated"] < 1
+
+
+def test_a_filter_keeps_the_events_inside_a_delegate_that_match() -> None:
+    (profile,) = open_trace("cnn_xnnpack", program=True).profiles()
+
+    table = profile_table(profile, MS, keep=row_filter("module:stem"))
+
+    shown = [row for row, kind in enumerate(table.values["kind"]) if kind == "delegated"]
+    assert shown
+    assert all(table.values["module"][row].startswith("stem") for row in shown)
+    whole = profile_table(profile, MS, keep=row_filter("kind:delegate"))
+    assert whole.values["kind"].count("delegated") > len(shown)
+    assert "hidden" not in whole.values["kind"]
+    by_module = grouped_table(profile, MS, "module", keep=row_filter("module:stem"))
+    kept = dict(zip(by_module.values["module"], by_module.values["avg"], strict=True))
+    assert kept["stem"] == pytest.approx(sum(table.values["avg"][row] for row in shown))
+
+
+def test_a_limit_counts_what_ran_inside_a_delegate() -> None:
+    (profile,) = open_trace("cnn_xnnpack").profiles()
+
+    table = profile_table(profile, MS, limit=3)
+
+    # The call, the three longest leaves of all, the sum of the others, and the closing rows.
+    assert len(table) == 1 + 3 + 1 + 2
+    leaves = sorted(float(leaf.ticks.mean()) for leaf in profile.instructions[0].leaves)
+    assert sum(table.values["avg"][1:4]) * 1e6 == pytest.approx(sum(leaves[-3:]))
+
+
+def test_modules_inside_a_delegate_need_the_program() -> None:
+    without = profile_table(open_trace("cnn_xnnpack").profiles()[0], MS)
+    given = profile_table(open_trace("cnn_xnnpack", program=True).profiles()[0], MS)
+
+    assert any("--program" in note for note in without.notes)
+    assert not any("--program" in note for note in given.notes)
 
 
 def test_the_module_tree_rolls_up() -> None:

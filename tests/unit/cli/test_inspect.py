@@ -111,7 +111,7 @@ def test_a_selected_event_of_a_delegate_comes_with_its_call(
 
     kinds = [json.loads(line)["kind"] for line in out.splitlines()]
     assert code == 0
-    assert kinds == ["delegate", "delegated", "unaccounted", "total"]
+    assert kinds == ["delegate", "delegated", "hidden", "unaccounted", "total"]
 
 
 def test_it_writes_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -273,12 +273,30 @@ def test_find_total_for_module_matches_path_components() -> None:
         inspector.find_total_for_module("ste")
 
 
-def test_find_total_for_module_counts_a_delegate_once() -> None:
-    inspector = open_artifact("cnn_xnnpack")
+def test_find_total_for_module_divides_a_delegate_call() -> None:
+    files = artifacts("cnn_xnnpack")
+    inspector = Inspector(
+        etdump_path=files.etdump,
+        etrecord=str(files.etrecord),
+        debug_buffer_path=files.debug_buffer,
+        program=files.pte,
+    )
 
     (block,) = blocks(inspector)
-    total = inspector.find_total_for_module("stem")
-    assert total == pytest.approx(block.event("DELEGATE_CALL").perf_data.avg)
+    call = block.event("DELEGATE_CALL")
+    inner = [event for event in block if event.is_delegated_op]
+    parts = [inspector.find_total_for_module(name) for name in ("stem", "stages", "head")]
+    assert all(0 < part < call.perf_data.avg for part in parts)
+    assert sum(parts) <= sum(event.perf_data.avg for event in inner) + 1e-9
+    assert inspector.find_total_for_module("L__self__") == pytest.approx(call.perf_data.avg)
+
+
+def test_find_total_for_module_does_not_guess_inside_a_delegate_call() -> None:
+    """Without the program nothing tells which event inside the delegate is of which module."""
+    inspector = open_artifact("cnn_xnnpack")
+
+    with pytest.raises(MissingDataError, match="instructions 0 ran 'stem' together with other"):
+        inspector.find_total_for_module("stem")
 
 
 def test_perf_data_compares_and_prints() -> None:

@@ -8,7 +8,7 @@ import { filterRows } from "../filter";
 import { groupingsOf, groupRows, sumsOf } from "../groups";
 import { parseRowKey, rowsOf } from "../links";
 import { method, methodIndex, run, select, selection, selectRow } from "../store";
-import { bodyAndTotals, cumulated, sortRows, tableFormats } from "../tables";
+import { bodyAndTotals, cumulated, leavesOf, sortRows, tableFormats } from "../tables";
 import { ColumnChooser, CsvButton, FilterBox, Segments, Select, useFilter } from "../parts/toolbar";
 import { useGrid } from "../parts/grid";
 import { useWidth } from "../parts/size";
@@ -142,10 +142,10 @@ function useSelected(of: Method, instructions: boolean): ReadonlySet<number> {
 /** What is shown and what is not: together with the rows below they make the total. */
 function sumRows(table: TableDoc, body: number[], kept: number[], instructions: boolean): SumRow[] {
   if (!instructions || kept.length === body.length) return [];
-  const heads = (rows: number[]): number[] => rows.filter((row) => !table.depth?.[row]);
-  const shown = heads(kept);
+  const isLeaf = leavesOf(table);
+  const shown = kept.filter((row) => isLeaf[row]);
   const there = new Set(shown);
-  const hidden = heads(body).filter((row) => !there.has(row));
+  const hidden = body.filter((row) => isLeaf[row] && !there.has(row));
   return [
     { label: `shown: ${shown.length}`, sums: sumsOf(table, shown), testId: "sum-shown" },
     { label: `not shown: ${hidden.length}`, sums: sumsOf(table, hidden), testId: "sum-hidden" },

@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import type { FileFact, Method, Run, Section, TableDoc } from "../document";
 import { formatBytes, formatDuration, visible } from "../format";
 import { doc, method, run, tab } from "../store";
-import { bodyAndTotals, rowsIn, sortRows } from "../tables";
+import { bodyAndTotals, leavesOf, rowsIn, sortRows } from "../tables";
 import { Facts } from "../parts/facts";
 import { RowLink } from "../parts/links";
 import { SampleChart } from "../parts/series";
@@ -86,15 +86,16 @@ const SHOWN = 8;
 
 function Longest({ now, of }: { now: Run; of: Method }) {
   const rows = useMemo(() => {
-    const heads = bodyAndTotals(of.rows).body.filter((row) => !of.rows.depth?.[row]);
-    return sortRows({ ...of.rows, depth: undefined } as typeof of.rows, heads, [
+    const isLeaf = leavesOf(of.rows);
+    const leaves = bodyAndTotals(of.rows).body.filter((row) => isLeaf[row]);
+    return sortRows({ ...of.rows, depth: undefined } as typeof of.rows, leaves, [
       { column: "avg", descending: true },
     ]).slice(0, SHOWN);
   }, [of]);
   const share = of.rows.values["share"];
   return (
     <section class="card" data-testid="longest">
-      <h3>Longest instructions of {visible(of.name)}</h3>
+      <h3>Longest parts of {visible(of.name)}</h3>
       <div class="bars">
         {rows.map((row) => (
           <div class="bar" key={row} style={{ "--share": `${100 * Number(share?.[row] ?? 0)}%` }}>

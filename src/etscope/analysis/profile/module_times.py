@@ -1,20 +1,19 @@
 """The modules that ran, as a tree with the time of each, for an icicle plot.
 
-A time counts for the innermost module that holds all nodes behind it. A delegate call whose events
-were logged counts by these and by what is left of it; one without, or whose events are on a clock
-of their own, as a whole: it is never split by guess. What is left of a call, and those of its
-events that no node is known of, count where the call as a whole does.
+The time of a leaf counts for the innermost module that holds all nodes behind it. A delegate call
+that no events divide counts as a whole, by all of its nodes, as does what is left of a call.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from etscope.analysis.profile.profile import MethodProfile, Row
+from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import common_module, matches_module
-from etscope.errors import MissingDataError
+from etscope.errors import EtscopeWarning, MissingDataError
 
 NO_MODULE = "(no module)"
 _DEEPEST = 100  # levels of the tree; deeper modules are joined
@@ -46,43 +45,25 @@ def module_times(profile: MethodProfile) -> list[ModuleTime]:
     """Return the modules of the profile in pre-order, those side by side in order of first use.
     The totals of those without a parent add up to what the profile's instructions took."""
     tree = _Tree()
-    heads = _heads(profile.rows)
-    # The finest rows whose times add up to the instructions': those of a call's parts where the
-    # rest of the call is known, else those of the call.
-    rest_of = {
-        head
-        for head, row in zip(heads, profile.rows, strict=True)
-        if row.depth == 1 and row.kind == "unaccounted"
-    }
-    for number, (head, row) in enumerate(zip(heads, profile.rows, strict=True)):
-        if (head in rest_of) != (row.depth > 0):
-            continue
-        nodes = row.attribution.nodes or profile.rows[heads[number]].attribution.nodes
-        for node in nodes:
-            for frame in node.modules:
-                tree.types.setdefault(frame.path, frame.type.rpartition(".")[2])
-        tree.add(common_module(nodes), number, float(row.ticks.mean()))
+    for instruction in profile.instructions:
+        for number, leaf in enumerate(instruction.leaves, instruction.first + instruction.is_split):
+            nodes = instruction.attribution(leaf).nodes
+            for node in nodes:
+                for frame in node.modules:
+                    tree.types.setdefault(frame.path, frame.type.rpartition(".")[2])
+            tree.add(common_module(nodes), number, float(leaf.ticks.mean()))
     return tree.ordered()
 
 
 def row_modules(profile: MethodProfile, modules: Sequence[ModuleTime]) -> list[int | None]:
     """Return, for each row, the index of the module that holds all its nodes."""
     index = {module.path: number for number, module in enumerate(modules)}
-    heads = _heads(profile.rows)
     found = []
-    for row, head in zip(profile.rows, heads, strict=True):
-        nodes = row.attribution.nodes or profile.rows[head].attribution.nodes
-        path = common_module(nodes)
-        found.append(None if path is None else index.get(path))
+    for instruction in profile.instructions:
+        for row in (instruction.head, *instruction.below):
+            path = common_module(instruction.attribution(row).nodes)
+            found.append(None if path is None else index.get(path))
     return found
-
-
-def _heads(rows: Sequence[Row]) -> list[int]:
-    """Return, for each row, the row of its instruction."""
-    heads: list[int] = []
-    for number, row in enumerate(rows):
-        heads.append(number if row.depth == 0 else heads[-1])
-    return heads
 
 
 class _Tree:
@@ -137,15 +118,32 @@ def module_total(profiles: Iterable[MethodProfile], name: str, scale: Scale) -> 
     """Return the average time of a module's operators in one run; see
     `Inspector.find_total_for_module`."""
     total, known = 0.0, set[str]()
-    found = False
+    found, undivided = False, set[str]()
     for profile in profiles:
-        for row in profile.rows:
-            nodes = row.attribution.nodes
-            known.update(frame.path for node in nodes for frame in node.modules if frame.path)
-            if row.depth == 0 and any(matches_module(node.modules, name) for node in nodes):
-                ticks = row.ticks if row.kernel_ticks is None else row.kernel_ticks
-                total += float(scale(ticks.mean()))
-                found = True
+        for instruction in profile.instructions:
+            is_told = any(row.attribution.nodes for row in instruction.below)
+            for leaf in instruction.leaves:
+                nodes = instruction.attribution(leaf).nodes
+                known.update(frame.path for node in nodes for frame in node.modules if frame.path)
+                inside = [matches_module(node.modules, name) for node in nodes if node.modules]
+                # A kernel or an event is one piece of work; a whole call or its rest are many.
+                is_one = leaf.kind != "delegate" and bool(leaf.attribution.nodes)
+                if any(inside) if is_one else inside and all(inside):
+                    ticks = leaf.ticks if leaf.kernel_ticks is None else leaf.kernel_ticks
+                    total += float(scale(ticks.mean()))
+                    found = True
+                elif any(inside) and not is_told:
+                    undivided.add(str(leaf.instruction_id))
+    if undivided:
+        where = (
+            f"the delegate calls of instructions {', '.join(sorted(undivided))} ran "
+            f"{name!r} together with other modules, and logged no events that tell its part"
+        )
+        if not found:
+            raise MissingDataError(
+                where, hint="log the delegate's own events: build its runtime with them"
+            )
+        warnings.warn(f"{where}: it is not in the total", EtscopeWarning, stacklevel=3)
     if not found:
         raise MissingDataError(
             f"no event belongs to a module {name!r}",

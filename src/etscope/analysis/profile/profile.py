@@ -60,6 +60,42 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class InstructionRows:
+    """The rows of one instruction: its own, and those of the events that its delegate logged.
+
+    first: index of `head` in the profile's rows; the rows `below` follow it.
+    """
+
+    first: int
+    head: Row
+    below: tuple[Row, ...]
+
+    @property
+    def is_split(self) -> bool:
+        """True if the rows below add up to the head. A call without events, with events on a clock
+        of their own, or with one event inside another, is never divided."""
+        return any(row.kind == "unaccounted" for row in self.below)
+
+    @property
+    def leaves(self) -> tuple[Row, ...]:
+        """The rows whose times are added up, in every view: all else is a sum of them."""
+        return self.below if self.is_split else (self.head,)
+
+    def attribution(self, leaf: Row) -> Attribution:
+        """The source of a leaf: that of the whole call where its own is not known."""
+        return leaf.attribution if leaf.attribution.nodes else self.head.attribution
+
+    def kept(self, keep: Callable[[Row], bool] | None) -> tuple[Row, ...]:
+        """The leaves that are kept: those that match; all, if only the instruction itself does."""
+        if keep is None:
+            return self.leaves
+        matching = tuple(filter(keep, self.below))
+        if matching and self.is_split:
+            return matching
+        return self.leaves if matching or keep(self.head) else ()
+
+
+@dataclass(frozen=True, slots=True)
 class MethodProfile:
     """All runs of one method. `rows` are in run order, events of a delegate below its call.
 
@@ -76,6 +112,15 @@ class MethodProfile:
     load: Mapping[str, Ticks]
     traced: bool
     alternatives: tuple[str, ...] = ()
+
+    @property
+    def instructions(self) -> list[InstructionRows]:
+        """The rows by instruction, in run order."""
+        heads = [number for number, row in enumerate(self.rows) if row.depth == 0]
+        return [
+            InstructionRows(first, self.rows[first], self.rows[first + 1 : end])
+            for first, end in zip(heads, [*heads[1:], len(self.rows)], strict=True)
+        ]
 
     @property
     def unaccounted(self) -> Ticks:

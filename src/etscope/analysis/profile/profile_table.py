@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from etscope.analysis.delegates import xnnpack
 from etscope.analysis.profile.correlate import handle_list
-from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
+from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row, Ticks
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import common_module, module_type, short_lines
 from etscope.errors import UsageError
 from etscope.model.event_table import EXECUTE, LOAD_METHOD
 from etscope.model.statistics import Floats, statistic, summarize_rows
-from etscope.model.table import Column, Kind, Table, grouped
+from etscope.model.table import Column, Kind, Table
 from etscope.units import format_duration
 
 _STATISTICS = ("p10", "p50", "p90", "min", "max", "std", "first")
@@ -67,24 +69,31 @@ def profile_table(
     """Return one row for each instruction, a delegate's events below its call, then closing rows.
 
     sort: "time" (longest first), "run" (execution order), or the name of a statistic, with "-" or
-    without: largest first. keep: selects the rows to show. limit: the most instructions to show.
-    The others are summed in one row, so that the shown `avg` of undivided rows always adds up to
-    ``Method::execute``.
+    without: largest first. keep: selects the leaves to show. limit: the most leaves to show, the
+    first in that order. What is not shown is summed in a row below its call or among the closing
+    rows, so that the shown `avg` of leaves always adds up to ``Method::execute``.
     """
-    # Each undivided row with the rows below it.
-    groups = _sorted(grouped(profile.rows, lambda row: row.depth == 0), scale, sort)
-    shown = groups
-    if keep is not None:
-        # A head that is kept keeps all rows below it.
-        shown = [
-            group if keep(group[0]) else [group[0], *filter(keep, group[1:])]
-            for group in groups
-            if any(keep(row) for row in group)
-        ]
-    shown = shown[:limit]
-    heads = {id(group[0]) for group in shown}
-    hidden = [group[0] for group in groups if id(group[0]) not in heads]
-    rows = [row for group in shown for row in group]
+    measure = _measures(profile.rows, scale, sort)
+    groups = profile.instructions
+    if measure is not None:
+        groups = sorted(groups, key=lambda group: -measure[id(group.head)])
+    leaves = [leaf for group in groups for leaf in group.kept(keep)]
+    if measure is not None and limit is not None:
+        leaves.sort(key=lambda leaf: -measure[id(leaf)])
+    wanted = {id(leaf) for leaf in leaves[:limit]}
+    rows, hidden = [], []
+    for group in groups:
+        if not any(id(leaf) in wanted for leaf in group.leaves):
+            hidden.append(group.head)
+            continue
+        below = list(group.below)
+        if group.is_split:
+            below = [row for row in below if id(row) in wanted]
+        if measure is not None:  # the rest of a call stays the last of the rows below it
+            below.sort(key=lambda row: (row.kind == "unaccounted", -measure[id(row)]))
+        rows += [group.head, *below]
+        if group.is_split and len(below) < len(group.below):
+            rows.append(_hidden([row for row in group.below if id(row) not in wanted], depth=1))
     everything = [*rows, *closing_rows(profile, hidden)]
     statistics = _statistics(everything, scale)
     total = float(profile.total.mean())
@@ -155,6 +164,17 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
             f"Nothing in the dump tells runs of {profile.method} from those of "
             f"{' or '.join(profile.alternatives)}: modules and lines are those of {profile.method}."
         )
+    if any(
+        group.head.attribution.backend_id == xnnpack.BACKEND
+        and group.head.attribution.nodes
+        and group.below
+        and not any(row.attribution.nodes for row in group.below)
+        for group in profile.instructions
+    ):
+        yield (
+            f"The modules and lines of what ran inside {xnnpack.BACKEND} are told by the program: "
+            "give it too (--program)."
+        )
     if profile.traced:
         yield "Intermediate values were logged in these runs: their times hold the cost of that."
 
@@ -166,11 +186,11 @@ def _statistics(rows: Sequence[Row], scale: Scale) -> dict[str, Floats]:
     return summarize_rows(samples, np.stack([row.ran for row in rows]), _STATISTICS)
 
 
-def _sorted(groups: list[list[Row]], scale: Scale, sort: str) -> list[list[Row]]:
+def _measures(rows: Sequence[Row], scale: Scale, sort: str) -> dict[int, float] | None:
+    """Return what rows are sorted by, largest first, by the id of the row; None: run order."""
     sort = sort.removeprefix("-")
     if sort == "run":
-        return groups
-    rows = [row for group in groups for row in group]
+        return None
     if sort not in ("time", "avg", "calls", *_STATISTICS):
         raise UsageError(
             f"cannot sort by {sort!r}",
@@ -182,27 +202,23 @@ def _sorted(groups: list[list[Row]], scale: Scale, sort: str) -> list[list[Row]]
         measures = _statistics(rows, scale)[sort].tolist() if rows else []
     else:
         measures = [float(row.ticks.mean()) for row in rows]
-    measure = {id(row): value for row, value in zip(rows, measures, strict=True)}
-    # The rest of a delegate call stays the last of the rows below it.
-    ordered = [
-        [head, *sorted(below, key=lambda row: (row.kind == "unaccounted", -measure[id(row)]))]
-        for head, *below in groups
-    ]
-    return sorted(ordered, key=lambda group: measure[id(group[0])], reverse=True)
+    return {id(row): value for row, value in zip(rows, measures, strict=True)}
 
 
 def closing_rows(profile: MethodProfile, hidden: Sequence[Row]) -> list[Row]:
     """Return the closing rows: the sum of hidden rows, unaccounted time, and the total."""
     ones = np.ones_like(profile.total)
-    tail = []
-    if hidden:
-        ticks: Ticks = np.sum([row.ticks for row in hidden], axis=0)
-        calls: Ticks = np.sum([row.calls for row in hidden], axis=0)
-        noun = "row" if len(hidden) == 1 else "rows"
-        tail.append(Row("hidden", f"({len(hidden)} {noun} not shown)", ticks, calls))
+    tail = [_hidden(hidden)] if hidden else []
     tail.append(Row("unaccounted", "unaccounted", profile.unaccounted, ones))
     tail.append(Row("total", EXECUTE, profile.total, ones))
     return tail
+
+
+def _hidden(rows: Sequence[Row], depth: int = 0) -> Row:
+    ticks: Ticks = np.sum([row.ticks for row in rows], axis=0)
+    calls: Ticks = np.sum([row.calls for row in rows], axis=0)
+    noun = "row" if len(rows) == 1 else "rows"
+    return Row("hidden", f"({len(rows)} {noun} not shown)", ticks, calls, depth=depth)
 
 
 def profile_title(profile: MethodProfile, scale: Scale) -> str:
@@ -234,28 +250,28 @@ def grouped_table(
     keep: Callable[[Row], bool] | None = None,
     limit: int | None = None,
 ) -> Table:
-    """Roll instructions up by "op", "type", "module", "source" or "delegate", longest first.
+    """Roll leaves up by "op", "type", "module", "source" or "delegate", longest first.
 
-    A delegate call is one instruction: it counts for what all its nodes have in common (for
-    "module" the innermost module that holds them all), and is never split.
+    A leaf counts for what all its nodes have in common: for "module" the innermost module that
+    holds them all.
     """
-    heads = [row for row in profile.rows if row.depth == 0]
-    inner = {row.instruction_id for row in profile.rows if row.depth and keep and keep(row)}
-    shown = [row for row in heads if keep is None or keep(row) or row.instruction_id in inner]
+    leaves = [(group, leaf) for group in profile.instructions for leaf in group.kept(keep)]
     if by == "module":
-        groups, depth = _module_tree(shown)
+        groups, depth = _module_tree(leaves)
     elif by in GROUPINGS:
         table: dict[str, list[Row]] = {}
-        for row in shown:
-            table.setdefault(_group_name(row, by), []).append(row)
+        for group, leaf in leaves:
+            table.setdefault(_group_name(group, leaf, by), []).append(leaf)
         groups = sorted(table.items(), key=lambda item: _mean(item[1]), reverse=True)
         depth = [0] * len(groups)
     else:
         known = ", ".join((*GROUPINGS, "module"))
         raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {known}")
     groups, depth = groups[:limit], depth[:limit]
-    counted = {id(row) for _, rows in groups for row in rows}
-    hidden = [row for row in heads if id(row) not in counted]
+    counted = {id(leaf) for _, rows in groups for leaf in rows}
+    hidden = [
+        leaf for group in profile.instructions for leaf in group.leaves if id(leaf) not in counted
+    ]
     tail = [(row.name, [row]) for row in closing_rows(profile, hidden)]
     total = float(profile.total.mean())
     everything = [*groups, *tail]
@@ -264,7 +280,7 @@ def grouped_table(
         {
             Column("method", priority=9): [profile.method] * len(everything),
             Column(by): [name for name, _ in everything],
-            Column("events", Kind.COUNT, title="instr.", priority=2): [
+            Column("events", Kind.COUNT, title="events", priority=2): [
                 *(len(rows) for _, rows in groups),
                 *([None] * len(tail)),
             ],
@@ -275,43 +291,48 @@ def grouped_table(
             Column("share", Kind.SHARE): [mean / total if total else None for mean in means],
         },
         title=f"{profile_title(profile, scale)} · by {by}",
+        notes=tuple(_notes(profile, profile.rows)),
         depth=[*depth, *([0] * len(tail))],
         breaks=frozenset({len(groups)}),
     )
 
 
-def _group_name(row: Row, by: str) -> str:
+def _group_name(group: InstructionRows, leaf: Row, by: str) -> str:
     if by == "op":
-        return row.name
+        # A delegate numbers the kernels of one name: "Convolution (NHWC, F32) IGEMM #3".
+        return re.sub(r" #\d+$", "", leaf.name) if leaf.kind == "delegated" else leaf.name
     if by == "type":
-        return row.kind
+        return leaf.name if leaf.depth and leaf.kind == "unaccounted" else leaf.kind
     if by == "source":
-        lines = row.attribution.lines
+        lines = group.attribution(leaf).lines
         if len(lines) < 2:
             return str(lines[0]) if lines else "(no source line)"
-        return f"{lines[0]} … {lines[-1]} ({len(lines)} lines)"
-    if row.kind != "delegate":
+        last = lines[-1].line if lines[-1].file == lines[0].file else lines[-1]
+        return f"{lines[0]} … {last} ({len(lines)} lines)"
+    if group.head.kind != "delegate":
         return "(not delegated)"
-    return f"{row.attribution.backend_id or 'delegate'} #{row.instruction_id}"
+    return f"{group.head.attribution.backend_id or 'delegate'} #{group.head.instruction_id}"
 
 
 def _mean(rows: Sequence[Row]) -> float:
     return sum(float(row.ticks.mean()) for row in rows)
 
 
-def _module_tree(rows: Sequence[Row]) -> tuple[list[tuple[str, list[Row]]], list[int]]:
-    """Return modules with all rows of their sub-tree, and their depths. A module comes before its
+def _module_tree(
+    leaves: Sequence[tuple[InstructionRows, Row]],
+) -> tuple[list[tuple[str, list[Row]]], list[int]]:
+    """Return modules with all leaves of their sub-tree, and their depths. A module comes before its
     children, the longest first."""
     members: dict[tuple[str, ...], list[Row]] = {}
     others: list[Row] = []
-    for row in rows:
-        path = common_module(row.attribution.nodes)
+    for group, leaf in leaves:
+        path = common_module(group.attribution(leaf).nodes)
         if path is None:
-            others.append(row)
+            others.append(leaf)
             continue
         parts = tuple(path.split(".")) if path else ()
         for length in range(len(parts) + 1):
-            members.setdefault(parts[:length], []).append(row)
+            members.setdefault(parts[:length], []).append(leaf)
     children: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for parts in sorted(members, key=lambda parts: _mean(members[parts])):
         if parts:

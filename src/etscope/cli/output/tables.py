@@ -106,10 +106,10 @@ class ViewOptions:
     unit: str | None = None
 
     @property
-    def default_columns(self) -> tuple[str, ...] | None:
-        """The columns of a text without `--columns`; None for all."""
+    def default_columns(self) -> tuple[str, ...]:
+        """The columns of a text without `--columns`."""
         if self.by is not None:
-            return None
+            return (self.by, "events", "calls", "avg", "share")
         from etscope.analysis.profile.profile_table import DEFAULT_COLUMNS
 
         return DEFAULT_COLUMNS
