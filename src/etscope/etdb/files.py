@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
-from etscope.analysis.graphs.node_times import NodeTimes, kernel_labels, node_times
+from etscope.analysis.graphs.node_times import NodeTimes, node_times
 from etscope.analysis.profile.correlate import graph_name, record_methods
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.trace import Trace
-from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import ETDump, read_etdump
@@ -94,15 +92,8 @@ class Files:
         if self.record is None:
             raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
         if name not in self._linked:
-            trace = self.trace
-            symbols = None if trace is None else trace.symbols
-            program = self.any_program
-            labels: Mapping[str, Sequence[str]] | None = None
-            if trace is not None:
-                labels = kernel_labels(trace, list(self.profiles.values()))
-            elif program is not None:
-                labels = {method.name: instruction_labels(method) for method in program.methods}
-            self._linked[name] = linked_graph(self.record, name, symbols, labels, program)
+            run_nodes = None if self.trace is None else self.trace.run_nodes
+            self._linked[name] = linked_graph(self.record, name, run_nodes, self.any_program)
         return self._linked[name]
 
     def edge(self, method: str) -> LinkedGraph:

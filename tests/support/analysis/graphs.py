@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
+from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.correlate import Attribution, DelegateMap, MethodSymbols
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.model.graph import Delegate, Graph, ModuleFrame, Node, Origin, TensorSpec, Value
@@ -75,7 +76,7 @@ def linked(
     """`shown` with the symbols of `edge` (default: of itself)."""
     backends = {i: DelegateMap(name, {}) for i, name in (delegates or {}).items()}
     symbols = MethodSymbols("forward", edge or shown, handles or {}, backends)
-    return LinkedGraph(shown.name, shown, "forward", symbols, labels)
+    return LinkedGraph(shown.name, shown, "forward", RunNodes(symbols, labels))
 
 
 def row(

@@ -6,6 +6,8 @@ import pytest
 
 from etscope.analysis.graphs.graph_names import find_graph, short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph, method_of_graph
+from etscope.analysis.matching.run_nodes import RunNodes
+from etscope.analysis.profile.correlate import method_symbols
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.program import instructions
 from etscope.errors import MissingDataError, UsageError
@@ -22,9 +24,13 @@ def names(nodes: tuple[Node, ...]) -> list[str]:
 
 def edge_of(name: str, program: Program | None = None) -> LinkedGraph:
     """The edge graph of an artefact, with the names of its program's instructions."""
-    labels = {"forward": instruction_labels(read_pte(artifacts(name).pte).method("forward"))}
+    labels = instruction_labels(read_pte(artifacts(name).pte).method("forward"))
     record = read_etrecord(artifacts(name).etrecord)
-    return linked_graph(record, f"{EDGE}/forward", labels=labels, program=program)
+
+    def run_nodes(method: str) -> RunNodes:
+        return RunNodes(method_symbols(record, method), labels, program)
+
+    return linked_graph(record, f"{EDGE}/forward", run_nodes)
 
 
 def test_a_handle_of_its_own_is_enough() -> None:

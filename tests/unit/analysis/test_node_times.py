@@ -7,7 +7,7 @@ import pytest
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.graphs.node_table import module_tree, node_table
-from etscope.analysis.graphs.node_times import NodeTimes, kernel_labels, node_times
+from etscope.analysis.graphs.node_times import NodeTimes, node_times
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import read_etdump
@@ -144,10 +144,9 @@ def test_what_stands_at_nodes_is_what_their_instructions_took(
     program = read_pte(files.pte) if with_program else None
     trace = Trace(read_etdump(files.etdump), read_etrecord(files.etrecord), program=program)
     profiles = trace.profiles()
-    labels = kernel_labels(trace, profiles)
     assert trace.record is not None
     for graph_name in trace.record.graph_names:
-        found = linked_graph(trace.record, graph_name, trace.symbols, labels)
+        found = linked_graph(trace.record, graph_name, trace.run_nodes)
         (mine,) = [p for p in profiles if p.method == found.method]
 
         times = node_times(found, mine)
@@ -170,8 +169,7 @@ def test_every_kernel_of_a_portable_program_has_one_node() -> None:
     found = linked_graph(
         trace.record,
         "edge_dialect_exported_program/forward",
-        trace.symbols,
-        kernel_labels(trace, profiles),
+        trace.run_nodes,
     )
 
     table = node_table(found, times=node_times(found, profiles[0]), scale=NS)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import ClassVar
 
 import pytest
 
 from etscope import Inspector
-from etscope.analysis.graphs.node_times import kernel_labels
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.timeline import event_rows
@@ -161,15 +159,14 @@ def test_labels_stop_at_the_last_instruction_that_the_record_knows() -> None:
     dump = written(
         lambda w: (kernel(w, "add.out"), kernel(w, "add.out", 1_000_000))  # type: ignore[arg-type,return-value]
     )
-    (profile,) = Trace(dump).profiles()
-    profile = replace(profile, method="forward")
 
     class Unlabelled(Trace):
         labels: ClassVar[dict[str, tuple[str, ...]]] = {}  # as in a record of ExecuTorch
 
-    labels = kernel_labels(Unlabelled(dump, record=record), [profile])
-    assert len(labels["forward"]) == max(Trace(dump, record=record).symbols("forward").handles) + 1
-    assert labels["forward"][0] == "add.out"
+    trace = Unlabelled(dump, record=record, forced=True)
+    labels = trace.run_nodes("forward").labels
+    assert len(labels) == max(trace.symbols("forward").handles) + 1
+    assert labels[0] == "add.out"
 
 
 def test_phases_of_a_kernel_are_not_added_to_it() -> None:

@@ -132,8 +132,7 @@ def executed_graph(
         name=name,
         graph=graph,
         method=method,
-        symbols=symbols,
-        labels=tuple(record.operator or record.label for record in records),
+        run_nodes=None if edge is None else edge.run_nodes,
         edge=edge,
         number_of={id(node): r.instruction_id for node, r in zip(calls, records, strict=True)},
     )

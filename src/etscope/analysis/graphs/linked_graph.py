@@ -1,13 +1,7 @@
 """A graph of a record, linked to the instructions that run its nodes.
 
-Debug handles lead from instructions to nodes of the edge graph. The parts of a decomposed operator
-share its handle, and each is an instruction: the operator's name tells them apart. For several
-parts of one name the program decides, by shapes and the flow of values. Without a program, or if it
-does not decide, their order does, which is that of the instructions unless lowering to a backend
-has sorted them.
-
-Nodes of the exported program are found from those of the edge graph by their `from_node` chains,
-nodes of other graphs by their own handles.
+Nodes of the edge graph are those of `RunNodes`. Nodes of the exported program are found from these
+by their `from_node` chains, nodes of other graphs by their own handles.
 """
 
 from __future__ import annotations
@@ -16,19 +10,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from etscope.analysis.matching.matching import Matching, program_matching
-from etscope.analysis.matching.run import LoggedSpec, type_mismatch
+from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.correlate import (
     MethodSymbols,
-    branch_nodes,
     method_symbols,
     record_methods,
 )
-from etscope.analysis.program.program import InstructionRecord, instructions
+from etscope.analysis.program.compatibility import instruction_labels
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.program.pte import Program
 from etscope.model.exported_graph import graph_from_record
-from etscope.model.graph import Graph, Node, stem
+from etscope.model.graph import Graph, Node
 
 Nodes = tuple[Node, ...]
 
@@ -37,16 +29,19 @@ Nodes = tuple[Node, ...]
 class LinkedGraph:
     """A graph and its method, linked to the method's instructions.
 
-    symbols: the edge program's, of the method; None if the record has none. labels: the method's
-    instructions, if known: "aten::add.out" or "add.out". program: the one that ran, if known.
+    run_nodes: the nodes of the edge program that its instructions run; None if the record has no
+    edge program of the method.
     """
 
     name: str
     graph: Graph
     method: str | None
-    symbols: MethodSymbols | None
-    labels: Sequence[str] = ()
-    program: Program | None = None
+    run_nodes: RunNodes | None
+
+    @property
+    def symbols(self) -> MethodSymbols | None:
+        """The edge program's, of the method."""
+        return None if self.run_nodes is None else self.run_nodes.symbols
 
     def behind(self, edge_nodes: Iterable[Node]) -> Nodes:
         """The nodes of this graph that nodes of the edge graph are or come from, each once."""
@@ -58,7 +53,7 @@ class LinkedGraph:
         """The instructions that run a node, by `id` of the node; for a delegate call those of the
         nodes inside."""
         table: dict[int, set[int]] = {}
-        for instruction in self._edge_nodes:
+        for instruction in () if self.run_nodes is None else self.run_nodes.nodes:
             for node in self.ran(instruction):
                 table.setdefault(id(node), set()).add(instruction)
         for call, inner in self._delegated:
@@ -102,93 +97,8 @@ class LinkedGraph:
     def ran(self, instruction: int) -> Nodes:
         """The nodes of this graph that an instruction runs; several if it runs them together, or
         if it is unknown which of them it runs."""
-        return self.behind(self._edge_nodes.get(instruction, ()))
-
-    @cached_property
-    def _edge_nodes(self) -> Mapping[int, Nodes]:
-        """The edge program's nodes behind each instruction."""
-        if self.symbols is None:
-            return {}
-        table: dict[int, Nodes] = {}
-        alike: dict[tuple[int, ...], list[int]] = {}  # by `id` of the nodes
-        for instruction, handles in sorted(self.symbols.handles.items()):
-            nodes = self.symbols.nodes_of(handles)
-            label = self.labels[instruction] if 0 <= instruction < len(self.labels) else ""
-            named = tuple(node for node in nodes if label and stem(node.op) == stem(label))
-            table[instruction] = named or nodes
-            if len(named) > 1:
-                alike.setdefault(tuple(map(id, named)), []).append(instruction)
-        for numbers in alike.values():
-            table.update(self._distinguished(numbers, table[numbers[0]]))
-        for instruction, node in branch_nodes(self.labels, self.symbols).items():
-            table[instruction] = (node,)
-        # A delegate has the handles of its nodes, which parts outside of it may share.
-        delegates = {i for i, h in self.symbols.handles.items() if not isinstance(h, int)}
-        kernels = {id(n[0]) for i, n in table.items() if len(n) == 1 and i not in delegates}
-        for instruction in delegates & table.keys():
-            inside = tuple(node for node in table[instruction] if id(node) not in kernels)
-            table[instruction] = inside or table[instruction]
-        return table
-
-    def _distinguished(self, numbers: Sequence[int], nodes: Nodes) -> Mapping[int, Nodes]:
-        """The node that each of these instructions runs, where it is known."""
-        sorted_anew = self.symbols is not None and self.symbols.delegates
-        known: dict[int, Node] = {}
-        if sorted_anew or len(numbers) != len(nodes):
-            candidates = set(map(id, nodes))
-            of_program = {i: self._of_program[i] for i in numbers if i in self._of_program}
-            known = {i: node for i, node in of_program.items() if id(node) in candidates}
-        left = [i for i in numbers if i not in known]
-        taken = {id(node) for node in known.values()}
-        free = [node for node in nodes if id(node) not in taken]
-        if len(left) == len(free):
-            for number in left:
-                node = next((node for node in free if self._can_run(number, node)), None)
-                if node is not None:
-                    known[number] = node
-                    free.remove(node)
-        return {i: (node,) for i, node in known.items()}
-
-    @cached_property
-    def matching(self) -> Matching | None:
-        """The matching of the program's values with the edge program's, as far as it is known
-        without a run; None without a program of the method."""
-        graph = None if self.symbols is None else self.symbols.graph
-        if self.program is None or self.symbols is None or graph is None or not self._records:
-            return None
-        method = self.program.method(self.symbols.method)
-        return program_matching(graph, self.symbols, method, self._records)
-
-    @cached_property
-    def _of_program(self) -> Mapping[int, Node]:
-        """The edge program's nodes of kernels, as far as the program decides."""
-        if self.matching is None or self.symbols is None or self.symbols.graph is None:
-            return {}
-        nodes = self.symbols.graph.calls
-        return {
-            pair.instruction: nodes[pair.node]
-            for pair in self.matching.pairs
-            if self._records[pair.instruction].kind == "kernel" and not pair.is_view
-        }
-
-    def _can_run(self, instruction: int, node: Node) -> bool:
-        """False if the tensors that an instruction writes are known not to be the node's."""
-        if not 0 <= instruction < len(self._records):
-            return True
-        written = self._records[instruction].written
-        logged = [LoggedSpec(value.scalar_type.torch_name, value.sizes) for value in written]
-        wanted = [value.tensor for value in node.outputs if value.tensor is not None]
-        return len(logged) != len(wanted) or not any(map(type_mismatch, logged, wanted))
-
-    @cached_property
-    def _records(self) -> Sequence[InstructionRecord]:
-        """The program's instructions; empty without a program of the method."""
-        if self.program is None or self.symbols is None:
-            return ()
-        name, counts = self.symbols.method, self.symbols.num_outputs
-        if name not in (method.name for method in self.program.methods):
-            return ()
-        return instructions(self.program, name, delegate_outputs=counts).records
+        run = self.run_nodes
+        return () if run is None else self.behind(run.nodes.get(instruction, ()))
 
     @cached_property
     def _counterparts(self) -> Callable[[Node], Nodes]:
@@ -214,28 +124,32 @@ class LinkedGraph:
 def linked_graph(
     record: RecordView,
     name: str,
-    symbols: Callable[[str], MethodSymbols] | None = None,
-    labels: Mapping[str, Sequence[str]] | None = None,
+    run_nodes: Callable[[str], RunNodes] | None = None,
     program: Program | None = None,
 ) -> LinkedGraph:
-    """Link the graph `name` of a record. `symbols` and `labels` are those of `Trace`, if there is
-    one. program: the record's, or the one that ran."""
+    """Link the graph `name` of a record. `run_nodes` is that of `Trace`, if there is one; else
+    `program` is the one that is in the record or goes with it."""
     method = method_of_graph(record, name)
-    found = None
+    run = None
     if method is not None and f"{EDGE}/{method}" in record.graph_names:
-        found = method_symbols(record, method) if symbols is None else symbols(method)
-    if labels is None:
-        known = record.fingerprints
-        labels = {} if known is None else {m: f.instructions for m, f in known.methods.items()}
-    graph = found.graph if found is not None and name == f"{EDGE}/{method}" else None
+        run = recorded_nodes(record, method, program) if run_nodes is None else run_nodes(method)
+    graph = run.symbols.graph if run is not None and name == f"{EDGE}/{method}" else None
     return LinkedGraph(
         name=name,
         graph=graph or graph_from_record(record, name),
         method=method,
-        symbols=found,
-        labels=labels.get(method or "", ()),
-        program=program,
+        run_nodes=run,
     )
+
+
+def recorded_nodes(record: RecordView, method: str, program: Program | None) -> RunNodes:
+    """The nodes that a method's instructions run, as a record and a program tell without a run."""
+    labels: Sequence[str] = ()
+    if program is not None and method in (found.name for found in program.methods):
+        labels = instruction_labels(program.method(method))
+    elif record.fingerprints is not None and method in record.fingerprints.methods:
+        labels = record.fingerprints.methods[method].instructions
+    return RunNodes(method_symbols(record, method), labels, program)
 
 
 def method_of_graph(record: RecordView, name: str) -> str | None:

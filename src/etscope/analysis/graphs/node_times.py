@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph, Nodes
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
-from etscope.analysis.profile.trace import Trace
 from etscope.model.graph import Node
 from etscope.model.statistics import statistic
 
@@ -110,19 +109,6 @@ def node_times(linked: LinkedGraph, profile: MethodProfile) -> NodeTimes:
             (row.ticks for row, _ in found if not row.depth), np.zeros_like(profile.total)
         ),
     )
-
-
-def kernel_labels(trace: Trace, profiles: Sequence[MethodProfile]) -> Mapping[str, Sequence[str]]:
-    """The instructions of each method: those of the record or program, else as the run named
-    them, "" for those that did not run, up to the last one in the record."""
-    labels: dict[str, Sequence[str]] = {}
-    for profile in profiles:
-        ran = {row.instruction_id: row.name for row in profile.rows if row.depth == 0}
-        method = profile.method or ""
-        # A dump may hold any number as an instruction.
-        last = max(trace.symbols(method).handles, default=-1)
-        labels[method] = [ran.get(i, "") for i in range(last + 1)]
-    return {**labels, **trace.labels}
 
 
 def nodes_of_row(linked: LinkedGraph, row: Row) -> Nodes:

@@ -17,7 +17,7 @@ import numpy as np
 from etscope.analysis.graphs.executed import EXECUTED, executed_graph
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
-from etscope.analysis.graphs.node_times import STATISTICS, NodeTime, kernel_labels, node_times
+from etscope.analysis.graphs.node_times import STATISTICS, NodeTime, node_times
 from etscope.analysis.memory import memory_plan
 from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.analysis.profile.correlate import method_symbols, record_methods
@@ -277,7 +277,6 @@ class _Views:
     ) -> None:
         self._record, self._trace, self._program = record, trace, program
         self._profiles = [] if trace is None else trace.profiles()
-        self._labels = None if trace is None else kernel_labels(trace, self._profiles)
         self._edges: dict[str, LinkedGraph | None] = {}
 
     @cached_property
@@ -299,8 +298,8 @@ class _Views:
     def _linked(self, name: str) -> LinkedGraph:
         if self._record is None:
             raise UsageError(f"the graph {name!r} is in a record, and none was given")
-        symbols = None if self._trace is None else self._trace.symbols
-        return linked_graph(self._record, name, symbols, self._labels, self._program)
+        run_nodes = None if self._trace is None else self._trace.run_nodes
+        return linked_graph(self._record, name, run_nodes, self._program)
 
     def _edge(self, method: str) -> LinkedGraph | None:
         """The edge graph of a method, None if the record has none."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.delegates.xnnpack import InnerEvents, attributed, inner_events
+from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.correlate import (
     EDGE_GRAPH,
     UNATTRIBUTED,
@@ -46,7 +47,7 @@ from etscope.formats.etdump.reader import (
 )
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program, read_pte
-from etscope.model.event_table import Block, EventKey, EventTable, find_blocks
+from etscope.model.event_table import KERNEL_PREFIX, Block, EventKey, EventTable, find_blocks
 
 # -- The attribution of a method's events, from its record and its program.
 
@@ -268,6 +269,29 @@ class Trace:
         )
 
     @cached_property
+    def _run_nodes(self) -> dict[str, RunNodes]:
+        return {}
+
+    def run_nodes(self, method: str) -> RunNodes:
+        """The nodes that a method's instructions ran, of the graph that `symbols` are of."""
+        if method not in self._run_nodes:
+            labels: Sequence[str] = self.labels.get(method, ())
+            if not labels:
+                ran = {
+                    key.instruction: key.name.removeprefix(KERNEL_PREFIX)
+                    for block in self.blocks
+                    if self.method_of(block) == method
+                    for key in block.keys
+                    if key.instruction is not None and key.name.startswith(KERNEL_PREFIX)
+                }
+                # A dump may hold any number as an instruction.
+                last = max(self.symbols(method).handles, default=-1)
+                labels = [ran.get(number, "") for number in range(last + 1)]
+            program = self.recorded_program
+            self._run_nodes[method] = RunNodes(self.symbols(method), labels, program)
+        return self._run_nodes[method]
+
+    @cached_property
     def _inner(self) -> dict[str, InnerEvents]:
         return {}
 
@@ -311,13 +335,20 @@ class Trace:
         return [
             method_profile(
                 blocks,
-                self.attribution(blocks[0]),
+                self._ran(blocks[0], method),
                 method,
                 load,
                 self.also_fitting(blocks[0]),
             )
             for method, blocks in groups
         ]
+
+    def _ran(self, block: Block, method: str | None) -> Callable[[EventKey], Attribution]:
+        attribution = self.attribution(block)
+        if method is None or self.record is None:
+            return attribution
+        run_nodes = self.run_nodes(method)
+        return lambda key: run_nodes.ran(attribution(key), key.instruction)
 
     # -- values
 

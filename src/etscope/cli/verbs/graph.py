@@ -141,7 +141,7 @@ def _linked_graph(files: GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes 
     """Return the graph called `name`, and the times of its nodes if there is a dump."""
     from etscope.analysis.graphs.graph_names import find_graph
     from etscope.analysis.graphs.linked_graph import linked_graph
-    from etscope.analysis.graphs.node_times import kernel_labels, node_times
+    from etscope.analysis.graphs.node_times import node_times
     from etscope.formats.etrecord.reader import read_etrecord
 
     record = read_etrecord(files.record)
@@ -150,8 +150,7 @@ def _linked_graph(files: GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes 
         return linked_graph(record, full), None
     trace = open_trace(files.dump, files.record, program=files.program, force=files.force)
     profiles = trace.profiles()
-    labels = kernel_labels(trace, profiles)
-    linked = linked_graph(record, full, trace.symbols, labels, trace.recorded_program)
+    linked = linked_graph(record, full, trace.run_nodes)
     profile = next((profile for profile in profiles if profile.method == linked.method), None)
     if profile is None:
         ran = ", ".join(str(p.method) for p in profiles if p.method) or "none that is known"

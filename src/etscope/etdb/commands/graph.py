@@ -120,8 +120,9 @@ def crosswalk(debugger: Debugger, rest: str) -> Output:
             pass
     add("edge", nodes)
     numbers = dict.fromkeys(n for node in nodes for n in edge.instructions.get(id(node), ()))
+    labels = () if edge.run_nodes is None else edge.run_nodes.labels
     for number in numbers:
-        label = edge.labels[number] if 0 <= number < len(edge.labels) else ""
+        label = labels[number] if 0 <= number < len(labels) else ""
         rows.append(("instruction", f"{number}", label, ""))
     target = debugger.target
     ids = {id(node) for node in nodes}

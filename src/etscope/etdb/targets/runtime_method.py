@@ -44,7 +44,8 @@ class NodeValues:
     def matching(self) -> Matching:
         """Match outputs of instructions to nodes. For tensors with dynamic shapes the upper bounds
         are compared. Raises `MissingDataError` without a record."""
-        found = None if self._linked is None else self._linked.matching
+        run = None if self._linked is None else self._linked.run_nodes
+        found = None if run is None else run.matching
         if found is None:
             raise MissingDataError(
                 f"{NO_RECORD}, so nodes cannot be matched to values", hint=NO_RECORD_HINT

@@ -7,7 +7,7 @@ take the same commands; an operation that a target does not support raises `Usag
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
@@ -70,9 +70,8 @@ def stop_of_event(
     linked: the edge graph, which distinguishes the parts of a decomposed operator; None without a
     record. paths: of its nodes, by `id`.
     """
-    if linked is not None and key.delegate_id is None and key.instruction is not None:
-        nodes = linked.ran(key.instruction) or attribution.nodes
-        attribution = replace(attribution, nodes=nodes)
+    if linked is not None and linked.run_nodes is not None:
+        attribution = linked.run_nodes.ran(attribution, key.instruction)
     nodes = attribution.nodes
     name = key.name or attribution.operator or (str(key.delegate_id) if key.delegate_id else "")
     if name == "OPERATOR_CALL":  # the runtime's own operators log no name

@@ -1,0 +1,258 @@
+"""The nodes of the edge program that each instruction of a method runs.
+
+Debug handles lead from instructions to nodes. The parts of a decomposed operator share its handle,
+and each is an instruction, or went into one of several delegates. The operator's name tells kernels
+apart, for several parts of one name the shapes and the flow of values, and the flow of values tells
+which delegate computes a part: an instruction that computes a node must itself read what the node
+reads, or have computed it. Without a program, or if it does not decide, the order of equal kernels
+does, which is that of the instructions unless lowering to a backend has sorted them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from etscope.analysis.matching.matching import Matching, program_matching, with_flow
+from etscope.analysis.matching.run import LoggedSpec, type_mismatch
+from etscope.analysis.profile.correlate import (
+    Attribution,
+    MethodSymbols,
+    branch_nodes,
+    handle_list,
+)
+from etscope.analysis.program.program import InstructionRecord, instructions
+from etscope.formats.program.pte import Program
+from etscope.model.graph import SAME_VALUE, Graph, Node, stem
+
+Nodes = tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class RunNodes:
+    """The nodes that the instructions of one method run.
+
+    symbols: the edge program's, of the method. labels: the method's instructions, if known:
+    "aten::add.out" or "add.out". program: the one that ran, if known.
+    """
+
+    symbols: MethodSymbols
+    labels: Sequence[str] = ()
+    program: Program | None = None
+
+    @cached_property
+    def nodes(self) -> Mapping[int, Nodes]:
+        """The nodes of each instruction: several if it runs them together, or if it is unknown
+        which of them it runs. A delegate has no node that another instruction may have run, unless
+        it would be left without any."""
+        symbols = self.symbols
+        table: dict[int, Nodes] = {}
+        alike: dict[tuple[int, ...], list[int]] = {}  # by `id` of the nodes
+        for instruction, handles in sorted(symbols.handles.items()):
+            nodes = symbols.nodes_of(handles)
+            label = self.labels[instruction] if 0 <= instruction < len(self.labels) else ""
+            named = tuple(node for node in nodes if label and stem(node.op) == stem(label))
+            table[instruction] = named or nodes
+            if len(named) > 1:
+                alike.setdefault(tuple(map(id, named)), []).append(instruction)
+        for numbers in alike.values():
+            table.update(self._distinguished(numbers, table[numbers[0]]))
+        for instruction, node in branch_nodes(self.labels, symbols).items():
+            table[instruction] = (node,)
+        table.update(self._placed(table))
+        return table
+
+    def ran(self, found: Attribution, instruction: int | None) -> Attribution:
+        """An attribution of an instruction's event without nodes that ran elsewhere: the parts of
+        a decomposed operator share its debug handle."""
+        inside = self._ids.get(-1 if instruction is None else instruction, ())
+        kept = tuple(node for node in found.nodes if id(node) in inside)
+        return replace(found, nodes=kept) if kept else found
+
+    @cached_property
+    def _ids(self) -> Mapping[int, set[int]]:
+        return {number: set(map(id, nodes)) for number, nodes in self.nodes.items()}
+
+    def _distinguished(self, numbers: Sequence[int], nodes: Nodes) -> Mapping[int, Nodes]:
+        """The node that each of these kernels runs, where it is known."""
+        known: dict[int, Node] = {}
+        if self.symbols.delegates or len(numbers) != len(nodes):
+            candidates = set(map(id, nodes))
+            of_program = {i: self._of_program[i] for i in numbers if i in self._of_program}
+            known = {i: node for i, node in of_program.items() if id(node) in candidates}
+        left = [i for i in numbers if i not in known]
+        taken = {id(node) for node in known.values()}
+        free = [node for node in nodes if id(node) not in taken]
+        if len(left) == len(free):
+            for number in left:
+                node = next((node for node in free if self._can_run(number, node)), None)
+                if node is not None:
+                    known[number] = node
+                    free.remove(node)
+        return {i: (node,) for i, node in known.items()}
+
+    @cached_property
+    def _of_program(self) -> Mapping[int, Node]:
+        """The nodes of kernels, as far as the program decides."""
+        if self.matching is None or self.symbols.graph is None:
+            return {}
+        nodes = self.symbols.graph.calls
+        return {
+            pair.instruction: nodes[pair.node]
+            for pair in self.matching.pairs
+            if self.records[pair.instruction].kind == "kernel" and not pair.is_view
+        }
+
+    def _can_run(self, instruction: int, node: Node) -> bool:
+        """False if the tensors that an instruction writes are known not to be the node's."""
+        if not 0 <= instruction < len(self.records):
+            return True
+        written = self.records[instruction].written
+        logged = [LoggedSpec(value.scalar_type.torch_name, value.sizes) for value in written]
+        wanted = [value.tensor for value in node.outputs if value.tensor is not None]
+        return len(logged) != len(wanted) or not any(map(type_mismatch, logged, wanted))
+
+    @cached_property
+    def matching(self) -> Matching | None:
+        """The matching of the program's values with the edge program's, as far as it is known
+        without a run; None without a program of the method."""
+        graph = self.symbols.graph
+        if self.program is None or graph is None or not self.records:
+            return None
+        method = self.program.method(self.symbols.method)
+        return program_matching(graph, self.symbols, method, self.records)
+
+    @cached_property
+    def records(self) -> Sequence[InstructionRecord]:
+        """The program's instructions; empty without a program of the method."""
+        if self.program is None:
+            return ()
+        name, counts = self.symbols.method, self.symbols.num_outputs
+        if name not in (method.name for method in self.program.methods):
+            return ()
+        return instructions(self.program, name, delegate_outputs=counts).records
+
+    # -- The parts of a decomposed operator, of which several instructions have the handle.
+
+    def _placed(self, table: Mapping[int, Nodes]) -> Mapping[int, Nodes]:
+        """The nodes of each instruction, without those that ran elsewhere or may have."""
+        graph = self.symbols.graph
+        delegates = {i for i, h in self.symbols.handles.items() if not isinstance(h, int)}
+        if graph is None or not delegates:
+            return {}
+        places: dict[int, set[int]] = {}  # by `id` of the node: the instructions that may run it
+        for instruction, nodes in table.items():
+            for node in nodes:
+                places.setdefault(id(node), set()).add(instruction)
+        for nodes in (table[i] for i in table.keys() - delegates):
+            if len(nodes) == 1:  # a kernel that is known to run it
+                places[id(nodes[0])] -= delegates
+        calls = [node for node in graph.own_operators.values() if node.delegate is not None]
+        if calls:  # a graph from after lowering: its calls are the instructions, in order
+            numbers = sorted(delegates) if len(calls) == len(delegates) else ()
+            for number, call in zip(numbers, calls, strict=False):
+                inner = None if call.delegate is None else call.delegate.graph
+                for node in () if inner is None else inner.walk():
+                    places[id(node)] = {number}
+        elif self.records:
+            _Narrowing(graph, self.symbols, table, places, delegates, self._reads).run()
+        found = {}
+        for instruction, nodes in table.items():
+            inside = tuple(node for node in nodes if instruction in places[id(node)])
+            sure = tuple(node for node in inside if places[id(node)] == {instruction})
+            found[instruction] = sure or inside or nodes
+        return found
+
+    @cached_property
+    def _reads(self) -> Mapping[int, set[int]]:
+        """The instructions whose results each instruction reads."""
+        if self.program is None:
+            return {}
+        values = self.program.method(self.symbols.method).values
+        writer: dict[int, int] = {}
+        reads: dict[int, set[int]] = {}
+        for record in with_flow(values, self.records):
+            number = record.instruction_id
+            reads[number] = {writer[index] for index in record.inputs if index in writer}
+            writer.update((index, number) for index in record.outputs)
+        return reads
+
+
+class _Narrowing:
+    """Removes instructions that cannot run a node from its places, until nothing changes.
+
+    A node is computed by the instruction that computed what it reads, if that is a delegate, or by
+    one that reads this from it. A view may have no instruction: it then counts where its input is.
+    A delegate has as many nodes of a debug handle as its list repeats it. Where all places of a
+    node contradict this, passes have changed the graph, and the places stay.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        symbols: MethodSymbols,
+        table: Mapping[int, Nodes],
+        places: dict[int, set[int]],
+        delegates: set[int],
+        reads: Mapping[int, set[int]],
+    ) -> None:
+        self._places, self._delegates, self._reads = places, delegates, reads
+        self._table = table
+        self._counts = {
+            number: Counter(handle_list(symbols.handles[number])) for number in delegates
+        }
+        self._edges: list[tuple[Node, Node]] = []
+        own = {path: node for path, node in graph.own_operators.items() if not node.subgraphs}
+        for node in own.values():
+            sources = [own[value.path] for value in graph.read_by(node) if value.path in own]
+            if stem(node.op) in SAME_VALUE:
+                around = (places.get(id(source), set()) for source in sources)
+                places[id(node)] = places.get(id(node), set()).union(*around)
+            if places.get(id(node)):
+                self._edges += [(source, node) for source in sources if places.get(id(source))]
+
+    def run(self) -> None:
+        changed = True
+        while changed:
+            changed = sum(self._follow(source, node) for source, node in self._edges) > 0
+            changed = sum(map(self._count, self._delegates)) > 0 or changed
+
+    def _follow(self, source: Node, node: Node) -> bool:
+        """Keep the places of a node and of one that reads it that go together."""
+        is_view = stem(node.op) in SAME_VALUE
+        fitting = {
+            (i, j)
+            for i in self._places[id(source)]
+            for j in self._places[id(node)]
+            if (i == j and (is_view or j in self._delegates)) or i in self._reads.get(j, ())
+        }
+        changed = self._keep(source, {i for i, _ in fitting})
+        return self._keep(node, {j for _, j in fitting}) or changed
+
+    def _count(self, delegate: int) -> bool:
+        """Give a delegate the nodes of a handle when there are no more than it has."""
+        counts = self._counts[delegate]
+        is_repeated = max(counts.values(), default=0) > 1
+        changed = False
+        for handle, count in counts.items():
+            nodes = [
+                node
+                for node in self._table.get(delegate, ())
+                if node.debug_handle == handle and delegate in self._places[id(node)]
+            ]
+            sure = [node for node in nodes if self._places[id(node)] == {delegate}]
+            if len(nodes) == count:
+                changed = sum(self._keep(node, {delegate}) for node in nodes) > 0 or changed
+            elif len(sure) == count and is_repeated:
+                for node in nodes:
+                    if node not in sure:
+                        changed = self._keep(node, self._places[id(node)] - {delegate}) or changed
+        return changed
+
+    def _keep(self, node: Node, kept: set[int]) -> bool:
+        if not kept or kept == self._places[id(node)]:
+            return False
+        self._places[id(node)] = kept
+        return True
