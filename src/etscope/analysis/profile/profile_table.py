@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,27 +73,7 @@ def profile_table(
     first in that order. What is not shown is summed in a row below its call or among the closing
     rows, so that the shown `avg` of leaves always adds up to ``Method::execute``.
     """
-    measure = _measures(profile.rows, scale, sort)
-    groups = profile.instructions
-    if measure is not None:
-        groups = sorted(groups, key=lambda group: -measure[id(group.head)])
-    leaves = [leaf for group in groups for leaf in group.kept(keep)]
-    if measure is not None and limit is not None:
-        leaves.sort(key=lambda leaf: -measure[id(leaf)])
-    wanted = {id(leaf) for leaf in leaves[:limit]}
-    rows, hidden = [], []
-    for group in groups:
-        if not any(id(leaf) in wanted for leaf in group.leaves):
-            hidden.append(group.head)
-            continue
-        below = list(group.below)
-        if group.is_split:
-            below = [row for row in below if id(row) in wanted]
-        if measure is not None:  # the rest of a call stays the last of the rows below it
-            below.sort(key=lambda row: (row.kind == "unaccounted", -measure[id(row)]))
-        rows += [group.head, *below]
-        if group.is_split and len(below) < len(group.below):
-            rows.append(_hidden([row for row in group.below if id(row) not in wanted], depth=1))
+    rows, hidden = _shown_rows(profile, _measures(profile.rows, scale, sort), keep, limit)
     everything = [*rows, *closing_rows(profile, hidden)]
     statistics = _statistics(everything, scale)
     total = float(profile.total.mean())
@@ -124,6 +104,38 @@ def profile_table(
         depth=[row.depth for row in everything],
         breaks=frozenset({len(rows)}),
     )
+
+
+def _shown_rows(
+    profile: MethodProfile,
+    measure: Mapping[int, float] | None,
+    keep: Callable[[Row], bool] | None,
+    limit: int | None,
+) -> tuple[list[Row], list[Row]]:
+    """Return the rows to show, largest `measure` first or in run order, and the instructions of
+    which no leaf is shown."""
+    groups = profile.instructions
+    if measure is not None:
+        groups = sorted(groups, key=lambda group: -measure[id(group.head)])
+    leaves = [leaf for group in groups for leaf in group.kept(keep)]
+    if measure is not None and limit is not None:
+        leaves.sort(key=lambda leaf: -measure[id(leaf)])
+    wanted = {id(leaf) for leaf in leaves[:limit]}
+    rows: list[Row] = []
+    hidden: list[Row] = []
+    for group in groups:
+        if not any(id(leaf) in wanted for leaf in group.leaves):
+            hidden.append(group.head)
+            continue
+        below = list(group.below)
+        if group.is_split:
+            below = [row for row in below if id(row) in wanted]
+        if measure is not None:  # the rest of a call stays the last of the rows below it
+            below.sort(key=lambda row: (row.kind == "unaccounted", -measure[id(row)]))
+        rows += [group.head, *below]
+        if group.is_split and len(below) < len(group.below):
+            rows.append(_hidden([row for row in group.below if id(row) not in wanted], depth=1))
+    return rows, hidden
 
 
 def _cells(row: Row, scale: Scale) -> dict[str, Any]:
