@@ -257,6 +257,12 @@ def _time_notes(times: NodeTimes, scale: Scale, shown: Sequence[PlacedNode]) -> 
         f"Times are averages of {runs:,} {'run' if runs == 1 else 'runs'}: of {total} {scale.unit} "
         f"of Method::execute, {accounted} {scale.unit} are of instructions of this graph's nodes."
     )
+    if times.rest:
+        rest = float(scale(sum(float(time.ticks.mean()) for time in times.rest.values())))
+        yield (
+            f"Of these, {format_duration(rest, scale.unit)} {scale.unit} are the rest of delegate "
+            "calls beside the events that they logged: no node has them."
+        )
     here = [times.at[id(place.node)] for place in shown if id(place.node) in times.at]
     if any(len(time.nodes) > 1 for time in here):
         yield (
@@ -308,10 +314,11 @@ def module_tree(
         tree.add_node(place, place.backend or linked.backends.get(id(place.node)))
     if times is not None:
         kept = {id(place.node) for place in calls}
-        for row in times.profile.rows:
-            nodes = nodes_of_row(linked, row) if row.depth == 0 else ()
-            if any(id(node) in kept for node in nodes):
-                tree.add_time(common_module(nodes), float(row.ticks.mean()))
+        for instruction in times.profile.instructions:
+            for leaf in instruction.leaves:
+                nodes = nodes_of_row(linked, leaf) or nodes_of_row(linked, instruction.head)
+                if any(id(node) in kept for node in nodes):
+                    tree.add_time(common_module(nodes), float(leaf.ticks.mean()))
     modules = tree.modules()
     content: dict[Column, list[Any]] = {
         Column("module"): [module.path or "(root)" for module in modules],
@@ -333,8 +340,8 @@ def module_tree(
             value / total if value and total else value for value in ticks
         ]
         notes = (
-            "An instruction's time counts for the innermost module that holds all its nodes, and "
-            "for those around it.",
+            "A time, of an instruction or of an event inside a delegate, counts for the innermost "
+            "module that holds all its nodes, and for those around it.",
         )
     return Table.of(
         content,

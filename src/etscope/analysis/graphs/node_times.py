@@ -53,13 +53,16 @@ class NodeTimes:
 
     at: `id` of a node -> the time displayed at it. That is the first of the time's nodes, in the
     order of the graph, that does not display a time of fewer nodes; for a delegate call in the
-    graph, the call. shared: `id` of each other node -> the time that it shares. accounted: time of
-    the instructions with nodes in this graph in each run, in ticks.
+    graph, the call. shared: `id` of each other node -> the time that it shares. rest: what the
+    events inside a delegate leave of its call, by instruction, where the call is no node.
+    accounted: time of the instructions with nodes in this graph in each run, in ticks. `at` and
+    `rest` add up to it, without times that are `inside`.
     """
 
     profile: MethodProfile
     at: Mapping[int, NodeTime]
     shared: Mapping[int, NodeTime]
+    rest: Mapping[int, NodeTime]
     accounted: Ticks
 
     def of(self, node: Node) -> NodeTime | None:
@@ -76,16 +79,17 @@ def node_times(linked: LinkedGraph, profile: MethodProfile) -> NodeTimes:
             number = row.instruction_id
             explained[number] = explained.get(number, 0) + row.ticks
     times: dict[frozenset[int], NodeTime] = {}
+    rest: dict[int, NodeTime] = {}
     for row, nodes in found:
         call = _call_node(linked, nodes) if row.kind == "delegate" else None
         ticks = row.ticks
         if call is not None:
             nodes = (call,)
         elif row.kind == "delegate" and row.instruction_id in explained:
-            # Nodes have times of their own from inside the delegate: the rest is shared by all.
             ticks = ticks - explained[row.instruction_id]
-            if (ticks < 0).any() or not ticks.any():
-                continue
+            if row.instruction_id is not None and (ticks >= 0).all() and ticks.any():
+                rest[row.instruction_id] = NodeTime(nodes, ticks, row.ran)
+            continue
         inside = bool(row.depth) and _call_node(linked, nodes) is not None
         key = frozenset(map(id, nodes))
         time = NodeTime(nodes, ticks, row.ran, inside)
@@ -105,6 +109,7 @@ def node_times(linked: LinkedGraph, profile: MethodProfile) -> NodeTimes:
         shared={
             id(node): time for time in at.values() for node in time.nodes if id(node) not in at
         },
+        rest=rest,
         accounted=sum(
             (row.ticks for row, _ in found if not row.depth), np.zeros_like(profile.total)
         ),

@@ -327,18 +327,24 @@ def view_of(
 ) -> GraphView:
     """The view of one graph. `profile`, of the graph's method, is for the times, `program` for the
     memory that is alive."""
-    nodes = tuple(_Placing(linked).nodes(linked.graph, None, "", (), 0, None))
+    placing = _Placing(linked)
+    nodes = tuple(placing.nodes(linked.graph, None, "", (), 0, None))
     keys: dict[int, list[str]] = {}
     for node in nodes:
         keys.setdefault(id(node.node), []).append(node.key)
     times: dict[str, NodeTime] = {}
     if profile is not None:
         position = {node.key: i for i, node in enumerate(nodes)}
-        for place, time in node_times(linked, profile).at.items():
+        found = node_times(linked, profile)
+        for place, time in found.at.items():
             if place in keys:
                 shared = {key for node in time.nodes for key in keys.get(id(node), ())}
                 in_order = tuple(sorted(shared, key=position.__getitem__))
                 times[keys[place][0]] = replace(time, keys=in_order)
+        for number, time in found.rest.items():
+            rest = placing.rest(number, time)
+            nodes = (*nodes, rest)
+            times[rest.key] = replace(time, nodes=(rest.node,), keys=(rest.key,))
     live: dict[str, int] = {}
     if program is not None and linked.method in [method.name for method in program.methods]:
         plan = memory_plan(program, linked.method or "")
@@ -452,6 +458,20 @@ class _Placing:
                     depth + 1,
                     backend or (node.delegate.backend_id if node.delegate is not None else None),
                 )
+
+    def rest(self, instruction: int, time: NodeTime) -> ViewNode:
+        """A node for what the events inside a delegate leave of its call."""
+        backend = next((self._linked.backends.get(id(node)) for node in time.nodes), None)
+        key = self._free(f"rest_of_{instruction}")
+        return ViewNode(
+            key=key,
+            node=Node(key, "rest", "", f"(rest of {backend or 'the delegate'} #{instruction})"),
+            graph=self._linked.graph,
+            call=None,
+            scope=_relative(common_module(time.nodes), ()),
+            backend=backend,
+            instructions=(instruction,),
+        )
 
     def _free(self, key: str) -> str:
         """The key, numbered when a lowered module or branch is called more than once."""
