@@ -21,7 +21,16 @@ from tests.support.analysis.graphs import branching, linked, lowered, profile, r
 from tests.support.artifacts import artifacts
 
 NS = Scale(TimeScale.NS, TimeScale.NS)
-NAMES = ["cnn_xnnpack", "cnn_xnnpack_lowered", "transformer", "cond", "while_loop", "two_methods"]
+NAMES = [
+    "attention_xnnpack",
+    "recurrent_xnnpack",
+    "cnn_xnnpack",
+    "cnn_xnnpack_lowered",
+    "transformer",
+    "cond",
+    "while_loop",
+    "two_methods",
+]
 
 
 def trace_of(name: str) -> Trace:
