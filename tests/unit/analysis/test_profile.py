@@ -15,6 +15,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
+from etscope.model.graph import stem
 from etscope.units import TimeScale
 from tests.support.artifacts import artifacts
 
@@ -113,6 +114,31 @@ def test_the_calls_of_a_delegate_are_divided_among_its_operators() -> None:
     assert share["module"]["stem"] < share["module"]["(root)"]
     assert sum(line.endswith("cnn.py:35") for line in share["source"]) == 1
     assert 0 < share["type"]["delegated"] < 1
+
+
+def test_a_kernel_is_its_own_part_of_a_decomposed_operator() -> None:
+    """All parts have the debug handle of the operator; each row has the node that it ran."""
+    (profile,) = open_trace("attention_xnnpack", program=True).profiles()
+
+    kernels = [row for row in profile.rows if row.kind == "kernel"]
+    handles = [row.attribution.debug_handles for row in kernels]
+    assert max(map(handles.count, handles)) > 5
+    ran = [row.attribution.nodes for row in kernels]
+    assert [len(nodes) for nodes in ran] == [1] * len(kernels)
+    assert [stem(nodes[0].op) for nodes in ran] == [stem(row.name) for row in kernels]
+    assert len({id(nodes[0]) for nodes in ran}) == len(kernels)
+
+
+def test_an_event_inside_a_delegate_is_of_a_node_inside_it() -> None:
+    (profile,) = open_trace("attention_xnnpack", program=True).profiles()
+
+    inside = {
+        group.head.instruction_id: [set(map(id, row.attribution.nodes)) for row in group.below]
+        for group in profile.instructions
+        if group.head.kind == "delegate"
+    }
+    calls = {number: set().union(*events) for number, events in inside.items()}
+    assert sum(map(len, calls.values())) == len(set().union(*calls.values()))
 
 
 def test_a_filter_keeps_the_events_inside_a_delegate_that_match() -> None:
