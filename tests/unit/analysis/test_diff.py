@@ -102,9 +102,30 @@ def test_the_table_adds_up_however_little_of_it_is_shown(tmp_path: Path) -> None
         rows = list(zip(table.values["change"], table.depth or (), strict=True))
         changes = [change for change, depth in rows if depth == 0]
         assert sum(changes[:-1]) == pytest.approx(changes[-1])
+        following = [*(depth for _, depth in rows[1:]), 0]
+        leaves = [
+            change for (change, depth), next_ in zip(rows, following, strict=True) if next_ <= depth
+        ]
+        assert sum(leaves[:-1]) == pytest.approx(changes[-1])
         assert table.title.startswith("forward: regressed, +")
     with pytest.raises(UsageError, match="cannot sort"):
         diff.table(MS, sort="name")
+
+
+def test_a_limit_and_a_selection_count_what_ran_inside_a_delegate(tmp_path: Path) -> None:
+    before = dump("cnn_xnnpack", tmp_path, 1)
+    after = dump("cnn_xnnpack", tmp_path, 2, slower={0: 1.2})
+
+    table = diff_traces(before, after).methods[0].table(MS, limit=3)
+
+    # The call, three of its parts, the sum of the others, and the closing rows.
+    assert table.values["kind"] == [
+        "delegate", *table.values["kind"][1:4], "hidden", "unaccounted", "total",
+    ]  # fmt: skip
+    selector = Selector("name:Convolution*")
+    diff = diff_traces(before, after, keep=lambda row: selector.matches(fields_of_row(row)))
+    shown = diff.methods[0].table(MS).values["event"][1:-3]
+    assert shown and all(name.startswith("Convolution") for name in shown)
 
 
 def test_first_runs_are_left_out_and_told(tmp_path: Path) -> None:

@@ -250,9 +250,10 @@ def _method_diff(sides: _Sides, total: Comparison, policy: Policy, keep: Keep | 
     for pair in sides.alignment.pairs:
         whole = keep is None or _picked(pair, keep)
         changes.append(_change(pair, middle, 0, whole))
-        for inner in pair.inner:
-            selected = whole or (keep is not None and _picked(inner, keep))
-            changes.append(_change(inner, middle, 1, selected))
+        # As in `InstructionRows.kept`: all of a call, if only the call itself is picked.
+        picked = [keep is not None and _picked(inner, keep) for inner in pair.inner]
+        for inner, is_picked in zip(pair.inner, picked, strict=True):
+            changes.append(_change(inner, middle, 1, is_picked or (whole and not any(picked))))
     closing = [
         Change(
             name=name,

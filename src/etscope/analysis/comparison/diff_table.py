@@ -158,30 +158,41 @@ def diff_table(
     """Return one row for each operator, a delegate's events below its call, then the closing rows.
 
     sort: "change" (largest first, in either direction), "time" (the later one's) or "run". limit:
-    the most operators to show; the others are summed in one row. per_op: always count the operators
+    the most leaves to show (see `InstructionRows.leaves`); the others are summed below their call
+    or among the closing rows. per_op: always count the operators
     that regressed in the title.
     """
-    groups = _sorted(grouped(diff.changes, lambda change: change.depth == 0), sort)
-    picked = [group for group in groups if any(change.selected for change in group)]
-    shown = [[group[0], *(change for change in group[1:] if change.selected)] for group in picked][
-        :limit
+    measure = _measure(sort)
+    groups = grouped(diff.changes, lambda change: change.depth == 0)
+    leaves = [
+        leaf
+        for group in groups
+        for leaf in _leaves(group)
+        if leaf.selected or (leaf is group[0] and any(change.selected for change in group))
     ]
-    heads = {id(group[0]) for group in shown}
-    hidden = [group[0] for group in groups if id(group[0]) not in heads]
-    rows = [change for group in shown for change in group]
+    if measure is not None:
+        # The rest of a delegate call stays below what it is the rest of.
+        groups = [
+            [head, *sorted(inner, key=lambda one: (one.kind == "unaccounted", -measure(one)))]
+            for head, *inner in sorted(groups, key=lambda group: -measure(group[0]))
+        ]
+        leaves.sort(key=lambda leaf: -measure(leaf))
+    wanted = {id(leaf) for leaf in leaves[:limit]}
+    rows: list[Change] = []
+    hidden: list[Change] = []
+    for group in groups:
+        below = [leaf for leaf in _leaves(group) if id(leaf) in wanted]
+        if not below:
+            hidden.append(group[0])
+        elif below[0] is group[0]:
+            rows += [group[0], *(change for change in group[1:] if change.selected)]
+        else:
+            rows += [group[0], *(change for change in group[1:] if id(change) in wanted)]
+            if left := [change for change in group[1:] if id(change) not in wanted]:
+                rows.append(_not_shown(left, depth=1))
     everything = [*rows]
     if hidden:
-        adding = [change for change in hidden if change.adds]
-        everything.append(
-            Change(
-                name=f"({len(hidden)} {'row' if len(hidden) == 1 else 'rows'} not shown)",
-                kind="hidden",
-                status="same",
-                before=sum(change.before or 0.0 for change in adding),
-                after=sum(change.after or 0.0 for change in adding),
-                firsts=(None, None),
-            )
-        )
+        everything.append(_not_shown(hidden))
     everything += [diff.unaccounted, diff.total]
     policy, total = diff.policy, diff.total.comparison
     return Table.of_cells(
@@ -236,23 +247,36 @@ def source_location(row: Row) -> tuple[str | None, str | None]:
     return common_module(attribution.nodes), short_lines(attribution.lines) or None
 
 
-def _sorted(groups: list[list[Change]], sort: str) -> list[list[Change]]:
+def _measure(sort: str) -> Callable[[Change], float] | None:
+    """Return what changes are sorted by, largest first; None: execution order."""
     sort = sort.removeprefix("-")
     if sort not in SORTS:
         raise UsageError(f"cannot sort by {sort!r}", hint=f"sort by one of: {', '.join(SORTS)}")
     if sort == "run":
-        return groups
-    measure: Callable[[Change], float] = (
-        (lambda change: abs(change.change))
-        if sort == "change"
-        else (lambda change: change.after or 0.0)
+        return None
+    if sort == "change":
+        return lambda change: abs(change.change)
+    return lambda change: change.after or 0.0
+
+
+def _leaves(group: Sequence[Change]) -> Sequence[Change]:
+    """Return the changes below a delegate call, if its rest is among them; else the call."""
+    is_split = any(change.kind == "unaccounted" for change in group[1:])
+    return group[1:] if is_split else group[:1]
+
+
+def _not_shown(changes: Sequence[Change], depth: int = 0) -> Change:
+    adding = [change for change in changes if change.adds or depth]
+    return Change(
+        name=f"({len(changes)} {'row' if len(changes) == 1 else 'rows'} not shown)",
+        kind="hidden",
+        status="same",
+        before=sum(change.before or 0.0 for change in adding),
+        after=sum(change.after or 0.0 for change in adding),
+        firsts=(None, None),
+        depth=depth,
+        adds=depth == 0,
     )
-    # The rest of a delegate call stays below what it is the rest of.
-    ordered = [
-        [head, *sorted(inner, key=lambda one: (one.kind == "unaccounted", -measure(one)))]
-        for head, *inner in groups
-    ]
-    return sorted(ordered, key=lambda group: measure(group[0]), reverse=True)
 
 
 def _cells(change: Change, diff: MethodDiff, scale: Scale) -> dict[str, Any]:
