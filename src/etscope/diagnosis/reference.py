@@ -10,13 +10,14 @@ from etscope.analysis.graphs.linked_graph import method_of_graph
 from etscope.analysis.matching.matching import parts_of
 from etscope.analysis.numerics.gap import Reference
 from etscope.analysis.numerics.runs import NO_RECORD_HINT, MethodRun, edge_symbols
-from etscope.analysis.profile.correlate import EDGE_GRAPH, graph_name
+from etscope.analysis.profile.correlate import EDGE_GRAPH, graph_name, recorded_inputs
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError
 from etscope.etrecord import as_etrecord
 from etscope.etrecord.loading import load_recorded, load_to_run
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordFile, RecordView
 from etscope.formats.program.bpte import BundledFile
+from etscope.formats.run_json import saved_inputs
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph
 from etscope.optional import require
@@ -186,19 +187,27 @@ def reference_program(record: RecordView, name: str) -> Any:
 def inputs_of_run(
     trace: Trace, method: str, run: MethodRun, given: Any, bundle: BundledFile | None
 ) -> Any:
-    """The inputs of a run: those that are given, those of the bundled test case that ran, or the
-    record's representative ones. None when there are none."""
+    """The inputs of a run: those that are given, those of the bundled test case that ran, those
+    that `etscope run --save` kept beside the dump, or the record's representative ones. None when
+    there are none.
+
+    Raises `NumericGapError` when the run is known to have had others, which were not saved.
+    """
     if given is not None:
         return given
     case_inputs = inputs_of_case(bundle, method, run)
     if case_inputs is not None:
         return case_inputs
-    record = trace.record
-    methods = trace.methods
-    main = "forward" if "forward" in methods else (methods[0] if len(methods) == 1 else None)
-    if record is None or method != main:
-        return None
-    return record.representative_inputs()
+    saved = saved_inputs(trace.dump.path, method)
+    if saved is not None:
+        if saved.values is not None:
+            return list(saved.values)
+        if saved.source != "record":
+            raise NumericGapError(
+                f"the inputs of this run ({saved.source}) were not saved beside its dump",
+                hint="give them: --inputs FILE, inputs=",
+            )
+    return None if trace.record is None else recorded_inputs(trace.record, method)
 
 
 def inputs_of_case(bundle: BundledFile | None, method: str, run: MethodRun) -> list[Any] | None:

@@ -2,14 +2,18 @@
 
     {"program": "model.pte", "program_sha256": "…", "runner": "native", "executorch": "1.5.1",
      "threads": 4, "recorded_at": "2026-05-01T12:00:00.000+00:00", "debug_level": null,
-     "calls": [{"method": "forward", "case": null, "iterations": 10, "warmup": 2}],
+     "calls": [{"method": "forward", "case": null, "iterations": 10, "warmup": 2,
+                "inputs_from": "seed 0", "inputs_sha256": "…"}],
+     "inputs": "inputs.npz",
      "latencies": [{"traced": null, "method": "forward", "case": null, "load_ns": 5200000,
                     "first_ns": 910000, "samples_ns": [880000, …]}],
      "model": "mobilenet", "device": "pixel-8", "job": "…", "labels": {"commit": "1f2e3d"},
      "environment": {"os": "Android 15", …}, "marks": ["…"]}
 
-Every key may be missing, and other keys are ignored. The last two lines are written by other tools
-only. Times are in ns; `recorded_at` is ISO 8601, in UTC when it has no zone.
+`inputs` is the file beside it with the inputs of the calls; they are "given", or from the "record",
+a "case" of a bundle, or a seed. Every key may be missing, and other keys are ignored. The last two
+lines are written by other tools only. Times are in ns; `recorded_at` is ISO 8601, in UTC when it
+has no zone.
 """
 
 from __future__ import annotations
@@ -25,7 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import FormatError, reading
+from etscope.formats.bytes.files import PathLike
 from etscope.formats.exported_program.exported_json import integer, mapping, parse_json, sequence
+from etscope.formats.torch_files.tensor_files import read_tensor_file
 
 RUN_JSON = "run.json"
 
@@ -45,6 +51,48 @@ def parse_run_json(data: bytes, path: str | None = None) -> SavedRun:
     """Parse the bytes of a run.json from `path`; `FormatError` when it is damaged."""
     with reading(RUN_JSON, path):
         return SavedRun(mapping(parse_json(data), RUN_JSON), path)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedInputs:
+    """The inputs of the runs of a method.
+
+    source: "given", "record", "case" or "seed N". values: flat, None if they were not saved.
+    """
+
+    source: str
+    values: tuple[Any, ...] | None
+
+
+def saved_inputs(dump: PathLike | None, method: str) -> SavedInputs | None:
+    """Return the inputs of the runs in a dump that `etscope run --save` wrote; None where they are
+    not known: without a run.json beside the dump, or when the method was called several times.
+
+    Raises `FormatError` for damaged files, `MissingFileError` when the inputs are gone.
+    """
+    if dump is None or Path(dump).name not in ("run.etdp", "values.etdp"):
+        return None
+    path = Path(dump).with_name(RUN_JSON)
+    if not path.is_file():
+        return None
+    saved = read_run_json(path)
+    with reading(RUN_JSON, path):
+        calls = [call for call in saved.calls if call.get("method") == method]
+        source = text_or_none(calls[0].get("inputs_from"), "inputs_from") if calls else None
+        if len(calls) != 1 or source is None:
+            return None
+        name = saved.text("inputs")
+    if name is None:
+        return SavedInputs(source, None)
+    file = read_tensor_file(path.with_name(Path(name).name))
+    number = saved.calls.index(calls[0])
+    prefix = f"{number}/input_" if len(saved.calls) > 1 else "input_"
+    mine = [
+        value
+        for key, value in zip(file.names, file.values, strict=True)
+        if key is not None and key.startswith(prefix)
+    ]
+    return SavedInputs(source, tuple(mine))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 LATENCY, PROFILE, VALUES = "latency", "profile", "values"
 _TRACED = {LATENCY: None, PROFILE: "times", VALUES: "values"}
 _MS = 1e6  # ns
+_TENSOR_FILES = (".npz", ".safetensors")
+_MOST_INPUTS = 256 << 20  # bytes that are saved with a run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,16 +72,20 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallRun:
-    """One call: the method, its flat inputs (numpy), and the bundled test case or None."""
+    """One call: the method, its flat inputs (numpy), and the bundled test case or None.
+
+    inputs_from: as in `etscope.run.job.JobCall`.
+    """
 
     method: str
     inputs: tuple[Any, ...]
     case: int | None
+    inputs_from: str
 
     @classmethod
     def of(cls, call: JobCall) -> CallRun:
         case = call.bundled_input_index
-        return cls(call.method, call.inputs, None if case < 0 else case)
+        return cls(call.method, call.inputs, None if case < 0 else case, call.inputs_from)
 
 
 @dataclass(frozen=True, eq=False)
@@ -379,20 +386,16 @@ class Run:
     def save_outputs(self, path: PathLike) -> None:
         """Write the outputs to a .npz or .safetensors file: "output_0" and so on, and with
         several calls "0/output_0". Taps come after them: "output_3"."""
-        named = {
-            f"{call}/output_{index}" if len(self.calls) > 1 else f"output_{index}": value
-            for call, outputs in enumerate(self._all_arrays)
-            for index, value in enumerate(outputs)
-            if value is not None
-        }
+        named = self._named("output", self._all_arrays)
         write_tensor_file(path, list(named.values()), list(named))
 
     def save(self, folder: PathLike) -> list[Path]:
         """Write all files into a folder, which is made if needed; return their paths.
 
-        run.etdp (times), and with a debug level values.etdp with debug.bin; outputs.npz (or
-        .safetensors for types that numpy's files cannot hold); run.json: what ran, and how long.
-        Files of these names from another run are removed.
+        run.etdp (times), and with a debug level values.etdp with debug.bin; inputs.npz and
+        outputs.npz (or .safetensors for types that numpy's files cannot hold; no inputs of more
+        than 256 MiB); run.json: what ran, and how long. Files of these names from another run are
+        removed.
         """
         target = make_folder(folder)
         sources = {"run.etdp": None, "values.etdp": None, "debug.bin": self.debug_buffer_path}
@@ -400,22 +403,45 @@ class Run:
             sources["run.etdp"] = self.profile_path
             if self.etdump_path != self.profile_path:
                 sources["values.etdp"] = self.etdump_path
-        arrays = (one for call in self._all_arrays for one in call if isinstance(one, np.ndarray))
-        fits = all(fits_npz(array.dtype) for array in arrays)
-        outputs_name = "outputs.npz" if fits else "outputs.safetensors"
+        outputs, inputs = self._named("output", self._all_arrays), self._saved_inputs
+        tensors = {"outputs": outputs, **({} if inputs is None else {"inputs": inputs})}
+        paths = {stem: target / _tensor_file(stem, named) for stem, named in tensors.items()}
         with ExitStack() as files:
             for name, source in sources.items():
                 if source is not None:
                     out = files.enter_context(atomic_write(target / name))
                     with source.open("rb") as data:
                         shutil.copyfileobj(data, out, 1 << 20)
-            self.save_outputs(target / outputs_name)
-            facts = files.enter_context(atomic_write(target / RUN_JSON))
-            facts.write(encode_run_json(self.facts()))
+            for stem, named in tensors.items():
+                write_tensor_file(paths[stem], list(named.values()), list(named))
+            facts = {**self.facts(), "inputs": None if inputs is None else paths["inputs"].name}
+            out = files.enter_context(atomic_write(target / RUN_JSON))
+            out.write(encode_run_json(facts))
         written = [name for name, source in sources.items() if source is not None]
-        for name in {*sources, "outputs.npz", "outputs.safetensors"} - {*written, outputs_name}:
+        written += [path.name for path in paths.values()]
+        of_tensors = {f"{stem}{end}" for stem in ("inputs", "outputs") for end in _TENSOR_FILES}
+        for name in {*sources, *of_tensors} - set(written):
             (target / name).unlink(missing_ok=True)
-        return [target / name for name in (*written, outputs_name, RUN_JSON)]
+        return [target / name for name in (*written, RUN_JSON)]
+
+    def _named(self, what: str, values: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """The values of each call by name: "output_0", and with several calls "0/output_0"."""
+        return {
+            f"{call}/{what}_{index}" if len(self.calls) > 1 else f"{what}_{index}": value
+            for call, found in enumerate(values)
+            for index, value in enumerate(found)
+            if value is not None
+        }
+
+    @property
+    def _saved_inputs(self) -> dict[str, Any] | None:
+        """The inputs of each call by name; None if a file cannot hold them, or they are large."""
+        values = [value for call in self.calls for value in call.inputs]
+        if not all(isinstance(value, (np.ndarray, int, float)) for value in values):
+            return None
+        if sum(np.asarray(value).nbytes for value in values) > _MOST_INPUTS:
+            return None
+        return self._named("input", [call.inputs for call in self.calls])
 
     def facts(self) -> dict[str, Any]:
         """Return the program, the calls, when they ran (ISO 8601) and for how long (ns): plain
@@ -434,6 +460,8 @@ class Run:
                     "case": shown.case,
                     "iterations": call.iterations,
                     "warmup": call.warmup,
+                    "inputs_from": call.inputs_from,
+                    "inputs_sha256": _sha256(call.inputs),
                 }
                 for shown, call in zip(self.calls, first.job.calls, strict=True)
             ],
@@ -450,6 +478,23 @@ class Run:
                 for latency in self.latencies
             ],
         }
+
+
+def _tensor_file(stem: str, named: Mapping[str, Any]) -> str:
+    arrays = [value for value in named.values() if isinstance(value, np.ndarray)]
+    return stem + _TENSOR_FILES[not all(fits_npz(array.dtype) for array in arrays)]
+
+
+def _sha256(inputs: Sequence[Any]) -> str:
+    """A hash of the types, shapes and values of a call's inputs."""
+    digest = hashlib.sha256()
+    for value in inputs:
+        array = np.asarray(value) if isinstance(value, (np.ndarray, int, float)) else None
+        what = repr(value) if array is None else f"{array.dtype.name}{array.shape}"
+        digest.update(what.encode())
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def _copy(source: Path, target: PathLike) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from etscope.analysis.profile.correlate import recorded_inputs
 from etscope.errors import MissingDataError, MissingFileError, UsageError
 from etscope.formats.bytes.files import PathLike
 from etscope.model.exported_graph import record_input_names
@@ -51,7 +52,7 @@ class RunOptions:
     warmup: int
     data: PathLike | None
     testset_index: int | None
-    seed: int
+    seed: int | None
     trace: bool
     debug_level: str
     debug_buffer_size: int | None
@@ -81,7 +82,7 @@ class RunOptions:
                 raise UsageError(
                     f"there is no {what} {value!r}", hint=f"it is {', '.join(allowed)}"
                 )
-        if not isinstance(self.seed, int):
+        if not isinstance(self.seed, (int, type(None))):
             raise UsageError(f"a seed is a whole number, not {self.seed!r}")
         for name in _POSITIVE:
             number = getattr(self, name)
@@ -145,7 +146,7 @@ def run(
     etrecord: Any = None,
     data: PathLike | None = None,
     testset_index: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     trace: bool = True,
     debug_level: str = NONE,
     debug_buffer_size: int | None = None,
@@ -174,12 +175,14 @@ def run(
         its program; an `ETRecord`, an `ExecutorchProgramManager`, or a `BundledProgram`.
     inputs: inputs of the method, in any of these forms: tensors (torch or numpy) and numbers, in a
         sequence, nested or not; a mapping by input name; a file (.pt, .npz, .npy, .safetensors);
-        None for the cases of a bundled program, or else numbers generated from `seed`. Or a
-        sequence of `Call`, which are executed in order under one load of the program.
+        None for the cases of a bundled program, else the record's representative inputs, else
+        numbers generated from `seed`. Or a sequence of `Call`, which are executed in order under
+        one load of the program.
     method: "forward" by default, or the only one.
     iterations, warmup: executions that count, and executions before them that do not.
     etrecord: the record of the export, for the Inspector and the names of the inputs.
     data: the program's external weights (.ptd).
+    seed: of generated inputs; with a seed, the record's inputs are not taken.
     testset_index: the only test case of a bundled program to run; all by default.
     trace: False measures the latency and records nothing.
     debug_level: "none", "program_outputs" or "intermediate_outputs".
@@ -291,7 +294,7 @@ def _wanted_calls(inputs: Any, options: RunOptions) -> list[Call]:
     ]
 
 
-def _job_calls(call: Call, opened: Opened, seed: int) -> Iterable[JobCall]:
+def _job_calls(call: Call, opened: Opened, seed: int | None) -> Iterable[JobCall]:
     """Yield the executions of a call: one, or one for each test case of a bundle."""
     iterations, warmup = call.iterations or 0, call.warmup or 0
     if iterations < 1 or warmup < 0:
@@ -306,8 +309,13 @@ def _job_calls(call: Call, opened: Opened, seed: int) -> Iterable[JobCall]:
             )
         method = opened.method_name(call.method)
         names = None if opened.record is None else record_input_names(opened.record, method)
-        values = method_inputs(opened.program, method, call.inputs, seed=seed, input_names=names)
-        yield JobCall(method, values, iterations, warmup)
+        given, source = call.inputs, "given"
+        if given is None and seed is None and opened.record is not None:
+            given, source = recorded_inputs(opened.record, method), "record"
+        if given is None:
+            source = f"seed {seed or 0}"
+        values = method_inputs(opened.program, method, given, seed=seed or 0, input_names=names)
+        yield JobCall(method, values, iterations, warmup, inputs_from=source)
         return
     for suite in [bundle.suite(opened.method_name(call.method))] if call.method else bundle.suites:
         indices: Iterable[int] = range(len(suite.cases))
@@ -321,7 +329,9 @@ def _job_calls(call: Call, opened: Opened, seed: int) -> Iterable[JobCall]:
         for index in indices:
             given = suite.cases[index].inputs
             values = method_inputs(opened.program, suite.method, given, seed=0)
-            yield JobCall(suite.method, values, iterations, warmup, index, fresh=True)
+            yield JobCall(
+                suite.method, values, iterations, warmup, index, fresh=True, inputs_from="case"
+            )
 
 
 def _jobs(calls: tuple[JobCall, ...], options: RunOptions, opened: Opened) -> dict[str, Job]:

@@ -47,6 +47,7 @@ class JobCall:
     bundled_input_index: written into the ETDump for these executions; -1 for none.
     fresh: load the method anew for this call, so that no other has changed its state, and return
         the outputs of the first execution instead of the last.
+    inputs_from: "given", "record", "case" (of a bundle) or "seed N".
     """
 
     method: str
@@ -55,6 +56,7 @@ class JobCall:
     warmup: int = 0
     bundled_input_index: int = -1
     fresh: bool = False
+    inputs_from: str = "given"
 
     @property
     def executions(self) -> int:

@@ -177,7 +177,8 @@ def test_profile_from_the_model(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert "untraced" in done.stdout
     names = {path.name for path in folder.iterdir()}
     assert names == {
-        *("model.pte", "model.etrecord", "model.bpte", "run.etdp", "outputs.npz", "run.json")
+        *("model.pte", "model.etrecord", "model.bpte", "run.etdp"),
+        *("inputs.npz", "outputs.npz", "run.json"),
     }
     written = [line.removeprefix("wrote ") for line in done.stderr.splitlines()]
     assert sorted(written) == sorted(str(folder / name) for name in names)

@@ -200,6 +200,7 @@ def test_saved_files(tmp_path: Path) -> None:
         "values.etdp",
         "debug.bin",
         "outputs.npz",
+        "inputs.npz",
         "run.json",
     ]
     inspector = etscope.Inspector(
@@ -210,7 +211,7 @@ def test_saved_files(tmp_path: Path) -> None:
     block = next(b for b in inspector.event_blocks if b.name == "Execute")
     with np.load(files[3]) as outputs:
         np.testing.assert_array_equal(outputs["output_0"], block.run_output[0])
-    facts = json.loads(files[4].read_text())
+    facts = json.loads(files[5].read_text())
     assert facts["executorch"] == "1.5.1"
     assert [len(one["samples_ns"]) for one in facts["latencies"]] == [4, 4, 3]
 
@@ -220,7 +221,7 @@ def test_a_second_save_leaves_nothing_of_the_first(tmp_path: Path) -> None:
 
     run(artifacts("cnn_portable").pte, iterations=1, trace=False, isolate=False).save(tmp_path)
 
-    assert {path.name for path in tmp_path.iterdir()} == {"outputs.npz", "run.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"inputs.npz", "outputs.npz", "run.json"}
 
 
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:

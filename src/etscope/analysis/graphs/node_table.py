@@ -340,8 +340,8 @@ def module_tree(
             value / total if value and total else value for value in ticks
         ]
         notes = (
-            "A time, of an instruction or of an event inside a delegate, counts for the innermost "
-            "module that holds all its nodes, and for those around it.",
+            "A time counts for the innermost module that holds all its nodes, and for those around "
+            "it.",
         )
     return Table.of(
         content,

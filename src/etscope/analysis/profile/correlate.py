@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from etscope.analysis.profile.source_location import lines_of, user_lines
 from etscope.errors import MissingDataError
@@ -175,6 +176,14 @@ def record_methods(record: RecordView) -> tuple[str, ...]:
     """The methods that the record has any symbols of."""
     tables = record.debug_handle_map or (), record.delegate_map or ()
     return tuple(dict.fromkeys((*record.edge_methods, *tables[0], *tables[1])))
+
+
+def recorded_inputs(record: RecordView, method: str) -> Any:
+    """The record's representative inputs of a method; None without. A record has those of one
+    method, "forward" or the only one."""
+    methods = record_methods(record)
+    main = "forward" if "forward" in methods or len(methods) != 1 else methods[0]
+    return record.representative_inputs() if method == main else None
 
 
 def graph_name(record: RecordView, reference: str, method: str) -> str:

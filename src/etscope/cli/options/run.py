@@ -63,7 +63,7 @@ class RunArguments:
     save: Path | None
     inputs: str | None = None
     testset_index: int | None = None
-    seed: int = 0
+    seed: int | None = None
 
     def check(self, output: OutputOptions) -> None:
         """Raise `UsageError` for options that contradict each other, before anything runs."""
@@ -177,10 +177,10 @@ _INPUT_OPTIONS = (
         "--inputs",
         "-i",
         help="Inputs: .pt, .npz, .npy or .safetensors. Default: a bundled program's test cases, "
-        "else values generated from --seed.",
+        "else the record's, else values generated from --seed.",
     ),
     click.option("--testset-index", type=COUNT, metavar="K", help="Run only test case K."),
-    click.option("--seed", type=int, default=0, help="Seed of generated inputs."),
+    click.option("--seed", type=int, help="Generate the inputs from this seed."),
 )
 
 _OPTIONS = (

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.matching import Pair
+from etscope.analysis.profile.correlate import recorded_inputs
 from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files
 from etscope.etdb.targets.target import LocalTarget, RunInfo, Stop, Watch
 from etscope.formats.program.bpte import BundledFile
+from etscope.formats.run_json import saved_inputs
 from etscope.model.graph import Node, source_lines
 from etscope.quiet import quiet
 
@@ -44,11 +46,14 @@ def live_run(files: Files, linked: LinkedGraph, method: str, inputs: Any) -> Liv
 
 
 def inputs_of(files: Files, method: str) -> Any:
-    """Inputs of a method: the record's, or those of the bundled program's first case."""
-    if files.record is not None and method == files.main_method:
-        found = files.record.representative_inputs()
-        if found is not None:
-            return found
+    """Inputs of a method: those of the recorded run, the record's, or those of the bundled
+    program's first case."""
+    saved = None if files.trace is None else saved_inputs(files.trace.dump.path, method)
+    if saved is not None and saved.values is not None:
+        return list(saved.values)
+    found = None if files.record is None else recorded_inputs(files.record, method)
+    if found is not None:
+        return found
     for suite in files.bundle.suites if files.bundle is not None else ():
         if suite.method == method and suite.cases:
             return list(suite.cases[0].inputs)
