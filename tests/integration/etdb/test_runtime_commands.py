@@ -209,11 +209,33 @@ def test_nan_is_the_worst_gap_unless_the_reference_has_it_too() -> None:
     assert "is over" in said(other, "break if gap(sqnr) < 60", "break if gap(max_abs) > 1", "run")
 
 
+def test_gap_after_a_nan_compares_nodes_of_several_values() -> None:
+    one = on_runtime("transformer_portable")
+    said(one, "start", "set $ = $ * 0 / 0", "continue")
+    rows = one.gap("run 99").data[0]["rows"]
+    totals = {row["node"]: row["total_dB"] for row in rows}
+    assert totals["aten_native_layer_norm_default"] == -np.inf  # three values
+    assert totals["aten__softmax_default"] == -np.inf
+
+
+def test_a_value_that_nothing_reads_does_not_count_in_a_gap() -> None:
+    """The mean beside a layer norm is zero up to rounding: any two of them are far apart."""
+    one = on_runtime("transformer_portable")
+    said(one, "run")
+    rows = one.gap(99).data[0]["rows"]
+    local = {row["node"]: row["local_dB"] for row in rows}
+    norms = [local[name] for name in local if "layer_norm" in name]
+    assert len(norms) > 4
+    assert min(norms) > min(local.values())
+
+
 def test_gaps_are_told_of_all_that_ran_and_the_run_stays() -> None:
     one = on_runtime("cnn_portable")
     assert "nothing has run yet" in refused(one, "gap")
     said(one, "start", "step 10")
     table = said(one, "gap run")
+    assert "more rows" not in table
+    assert "more rows: gap sqnr 11 run shows all" in said(one, "gap run 4")
     assert len([line for line in table.splitlines() if "cnn.py" in line]) == 11
     assert one.debugger.position == 10
     assert target_of(one).position == 10

@@ -116,6 +116,25 @@ def test_gap_lists_the_operators() -> None:
     assert "unknown metric" in refused(one, "gap nothing")
 
 
+def test_gap_tells_how_to_see_the_rows_that_it_leaves_out() -> None:
+    one = session("cnn_portable")
+    for line in ("gap run", "gap"):
+        text = said(one, line)
+        (again,) = re.findall(r"more rows: (.*) shows all", text)
+        assert "more rows" not in said(one, again)
+        assert len(said(one, again).splitlines()) > len(text.splitlines())
+    rows = session("cnn_portable").gap("run 4").data[0]["rows"]
+    assert [row["instruction"] for row in rows] == [0, 1, 2, 3]
+
+
+def test_gap_of_a_live_run_can_be_in_order() -> None:
+    one = session("cnn_portable")
+    said(one, "target live", "start", "step 3", "set $ = 0")
+    worst, in_order = (one.gap(words).data[0]["rows"] for words in ("", "run"))
+    assert [row["stop"] for row in in_order] == [0, 1, 2, 3]
+    assert worst[0]["stop"] == 3
+
+
 def test_passes_of_loops_are_compared_with_their_own() -> None:
     one = session("while_loop")
     said(one, "break op:tanh", "run")

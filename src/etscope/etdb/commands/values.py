@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from etscope.etdb.expressions.scope import (
     DebuggerScope,
     display_lines,
     gap_between,
-    gap_without_nan,
     gaps_so_far,
     single,
+    values_read,
 )
 from etscope.etdb.output import Output, operators, value_lines
 from etscope.etdb.targets.recorded import RecordedRuns
@@ -81,7 +82,7 @@ def _comparison(
         gaps = []
         for metric in map(find_metric, ("sqnr", "max_abs")):
             try:
-                number = gap_without_nan(metric, reference, device)
+                number = gap_between(metric, reference, device)
             except EtscopeError:
                 continue
             if number is not None:
@@ -264,7 +265,7 @@ def call(debugger: Debugger, rest: str) -> Output:
     except EtscopeError as error:
         return output.say(f"the run has no value of it: {error.message}")
     metric = find_metric("sqnr")
-    number = gap_without_nan(metric, result, own)
+    number = gap_between(metric, result, own)
     if number is not None:
         output.say(
             f"the run's own value is {format_float(number)} {metric.unit} from it ({metric.title})"
@@ -272,49 +273,55 @@ def call(debugger: Debugger, rest: str) -> Output:
     return output
 
 
-@command("gap [METRIC] [N|run]", group=GROUP, aliases=("numerics",), words=("metric", "run"))
+@command("gap [METRIC] [N] [run]", group=GROUP, aliases=("numerics",), words=("metric", "run"))
 def gap(debugger: Debugger, rest: str) -> Output:
     """Compare the device's values with the reference, the worst local error first.
 
     METRIC is sqnr by default (help metrics). `total` compares with the reference; `local`, the
-    operator's own error, with PyTorch's result for the device's inputs. At most N rows (15); `run`:
-    in order of execution. On the runtime, all operators that have run are compared; the run is
+    operator's own error, with PyTorch's result for the device's inputs. At most N rows (15); with
+    `run`, in order of execution. On the runtime, all operators that have run are compared; the run is
     repeated for it. A live run with replaced values is compared with the plain reference.
     """
-    name, count, sort = "sqnr", 15, "error"
+    name, count, in_order = "sqnr", 15, False
     for word in rest.split():
         if word.isdecimal():
             count = whole(word)
         elif word == "run":
-            sort = "run"
+            in_order = True
         else:
             name = word
     metric = find_metric(name)
     target = debugger.some_target()
+    output = Output()
     if debugger.on_runtime is not None:
-        return Output().table(_runtime_gaps(debugger, metric, count, sort))
-    if not isinstance(target, RecordedRuns):
-        return Output().table(_live_gaps(debugger, metric, count))
-    from etscope.diagnosis.numerics import numerics_of
+        table = _runtime_gaps(debugger, metric, in_order)
+    elif not isinstance(target, RecordedRuns):
+        table = _live_gaps(debugger, metric, in_order)
+    else:
+        from etscope.diagnosis.numerics import numerics_of
 
-    with quiet():
-        found = numerics_of(
-            target.trace,
-            metric=name,
-            method=debugger.method,
-            run=target.chosen,
-            inputs=debugger.given(debugger.method),
-            bundle=debugger.files.bundle,
-        )
-    table = found.table(sort)
-    table = table.take(range(min(count, len(table))))
-    output = Output(finding=not found.is_fine)
-    has_passes = any(table.values["pass"])
-    columns = (_COLUMNS[0], "pass", *_COLUMNS[1:]) if has_passes else _COLUMNS
-    return output.table(table, columns)
+        with quiet():
+            found = numerics_of(
+                target.trace,
+                metric=name,
+                method=debugger.method,
+                run=target.chosen,
+                inputs=debugger.given(debugger.method),
+                bundle=debugger.files.bundle,
+            )
+        output.finding = not found.is_fine
+        table = found.table("run" if in_order else "error")
+        has_passes = any(table.values["pass"])
+        table = table.select((_COLUMNS[0], "pass", *_COLUMNS[1:]) if has_passes else _COLUMNS)
+    total = len(table)
+    if total > count:
+        words = f"gap {name} {total} run" if in_order else f"gap {name} {total}"
+        notes = (*table.notes, f"{total - count:,} more rows: {words} shows all")
+        table = replace(table.take(range(count)), notes=notes)
+    return output.table(table)
 
 
-def _runtime_gaps(debugger: Debugger, metric: Metric, count: int, sort: str) -> Table:
+def _runtime_gaps(debugger: Debugger, metric: Metric, in_order: bool) -> Table:
     """Compare what has run so far on the runtime with the reference."""
     target = debugger.some_target()
     gaps = gaps_so_far(debugger, target, metric.name)
@@ -328,39 +335,36 @@ def _runtime_gaps(debugger: Debugger, metric: Metric, count: int, sort: str) -> 
             "no operator that ran has a value in the reference",
             hint="load the ETRecord, which has the node of each of them",
         )
-    if sort == "error":  # the operator's own error, if it is known
+    if not in_order:  # the worst first: by the operator's own error, if it is known
         badness = {
             stop.position: metric.badness(one.total if one.local is None else one.local)
             for stop, one in rows
         }
         rows.sort(key=lambda row: (-badness[row[0].position], row[0].position))
-    shown = rows[:count]
     unit = metric.unit or None
     has_passes = any(stop.loop_pass for stop, _ in rows)
     content: dict[Column, list[Any]] = {
-        Column("stop", Kind.INT): [stop.position for stop, _ in shown],
-        Column("instruction", Kind.INT, priority=2): [stop.instruction for stop, _ in shown],
-        **({Column("pass", Kind.INT): [stop.loop_pass for stop, _ in shown]} if has_passes else {}),
-        Column("node"): [stop.node or stop.name for stop, _ in shown],
-        Column("op", priority=2): [stop.op for stop, _ in shown],
-        Column("total", Kind.FLOAT, unit=unit): [one.total for _, one in shown],
-        Column("local", Kind.FLOAT, unit=unit): [one.local for _, one in shown],
+        Column("stop", Kind.INT): [stop.position for stop, _ in rows],
+        Column("instruction", Kind.INT, priority=2): [stop.instruction for stop, _ in rows],
+        **({Column("pass", Kind.INT): [stop.loop_pass for stop, _ in rows]} if has_passes else {}),
+        Column("node"): [stop.node or stop.name for stop, _ in rows],
+        Column("op", priority=2): [stop.op for stop, _ in rows],
+        Column("total", Kind.FLOAT, unit=unit): [one.total for _, one in rows],
+        Column("local", Kind.FLOAT, unit=unit): [one.local for _, one in rows],
         Column("source", Kind.PATH, priority=1): [
-            str(next(iter(stop.lines), "")) for stop, _ in shown
+            str(next(iter(stop.lines), "")) for stop, _ in rows
         ],
     }
-    notes = [f"{len(rows) - count} more; gap {metric.name} N shows N"] if len(rows) > count else []
     unknown = len(gaps) - len(rows)
-    if unknown:
-        notes.append(f"{unknown:,} of {operators(len(gaps))} without a value in the reference")
+    note = f"{unknown:,} of {operators(len(gaps))} without a value in the reference"
     return Table.of(
         content,
         title=f"{metric.title}: the run on the runtime against the reference",
-        notes=tuple(notes),
+        notes=(note,) if unknown else (),
     )
 
 
-def _live_gaps(debugger: Debugger, metric: Metric, count: int) -> Table:
+def _live_gaps(debugger: Debugger, metric: Metric, in_order: bool) -> Table:
     """Compare what has run so far of a live run with the plain reference."""
     target = debugger.some_target()
     until = debugger.position if debugger.position is not None else -1
@@ -371,11 +375,13 @@ def _live_gaps(debugger: Debugger, metric: Metric, count: int) -> Table:
         except EtscopeError:
             continue
         values = target.device_values(stop.position)
-        number = gap_between(metric, reference, values[0] if len(values) == 1 else values)
+        pair = reference, values[0] if len(values) == 1 else values
+        number = gap_between(metric, *(values_read(debugger, stop.name, one) for one in pair))
         rows.append((stop.position, stop.name, stop.op, number, str(next(iter(stop.lines), ""))))
     if not rows:
         raise MissingDataError("nothing has run yet", hint="run, or start")
-    rows.sort(key=lambda row: (-metric.badness(row[3]), row[0]))
+    if not in_order:
+        rows.sort(key=lambda row: (-metric.badness(row[3]), row[0]))
     columns = (
         Column("stop", Kind.INT),
         Column("node"),
@@ -383,10 +389,4 @@ def _live_gaps(debugger: Debugger, metric: Metric, count: int) -> Table:
         Column(metric.name, Kind.FLOAT, unit=metric.unit or None),
         Column("source", Kind.PATH, priority=1),
     )
-    notes = (f"{len(rows) - count} more; gap {metric.name} N shows N",)
-    return Table.of_rows(
-        columns,
-        rows[:count],
-        title="the live run against the plain reference",
-        notes=notes if len(rows) > count else (),
-    )
+    return Table.of_rows(columns, rows, title="the live run against the plain reference")

@@ -101,10 +101,10 @@ class DebuggerScope:
             stop, target = debugger.here(), debugger.target
             names = target.nodes_at(stop.position) if target is not None else ()
             nodes = [(node, stop.loop_pass) for node in names] or [self._node_of(None)]
-        numbers = [
-            gap_without_nan(found, debugger.reference.value(node, loop_pass), self._of_node(node))
-            for node, loop_pass in nodes
-        ]
+        numbers = []
+        for node, loop_pass in nodes:
+            pair = debugger.reference.value(node, loop_pass), self._of_node(node)
+            numbers.append(gap_between(found, *(values_read(debugger, node, one) for one in pair)))
         return max((n for n in numbers if n is not None), key=found.badness, default=None)
 
     def _weight(self, name: Any) -> Any:
@@ -257,8 +257,8 @@ def display_lines(debugger: Debugger, number: int, expression: Expression) -> li
 
 
 def gap_between(metric: Metric, reference: Any, value: Any) -> float | None:
-    """Distance of two values; for lists the worst of their elements. None without numbers to
-    compare."""
+    """Distance of two values; for lists the worst of their elements. NaN at equal positions are no
+    difference, others the worst. None without numbers to compare."""
     reference, value = single(reference), single(value)
     if isinstance(value, (list, tuple)) or isinstance(reference, (list, tuple)):
         if not (isinstance(value, (list, tuple)) and isinstance(reference, (list, tuple))):
@@ -267,24 +267,30 @@ def gap_between(metric: Metric, reference: Any, value: Any) -> float | None:
         return max((n for n in numbers if n is not None), key=metric.badness, default=None)
     if value is None or reference is None or (np.size(value) == 0 and np.size(reference) == 0):
         return None
-    return measure(metric, reference, value)
-
-
-def gap_without_nan(metric: Metric, reference: Any, value: Any) -> float | None:
-    """`gap_between`, but never NaN: equal positions of NaN are no difference, others the worst."""
-    number = gap_between(metric, reference, value)
+    number = measure(metric, reference, value)
     if number is None or not math.isnan(number):
         return number
     worst = -math.inf if metric.better == "higher" else math.inf
-    pair = [np.asarray(single(one)) for one in (reference, value)]
-    if pair[0].shape != pair[1].shape or any(one.dtype.kind not in "fV" for one in pair):
+    pair = [np.asarray(one) for one in (reference, value)]
+    if any(one.dtype.kind not in "fV" for one in pair):
         return worst
     wide = [one.astype(np.float64) for one in pair]
     nan = [np.isnan(one) for one in wide]
     if not nan[0].any() or not np.array_equal(nan[0], nan[1]):
         return worst
-    number = gap_between(metric, *(np.where(nan[0], 0.0, one) for one in wide))
+    number = measure(metric, *(np.where(nan[0], 0.0, one) for one in wide))
     return worst if number is None or math.isnan(number) else number
+
+
+def values_read(debugger: Debugger, name: str, value: Any) -> Any:
+    """The value of a node; of several, those that nothing reads become None. Such a value may be
+    zero up to rounding, like the mean beside a layer norm, and its gap would say nothing."""
+    node = debugger.nodes().get(name)
+    if not isinstance(value, (list, tuple)) or node is None or len(value) != len(node.outputs):
+        return value
+    graph = debugger.files.edge(debugger.method).graph.graph_of(node)
+    read = {*graph.outputs}.union(*(graph.by_name[user].inputs for user in graph.users[node.name]))
+    return [one if of.name in read else None for one, of in zip(value, node.outputs, strict=True)]
 
 
 def single(value: Any) -> Any:
@@ -329,9 +335,10 @@ def gaps_so_far(debugger: Debugger, target: Target, metric: str) -> dict[int, Ga
                     total = scope.gap(found.name)
                     if stop.path is not None and stop.kind != "delegate":
                         # The operator's own error: PyTorch runs it on the device's inputs.
-                        result = single(reference.call(stop.path, scope.value_for_call))
-                        value = scope.value_for_call(stop.path)
-                        local = gap_without_nan(found, result, value)
+                        result = reference.call(stop.path, scope.value_for_call)
+                        pair = result, scope.value_for_call(stop.path)
+                        read = [values_read(debugger, stop.path, one) for one in pair]
+                        local = gap_between(found, *read)
                 debugger.gaps[found.name, position] = Gap(total, local)
         finally:
             target.reach(last)
