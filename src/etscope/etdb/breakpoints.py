@@ -16,13 +16,13 @@ WATCH_NAN, WATCH_INF = "nan", "inf"
 
 @dataclass(frozen=True, slots=True)
 class Breakpoint:
-    """A breakpoint or watchpoint. selector: its stops, all if None. condition: must hold there.
-    watch: "nan" or "inf" in any output, "" for none. once: removed when it is hit. looked: number
-    of evaluations of its condition in this run; unknown: of those without a value, with the last
-    reason in `why`."""
+    """A breakpoint or watchpoint. place: its stops as text, "" for all. selector: the same, parsed;
+    None for a watchpoint. condition: must hold there. watch: "nan" or "inf" in any output, "" for
+    none. once: removed when it is hit. looked: number of evaluations of its condition in this run;
+    unknown: of those without a value, with the last reason in `why`."""
 
     number: int
-    what: str
+    place: str = ""
     selector: Selector | None = None
     condition: Expression | None = None
     watch: str = ""
@@ -32,6 +32,14 @@ class Breakpoint:
     looked: int = 0
     unknown: int = 0
     why: str = ""
+
+    @property
+    def what(self) -> str:
+        """Place and condition: "op:relu if $.max() > 3", "watch nan"."""
+        if self.selector is None:
+            return f"watch {self.watch or self.condition}"
+        condition = "" if self.condition is None else f"if {self.condition}"
+        return f"{self.place} {condition}".strip()
 
 
 @dataclass
@@ -118,8 +126,16 @@ class Breakpoints:
         return self._all[number]
 
 
+class CallerSelector(Selector):
+    """Selects the operators that are called from a line of Python: it is a frame around theirs."""
+
+    def matches(self, fields: Fields) -> bool:
+        """Return True if one of the frames of the stack is selected."""
+        return super().matches({"file": fields["frame"]})
+
+
 def fields_of_stop(stop: Stop) -> Fields:
-    """Fields of a stop for selectors."""
+    """Fields of a stop for selectors, and "frame": the lines of its stack."""
     nodes = stop.nodes
     # "softmax" for "aten._softmax.default"
     stems = [stem(node.op) for node in nodes] or [stem(stop.op)]
@@ -133,6 +149,7 @@ def fields_of_stop(stop: Stop) -> Fields:
             if node.modules and (kind := node.modules[-1].type.rpartition(".")[2])
         ],
         "file": [str(line) for line in stop.lines],
+        "frame": [str(line) for line in stop.stack],
         "delegate": [stop.backend] if stop.backend else [],
         "handle": [str(handle) for handle in stop.handles],
         "id": [] if stop.instruction is None else [str(stop.instruction)],

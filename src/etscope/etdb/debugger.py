@@ -38,9 +38,10 @@ class Debugger:
     inputs: of a run, in any form that `etscope.run` takes; None for the record's. recorded: the
     runs of the dump, also if another target is selected. position: of the current stop; None
     before the run has begun. ended: the run went past its last stop. level: number of modules above
-    the operator that `up` went. frame: index of the selected Python frame. graph: name of the
-    selected graph; None for the edge graph of the method. logging: path of the log. gaps: of a run
-    on the runtime, by metric and position, since it began or a value was set.
+    the operator that `up` went. frame: index of the selected Python frame. file_shown: the file of
+    the line that was shown last. graph: name of the selected graph; None for the edge graph of the
+    method. logging: path of the log. gaps: of a run on the runtime, by metric and position, since
+    it began or a value was set.
     """
 
     files: Files
@@ -53,6 +54,7 @@ class Debugger:
     ended: bool = False
     level: int = 0
     frame: int = 0
+    file_shown: str | None = None
     graph: str | None = None
     breakpoints: Breakpoints = field(default_factory=Breakpoints)
     displays: dict[int, Expression] = field(default_factory=dict)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from etscope.etdb import Session
+from tests.support.artifacts import artifacts
 from tests.support.etdb.sessions import refused, said, session, where
 
 
@@ -83,9 +85,6 @@ def test_what_can_never_be_decided_is_no_pass() -> None:
     result = one.execute("run")
     assert result.exit_code == 4
     assert "it is unknown" in str(result.error)
-    from etscope.etdb import Session
-    from tests.support.artifacts import artifacts
-
     bare = Session(artifacts("cnn_portable").etdump)
     said(bare, "watch nan")
     result = bare.execute("run")
@@ -118,3 +117,45 @@ def test_operators_without_a_value_are_counted() -> None:
     one = session("cnn_xnnpack")
     said(one, "watch $.max() > 1e9")
     assert "had no value at" in said(one, "run")
+
+
+def test_lines_are_written_as_in_gdb() -> None:
+    one = session("cnn_portable")
+    assert said(one, "break cnn.py:47") == "breakpoint 1: cnn.py:47 · 2 places\n"
+    said(one, "run")
+    assert where(one) == "aten_add_tensor"
+    assert "cnn.py:35 · 18 places" in said(one, "break 35")  # of the file that was shown
+    said(one, "delete", "tbreak cnn.py:47 if $.shape == [1, 16, 8, 8]", "run")
+    assert where(one) == "aten_add_tensor_1"
+    said(one, "tbreak cnn.py:35 and op:relu", "run")
+    assert where(one) == "aten_relu_default"
+    said(one, "until 47")
+    assert where(one) == "aten_add_tensor"
+    said(one, "until cnn.py:60")
+    assert where(one) == "aten__softmax_default"
+    assert ">   30 " in said(one, "list 30")
+
+
+def test_a_line_that_only_calls_picks_what_it_calls() -> None:
+    one = session("cnn_portable")
+    count = len(one.debugger.some_target().stops)
+    assert f"{count} places" in said(one, "break 73")
+    said(one, "run")
+    assert one.debugger.position == 0
+    without = Session(artifacts("cnn_portable").etrecord, inputs=one.debugger.inputs)
+    said(without, "break cnn.py:73", "target live", "run")
+    assert without.debugger.position == 0
+
+
+def test_a_line_without_an_operator_is_refused_with_the_nearest_one() -> None:
+    one = session("cnn_portable")
+    for line in ("break cnn.py:36", "until 36"):
+        text = refused(one, line)
+        assert "nothing is picked by 'cnn.py:36'" in text
+        assert "the nearest line with an operator is cnn.py:35" in text
+    assert "id:36 is an instruction" in refused(one, "until 36")
+    assert "files are: cnn.py" in refused(one, "break net.py:12")
+    assert "FILE.py:12 is a line" in refused(one, "break nothing")
+    bare = Session(artifacts("cnn_portable").etdump)
+    assert "a line of which file?" in refused(bare, "break 12")
+    assert "files are: none" in refused(bare, "break net.py:12")

@@ -6,8 +6,9 @@ import re
 
 from etscope.analysis.metrics import METRICS
 from etscope.errors import UsageError
-from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN, fields_of_stop
-from etscope.etdb.commands.registry import command, selector_of, whole
+from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN
+from etscope.etdb.commands.registry import command, whole
+from etscope.etdb.commands.source import picked_stops
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expressions.expression import (
     CURRENT,
@@ -17,25 +18,33 @@ from etscope.etdb.expressions.expression import (
     Expression,
     parse,
 )
-from etscope.etdb.output import Output
+from etscope.etdb.output import Output, counted
 
 GROUP = "breakpoints"
 _NUMBER = "the number of a breakpoint"
 
 
-@command("break SELECTOR [if EXPR]", group=GROUP, aliases=("b", "br"), words=("selector",))
+@command(
+    "break [SELECTOR|FILE:LINE|LINE] [if EXPR]",
+    group=GROUP,
+    aliases=("b", "br"),
+    words=("selector",),
+)
 def break_(debugger: Debugger, rest: str) -> Output:
-    """Stop at the operators that SELECTOR picks, where EXPR holds.
+    """Stop at the operators that SELECTOR picks, or that come from a line, where EXPR holds.
 
-    `break op:softmax`, `break module:blocks.0 and op:conv*`, `break file:model.py:34`,
-    `break id:7`, `break %12` (a debug handle), `break if gap(sqnr) < 20`: the first divergence from
-    the reference. EXPR holds for an array if it does anywhere in it. Without arguments: at the
-    current operator.
+    `break net.py:12`; `break 12`, a line of the file that was shown last; `break op:softmax`;
+    `break module:blocks.0 and op:conv*`; `break id:7`, an instruction; `break %12`, a debug handle;
+    `break if gap(sqnr) < 20`, the first divergence from the reference. A line without an operator
+    of its own stands for the operators that are called from it. EXPR holds for an array if it does
+    anywhere in it. Without arguments: at the current operator.
     """
     return _add(debugger, rest, once=False)
 
 
-@command("tbreak SELECTOR [if EXPR]", group=GROUP, aliases=("tb",), words=("selector",))
+@command(
+    "tbreak [SELECTOR|FILE:LINE|LINE] [if EXPR]", group=GROUP, aliases=("tb",), words=("selector",)
+)
 def tbreak(debugger: Debugger, rest: str) -> Output:
     """Stop once: like break, but removed when it is hit."""
     return _add(debugger, rest, once=True)
@@ -51,10 +60,10 @@ def watch(debugger: Debugger, rest: str) -> Output:
         raise UsageError("watch what?", hint="watch nan, watch inf, or watch EXPR")
     word = rest.lower()
     if word in (WATCH_NAN, WATCH_INF):
-        one = debugger.breakpoints.add(what=f"watch {word}", watch=word)
+        one = debugger.breakpoints.add(watch=word)
     else:
         expression = _parse_known(debugger, rest)
-        one = debugger.breakpoints.add(what=f"watch {rest}", condition=expression)
+        one = debugger.breakpoints.add(condition=expression)
     return Output().say(f"watchpoint {one.number}: {rest}")
 
 
@@ -97,23 +106,17 @@ def _add(debugger: Debugger, rest: str, *, once: bool) -> Output:
     if not place and not condition_text:
         stop = debugger.here()
         place = f"id:{stop.instruction}" if stop.instruction is not None else stop.name
-    selector = selector_of(place or "*")
+    picked = picked_stops(debugger, place or "*")
     expression = _parse_known(debugger, condition_text) if condition_text else None
-    where = ""
-    if debugger.target is not None:
-        stops = debugger.target.stops
-        count = sum(selector.matches(fields_of_stop(stop)) for stop in stops)
-        if count == 0:
-            raise UsageError(
-                f"nothing is picked by {place!r}",
-                hint="info ops lists what there is; help selectors",
-            )
-        where = f" · {count:,} {'place' if count == 1 else 'places'}"
     one = debugger.breakpoints.add(
-        what=rest or place, selector=selector, condition=expression, once=once
+        place=picked.text if place else "",
+        selector=picked.selector,
+        condition=expression,
+        once=once,
     )
     kind = "temporary breakpoint" if once else "breakpoint"
-    return Output().say(f"{kind} {one.number}: {rest or place}{where}")
+    where = "" if picked.count is None else f" · {counted(picked.count, 'place')}"
+    return Output().say(f"{kind} {one.number}: {one.what}{where}")
 
 
 def _parse_known(debugger: Debugger, text: str) -> Expression:

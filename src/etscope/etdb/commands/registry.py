@@ -12,7 +12,6 @@ from difflib import get_close_matches
 from etscope.errors import UsageError
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.output import Output
-from etscope.model.selector import Selector
 
 _NAME = re.compile(r"[a-z-]+")
 Function = Callable[[Debugger, str], Output]
@@ -89,8 +88,3 @@ def whole(text: str, default: int | None = None, what: str = "a number") -> int:
         return int(text)
     except ValueError:
         raise UsageError(f"{what} is expected, not {text!r}") from None
-
-
-def selector_of(text: str) -> Selector:
-    """Parse a selector; `%12` is the debug handle 12, as in expressions."""
-    return Selector(re.sub(r"%(\d+)", r"handle:\1", text))

@@ -11,7 +11,8 @@ from etscope.analysis.numerics.runs import RECORD_HINT
 from etscope.analysis.profile.trace import UNAVAILABLE
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN, Breakpoint, fields_of_stop
-from etscope.etdb.commands.registry import command, selector_of, whole
+from etscope.etdb.commands.registry import command, whole
+from etscope.etdb.commands.source import picked_stops
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expressions.expression import evaluate, is_true
 from etscope.etdb.expressions.predicate_pushdown import number_tests
@@ -112,15 +113,17 @@ def reverse_finish(debugger: Debugger, rest: str) -> Output:
     return _leave(debugger, BACKWARD)
 
 
-@command("until SELECTOR", group=GROUP, aliases=("u",), words=("selector",), repeats=True)
+@command(
+    "until SELECTOR|FILE:LINE|LINE", group=GROUP, aliases=("u",), words=("selector",), repeats=True
+)
 def until(debugger: Debugger, rest: str) -> Output:
-    """Go on to the next operator that SELECTOR picks (help selectors); breakpoints stop it too."""
+    """Go on to the next operator that SELECTOR picks (help selectors), or that comes from a line of
+    Python: `until net.py:24`, `until 24`. Breakpoints stop it too.
+    """
     if not rest:
         return _move(debugger, 1, FORWARD, lambda stop: "")
-    target = debugger.some_target()
-    selector = selector_of(rest)
-    if not any(selector.matches(fields_of_stop(stop)) for stop in target.stops):
-        raise UsageError(f"nothing of this run is picked by {rest!r}", hint="help selectors")
+    debugger.some_target()
+    _, selector, _ = picked_stops(debugger, rest)
     reason: Reason = lambda stop: "" if selector.matches(fields_of_stop(stop)) else None  # noqa: E731
     return _move(debugger, 1, FORWARD, reason)
 
@@ -255,6 +258,8 @@ def _arrive(debugger: Debugger, position: int, why: str = "") -> Output:
     """Make a stop the current one, and describe it, with all displays."""
     debugger.position, debugger.ended = position, False
     debugger.level = debugger.frame = 0
+    for line in debugger.here().lines[:1]:
+        debugger.file_shown = line.file
     output = Output()
     if why:
         output.say(why)

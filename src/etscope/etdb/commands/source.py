@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
+from etscope.analysis.profile.source_location import lines_of
 from etscope.errors import EtscopeError, MissingDataError, UsageError
+from etscope.etdb.breakpoints import CallerSelector, fields_of_stop
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expressions.scope import DebuggerScope, gaps_so_far
@@ -13,10 +17,12 @@ from etscope.etdb.output import Output, frames_of, stop_lines
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.target import Stop
 from etscope.model.graph import SourceLine, source_lines
+from etscope.model.selector import Selector
 from etscope.units import format_duration, format_float
 
 _AROUND = 5  # lines
 _MOST_BYTES = 4 << 20  # of a source file
+_FILE_LINE = re.compile(r"(?<![^\s(])([^\s:()]+\.\w+):(\d+)(?![^\s)])")  # net.py:12
 
 
 @command("bt", group="stack", aliases=("backtrace", "where"))
@@ -104,6 +110,7 @@ def _frame_lines(debugger: Debugger, stop: Stop) -> list[str]:
         return []
     number = min(debugger.frame, len(frames) - 1)
     one = frames[number]
+    debugger.file_shown = one.file
     function = f" in {one.function}" if one.function else ""
     lines = [f"#{number} {PurePath(one.file).name}:{one.line}{function}"]
     return [*lines, f"    {one.text}"] if one.text else lines
@@ -111,7 +118,8 @@ def _frame_lines(debugger: Debugger, stop: Stop) -> list[str]:
 
 @command("list [FILE:LINE|LINE|FILE]", group="source", aliases=("l",), words=("file_line",))
 def list_(debugger: Debugger, rest: str) -> Output:
-    """Show the Python around the current frame, or around another line.
+    """Show the Python around the current frame, or around another line: `list net.py:24`, `list 24`
+    (of the file that was shown last).
 
     The margin shows the average time of the line's operators and, with `list/e`, the worst error
     (SQNR in dB) of the device's values. Lines come from the file if it is the one that was
@@ -127,6 +135,9 @@ def list_(debugger: Debugger, rest: str) -> Output:
         raise MissingDataError("no lines of Python are known", hint="the ETRecord has them")
     file, center = _find_line(debugger, rest.strip(), lines)
     texts = _read_lines(file, lines[file])
+    if not texts:
+        raise MissingDataError(f"no line of {file} is known")
+    debugger.file_shown = file
     shown = sorted(number for number in texts if abs(number - center) <= _AROUND)
     if not shown:
         near = min(texts, key=lambda number: abs(number - center))
@@ -159,6 +170,56 @@ def list_(debugger: Debugger, rest: str) -> Output:
     return output
 
 
+class Picked(NamedTuple):
+    """Stops that are picked by a selector or a line of Python. text: names the file of a line.
+    count: None without a target."""
+
+    text: str
+    selector: Selector
+    count: int | None
+
+
+def picked_stops(debugger: Debugger, text: str) -> Picked:
+    """Parse a selector (`%12` is the debug handle 12), FILE:LINE, or a line of the file that was
+    shown last. A line without an operator of its own picks the operators that are called from it.
+
+    Raises `UsageError` if no stop of the target is picked."""
+    is_number = text.isdecimal()
+    if is_number:
+        text = f"{PurePath(_file_shown(debugger, known_lines(debugger))).name}:{text}"
+    plain = re.sub(r"%(\d+)", r"handle:\1", _FILE_LINE.sub(r"file:\g<0>", text))
+    selector, line = Selector(plain), _FILE_LINE.fullmatch(text)
+    if line is not None and not any(
+        selector.matches({"file": [str(own)]}) for own in _operator_lines(debugger)
+    ):
+        selector = CallerSelector(plain)
+    if debugger.target is None:
+        return Picked(text, selector, None)
+    count = sum(selector.matches(fields_of_stop(stop)) for stop in debugger.target.stops)
+    if count:
+        return Picked(text, selector, count)
+    if line is None:
+        hint = "info ops lists what there is, FILE.py:12 is a line of Python; help selectors"
+    else:
+        known = known_lines(debugger)
+        numbers = known[_known_file(line[1], known)]
+        near = min(numbers, key=lambda number: abs(number - int(line[2])))
+        hint = f"the nearest line with an operator is {line[1]}:{near}"
+    if is_number:
+        hint += f"; id:{text.rpartition(':')[2]} is an instruction"
+    raise UsageError(f"nothing is picked by {text!r}", hint=hint)
+
+
+def _operator_lines(debugger: Debugger) -> list[SourceLine]:
+    """The lines that operators come from, each once."""
+    if debugger.target is not None:
+        return list(dict.fromkeys(line for stop in debugger.target.stops for line in stop.lines))
+    try:
+        return list(lines_of(debugger.files.edge(debugger.method).graph.walk()))
+    except MissingDataError:
+        return []
+
+
 def known_lines(debugger: Debugger) -> dict[str, dict[int, str]]:
     """The user's lines in stack traces of the method: file -> line -> text."""
     try:
@@ -178,7 +239,11 @@ def known_lines(debugger: Debugger) -> dict[str, dict[int, str]]:
 def _find_line(debugger: Debugger, rest: str, lines: dict[str, dict[int, str]]) -> tuple[str, int]:
     """File and line that an argument of `list` names; adds the current frame's line to `lines`."""
     name, colon, number = rest.rpartition(":")
-    if not rest or (not colon and rest.isdecimal()):
+    if rest.isdecimal():
+        file = _file_shown(debugger, lines)
+        lines.setdefault(file, {})
+        return file, int(rest)
+    if not rest:
         stop = debugger.here()
         frames = frames_of(stop)
         if frames:
@@ -188,14 +253,31 @@ def _find_line(debugger: Debugger, rest: str, lines: dict[str, dict[int, str]]) 
         if line is None:
             raise MissingDataError("no line of Python is known of this operator")
         lines.setdefault(line.file, {line.line: line.text})
-        return line.file, int(rest) if rest else line.line
+        return line.file, line.line
     wanted = name if colon and number.isdecimal() else rest
-    files = [file for file in lines if file == wanted or file.endswith(f"/{wanted}")]
-    if not files:
-        known = ", ".join(sorted(PurePath(file).name for file in lines))
-        raise UsageError(f"no line of {wanted!r} is known", hint=f"files are: {known}")
-    file = files[0]
+    file = _known_file(wanted, lines)
     return file, whole(number) if colon and number.isdecimal() else min(lines[file])
+
+
+def _file_shown(debugger: Debugger, lines: dict[str, dict[int, str]]) -> str:
+    """The file whose line was shown last; before that, the only one of the model."""
+    if debugger.file_shown is not None:
+        return debugger.file_shown
+    if len(lines) != 1:
+        raise UsageError("a line of which file?", hint=f"FILE:LINE; {_files_text(lines)}")
+    return next(iter(lines))
+
+
+def _known_file(name: str, lines: dict[str, dict[int, str]]) -> str:
+    """The file of a name without the folders on its left. Raises `UsageError` if there is none."""
+    for file in lines:
+        if file == name or file.endswith(f"/{name}"):
+            return file
+    raise UsageError(f"no line of {name!r} is known", hint=_files_text(lines))
+
+
+def _files_text(lines: dict[str, dict[int, str]]) -> str:
+    return "files are: " + (", ".join(sorted(PurePath(file).name for file in lines)) or "none")
 
 
 def _read_lines(file: str, known: dict[int, str]) -> dict[int, str]:

@@ -279,9 +279,9 @@ def gap(debugger: Debugger, rest: str) -> Output:
 
     METRIC is sqnr by default (help metrics). `total` compares with the reference; `local`, the
     operator's own error, with PyTorch's result for the device's inputs. At most N rows (15); with
-    `run`, in order of execution. Outputs that nothing reads are left out. On the runtime, all
-    operators that have run are compared; the run is repeated for it. A live run with replaced
-    values is compared with the plain reference.
+    `run`, in order of execution. On the runtime, all operators that have run are compared, without
+    outputs that nothing reads; the run is repeated for it. A live run with replaced values is
+    compared with the plain reference.
     """
     name, count, in_order = "sqnr", 15, False
     for word in rest.split():
