@@ -23,6 +23,8 @@ from etscope.formats.program.pte import Program, read_pte
 NO_RECORD = "there is no ETRecord"
 NO_RECORD_HINT = "load one: file MODEL.etrecord"
 
+_DEBUG_BUFFER = "debug buffer"
+
 
 @dataclass(frozen=True)
 class Files:
@@ -132,31 +134,21 @@ class Files:
         parts = (
             ("ETRecord", getattr(trace.record, "path", None)),
             ("ETDump", trace.dump.path),
-            ("debug buffer", getattr(trace.debug_buffer, "path", None)),
+            (_DEBUG_BUFFER, getattr(trace.debug_buffer, "path", None)),
         )
         return replace(files, paths=tuple((what, str(path)) for what, path in parts if path))
 
-    def opened(self, *paths: str) -> Files:
-        """Open further files, identified by content; each replaces a file of the same kind."""
+    def opened(self, *paths: str, debug_buffer: str | None = None) -> Files:
+        """Open further files, identified by content; each replaces a file of the same kind.
+        debug_buffer: one whose name need not tell what it is."""
         files = self
         for path in paths:
-            files = files._with(path)
-        return files
+            files = files._with(path, _kind_of(path))
+        return files if debug_buffer is None else files._with(debug_buffer, _DEBUG_BUFFER)
 
-    def _with(self, path: str) -> Files:
-        try:
-            kind = identify(path)
-        except FormatError as error:
-            # A debug buffer has no signature: its name must say so.
-            if not path.lower().endswith((".bin", ".buf", ".debug")):
-                raise UsageError(
-                    f"{path} is not an ETRecord, ETDump or program",
-                    hint="a debug buffer is given after its dump, by a name that ends in .bin: "
-                    "core RUN.etdp BUFFER.bin",
-                ) from error
-            kind = "debug buffer"
+    def _with(self, path: str, kind: str) -> Files:
         found: dict[str, Any]
-        replaced = {"debug buffer"}
+        replaced = {_DEBUG_BUFFER}
         if kind == "etrecord":
             what, found = "ETRecord", {"record": read_etrecord(path)}
             replaced = {what}
@@ -168,6 +160,20 @@ class Files:
             what, found = "program", {"program": program, "bundle": bundle}
             replaced = {what}
         else:
-            what, found = "debug buffer", {"debug_buffer": DebugBuffer.open(path)}
+            what, found = _DEBUG_BUFFER, {"debug_buffer": DebugBuffer.open(path)}
         kept = tuple(entry for entry in self.paths if entry[0] not in replaced)
         return replace(self, **found, paths=(*kept, (what, os.fspath(path))))
+
+
+def _kind_of(path: str) -> str:
+    """Identify a file. A debug buffer has no signature: its name must say so."""
+    try:
+        return identify(path)
+    except FormatError as error:
+        if path.lower().endswith((".bin", ".buf", ".debug")):
+            return _DEBUG_BUFFER
+        raise UsageError(
+            f"{path} is not an ETRecord, ETDump or program",
+            hint="a debug buffer is given after its dump, by a name that ends in .bin "
+            "(core RUN.etdp BUFFER.bin), or by any name with the option -b",
+        ) from error

@@ -68,7 +68,7 @@ class Session:
     """The debugger for programs and notebooks: `Session("model.etrecord", "run.etdp")`.
 
     paths: an ETRecord, an ETDump, a debug buffer (after its dump), a .pte or .bpte, in any number
-    and order. inputs: of the reference, as the model takes them; by default the record's. force:
+    and order. debug_buffer: one whose name does not end in .bin. inputs: of the reference, as the model takes them; by default the record's. force:
     continue though files do not belong together. source_unit: of the runtime's clock.
 
     Each command is a method that takes the rest of its line: `session.break_("op:conv")`,
@@ -78,11 +78,15 @@ class Session:
     def __init__(
         self,
         *paths: str | os.PathLike[str],
+        debug_buffer: str | os.PathLike[str] | None = None,
         inputs: Any = None,
         force: bool = False,
         source_unit: str = "ns",
     ) -> None:
-        files = Files(forced=force).opened(*(os.fspath(path) for path in paths))
+        files = Files(forced=force).opened(
+            *(os.fspath(path) for path in paths),
+            debug_buffer=None if debug_buffer is None else os.fspath(debug_buffer),
+        )
         self.debugger = Debugger(files, inputs=inputs, source_unit=source_unit)
         self._last: str | None = None
         self._scripts = 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from etscope._version import __version__
+from etscope.etdb import Session
 from tests.support.artifacts import artifacts
 from tests.support.etdb.sessions import script
 
@@ -62,6 +63,24 @@ def test_exit_codes() -> None:
     assert etdb(*other, "--force", "--batch", "-ex", "start").returncode == 0
     assert etdb("nothing.etdp").returncode == 2
     assert etdb("--nothing").returncode == 2
+
+
+def test_a_debug_buffer_of_any_name_is_named_by_its_option(tmp_path: Path) -> None:
+    artifact = artifacts("cnn_portable")
+    assert artifact.debug_buffer is not None
+    path = tmp_path / "logged.dbg"
+    path.write_bytes(artifact.debug_buffer.read_bytes())
+    rest = ("--batch", "-ex", "start", "-ex", "print $.shape", "-ex", "core")
+    done = etdb(artifact.etrecord, artifact.etdump, "-b", path, *rest)
+    assert done.returncode == 0, done.stderr
+    assert "[1, 8, 16, 16]" in done.stdout
+    assert f"debug buffer: {path}" in done.stdout
+    done = etdb(artifact.etrecord, artifact.etdump, path, *rest)
+    assert done.returncode == 2
+    assert "with the option -b" in done.stderr
+    session = Session(artifact.etrecord, artifact.etdump, debug_buffer=path)
+    assert session.start().ok
+    assert session.print("$.shape").text == "[1, 8, 16, 16]\n"
 
 
 def test_json_is_an_object_a_command() -> None:

@@ -75,8 +75,7 @@ def command(
         from etscope.formats.torch_files.tensor_files import read_tensor_file
 
         given = read_tensor_file(inputs)
-    paths = [*files, *([debug_buffer] if debug_buffer is not None else [])]
-    opened = Files(forced=force).opened(*paths)
+    opened = Files(forced=force).opened(*files, debug_buffer=debug_buffer)
     session = Session.of(opened, inputs=given, source_unit=source_unit)
     first = [*commands, *([f"source {script}"] if script is not None else [])]
     try:
