@@ -206,7 +206,8 @@ def frames_of(stop: Stop) -> list[SourceLine]:
 
 
 def value_lines(value: Any, *, full: bool = False) -> list[str]:
-    """Describe a value: type and shape, range, and its first numbers. full: all of its numbers."""
+    """Describe a value: type and shape, range, and its first numbers. full: all of its numbers,
+    with as many digits as each needs to be read back: 9 at most for float32."""
     if value is UNAVAILABLE:
         return ["<no debug buffer>"]
     if isinstance(value, (list, tuple)):
@@ -226,17 +227,17 @@ def value_lines(value: Any, *, full: bool = False) -> list[str]:
         rows = _rows(shown, ["0"] * (value.ndim - 2), _SHOWN_WHOLE if whole else 0)
         return [head.rstrip(), *rows]
     if not isinstance(value, (np.ndarray, np.generic, RemoteTensor)):
-        return [_number(value)]
+        return [repr(value) if full and isinstance(value, float) else _number(value)]
     array = np.asarray(value)
     if array.ndim == 0:
-        return [_number(array.item())]
+        return [str(array[()]) if full else _number(array.item())]
     head = f"{array.dtype}{list(array.shape)}"
     if array.size == 0:
         return [f"{head}  empty"]
     head = f"{head}  {_statistics_text(array)}"
     if full:
         wide = array.astype(np.float64) if array.dtype.kind == "V" else array
-        text = np.array2string(wide, threshold=sys.maxsize, max_line_width=90)
+        text = np.array2string(wide, threshold=sys.maxsize, max_line_width=90, floatmode="unique")
         return [head, *text.split("\n")]
     cut: list[str] = []
     while array.ndim > 2:

@@ -285,9 +285,9 @@ def test_inputs_and_state_can_be_set() -> None:
     with on_runtime("rewritten_state") as target:
         target.go(-1, no_stop)
         last = len(target.stops) - 1
-        with pytest.raises(MissingDataError, match="b_cache is gone"):
-            target.value_of("b_cache", last)
+        assert np.any(target.value_of("b_cache", last))  # as it was written back
         target.reach(0)
+        assert not np.any(target.value_of("b_cache", 0))
         shape = np.shape(target.value_of("b_cache", 0))
         target.patch("b_cache", 0, 7.0)
         assert np.array_equal(target.value_of("b_cache", 0), np.full(shape, 7.0, np.float32))

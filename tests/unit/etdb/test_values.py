@@ -195,3 +195,54 @@ def test_the_gap_is_of_the_run_that_is_walked(name: str, run: int, method: str) 
     text = said(one, f"run {run}", "gap")
     assert f"SQNR of {method} to" in text
     assert "no operator goes wrong" in text
+
+
+def test_all_digits_of_a_number_are_shown() -> None:
+    one = session("cnn_portable")
+    said(one, "start", "until op:softmax")
+    expected = last_output("cnn_portable")[0, 3]
+    assert np.float32(said(one, "print/f $[0, 3]")) == expected
+    assert said(one, "print $[0, 3]") != said(one, "print/f $[0, 3]")
+    numbers = said(one, "print/f $ + 0").splitlines()[1:]
+    words = " ".join(numbers).replace("[", "").replace("]", "").split()
+    assert [np.float32(word) for word in words] == list(last_output("cnn_portable")[0])
+    assert said(one, "print/f 1 / 3") == "0.3333333333333333\n"
+
+
+def test_nan_and_inf_are_numbers() -> None:
+    one = session("cnn_portable")
+    assert said(one, "start", "print nan") == "nan\n"
+    assert said(one, "print -inf") == "-inf\n"
+    assert said(one, "print $.max() < inf") == "True\n"
+    assert said(one, "print True") == "True\n"
+    said(one, "break if $.max() == inf")
+
+
+def test_several_outputs_are_computed_with_one_by_one() -> None:
+    one = session("transformer_portable")
+    said(one, "target live", "tbreak op:split_with_sizes_copy", "run")
+    shape = "[1, 16, 32]"
+    assert said(one, "print $.shape") == f"[{shape}, {shape}, {shape}]\n"
+    assert said(one, "print ($ * 2).shape") == said(one, "print $.shape")
+    assert said(one, "print $.sum(-1).shape") == "[[1, 16], [1, 16], [1, 16]]\n"
+    assert "[2] float32[1, 16, 32]  min 0  max 0" in said(one, "print $ - ref()")
+    most = [float(said(one, f"print/f ${number}.max()")) for number in range(3)]
+    assert float(said(one, "print/f $.max()")) == max(most)
+    assert said(one, f"print $.max() > {max(most) * 0.99}") == "True\n"
+    assert "show one of them: $0, $1, $2" in refused(one, "x/4 $")
+    assert "[0, 0, 0]" in said(one, "x/4 $1")
+
+
+def test_one_of_several_outputs_is_set() -> None:
+    one = session("transformer_portable")
+    said(one, "target live", "tbreak op:split_with_sizes_copy", "run")
+    before = said(one, "print/f $2")
+    assert said(one, "set $1 = nan") == "$1 = nan\n"
+    assert said(one, "print isnan($1).all()") == "True\n"
+    assert said(one, "print isnan($0).any() or isnan($2).any()") == "False\n"
+    assert said(one, "print/f $2") == before
+    assert "gave 3 values" in refused(one, "set $3 = 0")
+    said(one, "set $0 = $2", "set $x = 3")
+    assert said(one, "print ($0 == $2).all()") == "True\n"
+    said(one, "step", "set $0 = 5")
+    assert said(one, "print $.min() == 5 and $.max() == 5") == "True\n"

@@ -94,6 +94,16 @@ class LiveRun:
                         return arrays_of(held[spec.target])
         return None
 
+    @property
+    def written_back(self) -> Mapping[str, str]:
+        """The nodes whose values are written back to state at the end, by its placeholder."""
+        signature = self._program.graph_signature
+        names = {spec.target: getattr(spec.arg, "name", "") for spec in signature.input_specs}
+        return {
+            names[buffer]: self._names.get(node, node)
+            for node, buffer in signature.buffers_to_mutate.items()
+        }
+
     def call(self, name: str, value: Callable[[str], Any]) -> Any:
         """Call a node's operator. `value` returns an argument by the name of its node, or of the
         `getitem` that reads it from a node with several values.
@@ -126,7 +136,8 @@ class LiveRun:
 
     def patch(self, position: int, value: Any) -> None:
         """Replace a tensor by `value`, an array or a number, and drop the values of later nodes.
-        For a node with several values: a list of them, or the only one that is not empty.
+        For a node with several values: a list of them, in which None leaves one as it is, or the
+        only one that is not empty.
 
         Raises `UsageError` if the node's value is not a tensor or `value` does not fit its shape.
         """
@@ -182,7 +193,7 @@ def _fitted(name: str, old: Any, value: Any) -> Any:
     if isinstance(old, (list, tuple)):
         full = [at for at, one in enumerate(old) if isinstance(one, torch.Tensor) and one.numel()]
         if isinstance(value, (list, tuple)) and len(value) == len(old):
-            given = {at: value[at] for at in full}
+            given = {at: value[at] for at in full if value[at] is not None}
         elif len(full) == 1:
             given = {full[0]: value}
         else:

@@ -115,7 +115,7 @@ def _add(debugger: Debugger, rest: str, *, once: bool) -> Output:
         once=once,
     )
     kind = "temporary breakpoint" if once else "breakpoint"
-    where = "" if picked.count is None else f" · {counted(picked.count, 'place')}"
+    where = "" if picked.places is None else f" · {counted(picked.places, 'place')}"
     return Output().say(f"{kind} {one.number}: {one.what}{where}")
 
 

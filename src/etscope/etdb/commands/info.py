@@ -40,7 +40,7 @@ _EXPRESSIONS = """Expressions compute with tensors as numpy does; they are never
   NAME              the value of a node of the edge graph at this stop
   %12               the node with debug handle 12        #5   the value of instruction 5
   $                 the current operator's output        $1   its second output
-  $x                the value stored by `set $x = EXPR`
+  $x                the value stored by `set $x = EXPR`            nan, inf   those numbers
   value("a/b")      a node of a branch                   weight("fc.weight")   a parameter
   value(12)         on the runtime: value 12 of the method (disassemble, info tensors)
   ref(NAME)         the reference's value                device(NAME)   the recorded one
@@ -49,7 +49,8 @@ _EXPRESSIONS = """Expressions compute with tensors as numpy does; they are never
   gap(METRIC, NAME) the same for another node; metrics: help metrics
   x[0, :4]  x.shape  x.mean()  x.abs().max()  + - * / // ** @  == != < <= > >=  and or not
 
-A condition holds for a tensor if it does anywhere in it."""
+A condition holds for a tensor if it does anywhere in it. Of an operator with several outputs, $ is
+a list: $.shape and $ * 2 are of each output, $.max() is over all of them, $1 is the second."""
 
 
 def _breakpoints(debugger: Debugger, rest: str) -> Output:

@@ -172,11 +172,11 @@ def list_(debugger: Debugger, rest: str) -> Output:
 
 class Picked(NamedTuple):
     """Stops that are picked by a selector or a line of Python. text: names the file of a line.
-    count: None without a target."""
+    places: their number; None without a target."""
 
     text: str
     selector: Selector
-    count: int | None
+    places: int | None
 
 
 def picked_stops(debugger: Debugger, text: str) -> Picked:

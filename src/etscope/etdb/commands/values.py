@@ -21,7 +21,7 @@ from etscope.etdb.expressions.scope import (
     single,
     values_read,
 )
-from etscope.etdb.output import Output, operators, value_lines
+from etscope.etdb.output import Output, counted, operators, value_lines
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.remote_tensor import RemoteTensor, leading_part
 from etscope.model.table import Column, Kind, Table
@@ -31,7 +31,7 @@ from etscope.units import format_bytes, format_float
 GROUP = "values"
 _MOST_SHOWN = 4096
 _MOST_FETCHED = 16 << 20  # bytes of a tensor that is fetched for its gap without being asked for
-_SET = re.compile(r"(%\d+|\$\w+|value\(\s*\d+\s*\)|[A-Za-z_][\w./]*)\s*=(?!=)\s*(.*)", re.DOTALL)
+_SET = re.compile(r"(%\d+|\$\w*|value\(\s*\d+\s*\)|[A-Za-z_][\w./]*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _FORMATS = {"f": "{:>13.6g}", "e": "{:>14.6e}", "d": "{:>12d}", "x": "{:>18}"}
 _COLUMNS = ("instruction", "op", "node", "total", "local", "verdict", "source")
 
@@ -41,7 +41,7 @@ def print_(debugger: Debugger, rest: str) -> Output:
     """Show the value of an expression over tensors (help expressions).
 
     For the name of a node alone, `%HANDLE` or `$`, the reference's value and the gap between them
-    are shown, too, if there are both. `print/f` shows all numbers.
+    are shown, too, if there are both. `print/f` shows all numbers, with all of their digits.
     """
     full = rest.startswith("/")
     if full:
@@ -63,7 +63,9 @@ def _comparison(
     text = expression.text
     if not re.fullmatch(r"\$|%\d+|[A-Za-z_]\w*", text):
         return []
-    name = None if text == "$" else next(expression.names())
+    name = None if text == "$" else next(expression.names(), "")
+    if name == "":  # True, nan
+        return []
     of_device = not debugger.some_target().is_reference
     if not (debugger.can_compare if of_device else debugger.recorded is not None):
         return []
@@ -115,6 +117,9 @@ def x(debugger: Debugger, rest: str) -> Output:
     if count > _MOST_SHOWN:
         raise UsageError(f"{_MOST_SHOWN} numbers at most")
     value = evaluate(parse(text.strip() or "$"), DebuggerScope(debugger))
+    if isinstance(value, (list, tuple)) and any(np.ndim(item) for item in value):
+        places = ", ".join(f"${number}" for number in range(len(value)))
+        raise UsageError("this is a list of outputs", hint=f"show one of them: {places}")
     shape = tuple(np.shape(value))
     array = leading_part(value, count) if isinstance(value, RemoteTensor) else np.asarray(value)
     if array.dtype.kind not in "biufV":
@@ -171,8 +176,9 @@ def set_(debugger: Debugger, rest: str) -> Output:
     """Replace the value of a node, in a live run or on the runtime. Everything after it is computed
     from the new value.
 
-    `set %12 = ref(%12) * 0`, `set $ = device($)`; on the runtime also `set value(12) = 0`, a value
-    by its index. `set $x = EXPR` stores a value under a name.
+    `set %12 = ref(%12) * 0`, `set $ = device($)`, `set $1 = nan` (the second output of the
+    operator); on the runtime also `set value(12) = 0`, a value by its index. `set $x = EXPR` stores
+    a value under a name.
     `set logging FILE` writes the session to a file until `set logging off`. `set times off` omits
     times, so that transcripts can be compared.
     """
@@ -183,24 +189,31 @@ def set_(debugger: Debugger, rest: str) -> Output:
     if word == "times" and setting in ("on", "off"):
         debugger.shows_times = setting == "on"
         return Output()
-    match = _SET.fullmatch("$here" + rest[1:] if re.match(r"\$\s*=", rest) else rest)
+    match = _SET.fullmatch(rest)
     if match is None:
         raise UsageError(
             f"cannot read {rest!r}", hint="set %12 = EXPR, set NODE = EXPR, or set $x = EXPR"
         )
     name, text = match[1], match[2]
     value = evaluate(parse(text), DebuggerScope(debugger))
-    if name.startswith("$") and name != "$here":
-        if name[1:].isdecimal():
-            raise UsageError("a name begins with a letter: set $x = EXPR")
-        debugger.variables[name[1:]] = value
+    output = name.removeprefix("$") if name.startswith("$") else None
+    if output and not output.isdecimal():
+        debugger.variables[output] = value
         return Output()
     target = debugger.some_target()
     stop = debugger.here()
     node: str | int
-    if name == "$here":
+    new = value
+    if output == "":
         # "": all outputs of a delegate's call, which are values of several nodes.
         node = "" if DebuggerScope(debugger).outputs_here() else stop.path or ""
+    elif output is not None:
+        node, number = "", int(output)
+        count = len(target.device_values(stop.position))
+        if number >= count:
+            raise UsageError(f"the operator gave {counted(count, 'value')}: $0 is the first")
+        if count > 1:  # None leaves a value as it is
+            new = [value if at == number else None for at in range(count)]
     elif name.startswith("value("):
         node = int(name[len("value(") : -1])
     elif name.startswith("%"):
@@ -208,7 +221,7 @@ def set_(debugger: Debugger, rest: str) -> Output:
     else:
         node = debugger.path_named(name)
     try:
-        target.patch(node, stop.position, value)
+        target.patch(node, stop.position, new)
     except EtscopeError:
         # The new value may have made an operator fail on the way back to the stop.
         if target is debugger.on_runtime:
@@ -217,6 +230,7 @@ def set_(debugger: Debugger, rest: str) -> Output:
     finally:
         debugger.gaps.clear()
     named = f"value({node})" if isinstance(node, int) else node or stop.path or stop.name
+    named = name if output else named
     return Output().say(f"{named} = " + value_lines(value)[0])
 
 

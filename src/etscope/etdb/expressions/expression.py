@@ -4,7 +4,7 @@ The text is parsed by Python's own parser and restricted to a list of allowed fo
 as Python. Only the functions, methods and attributes in the tables below can be used, and the size
 of results is bounded. `%12` is the value of the node with debug handle 12, `#5` the value of
 instruction 5, `$` that of the current stop, `$1` its second output, `$NAME` what `set $NAME =`
-stored.
+stored, `nan` and `inf` those numbers.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _ALLOWED = (
     ast.GtE, ast.BoolOp, ast.And, ast.Or, ast.Subscript, ast.Slice, ast.Tuple, ast.List,
     ast.Attribute, ast.Call, ast.keyword,
 )  # fmt: skip
+_NUMBERS: Mapping[str, float] = {"nan": math.nan, "inf": math.inf}
 _FORBIDDEN_NAMES = {
     "Mod": "'%' between values",
     "Lambda": "a function",
@@ -67,10 +68,10 @@ class Expression:
         return self.text
 
     def names(self) -> Iterator[str]:
-        """Names in the expression, without those of functions."""
+        """Names in the expression, without those of functions and numbers."""
         called = {id(n.func) for n in ast.walk(self.tree) if isinstance(n, ast.Call)}
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.Name) and id(node) not in called:
+            if isinstance(node, ast.Name) and id(node) not in called and node.id not in _NUMBERS:
                 yield node.id
 
 
@@ -185,6 +186,7 @@ _WITH_AXIS = frozenset({
     "sum", "mean", "std", "var", "min", "max", "argmin", "argmax", "any", "all", "median",
     "count_nonzero",
 })  # fmt: skip
+_REDUCING = _WITH_AXIS | {"norm", "l1", "numel"}
 # numpy would write its result into a further array.
 _MOST_ARGUMENTS = {"round": 2, "reshape": 9, "transpose": 9, **dict.fromkeys(_WITH_AXIS, 2)}
 
@@ -241,13 +243,14 @@ def _value(node: ast.AST, scope: Scope) -> Any:
                 return constant
             raise UsageError(f"{str(constant)[:30]} is not a number that is known here")
         case ast.Name(id=name):
-            return scope.value(name)
+            return _NUMBERS[name] if name in _NUMBERS else scope.value(name)
         case ast.Tuple(elts=items) | ast.List(elts=items):
             return [_value(item, scope) for item in items]
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return not is_true(_value(operand, scope))
-        case ast.UnaryOp(op=op, operand=operand):
-            return _UNARY[type(op)](_number(_value(operand, scope)))
+        case ast.UnaryOp(op=unary, operand=operand):
+            apply = _UNARY[type(unary)]
+            return _by_output(lambda one: apply(_number(one)), _value(operand, scope))
         case ast.BinOp():
             return _binary(node, scope)
         case ast.BoolOp(op=op, values=parts):
@@ -264,8 +267,35 @@ def _value(node: ast.AST, scope: Scope) -> Any:
     raise UsageError(f"{type(node).__name__} has no value")
 
 
+def _by_output(function: Callable[..., Any], *values: Any) -> Any:
+    """Apply a function; to the outputs of an operator that has several, one by one. None stands for
+    an output that is not there."""
+    several = [value for value in values if _is_several(value)]
+    if not several:
+        return function(*values)
+    count = len(several[0])
+    if any(len(value) != count for value in several):
+        raise UsageError("these are outputs of operators with different numbers of outputs")
+    spread = [value if _is_several(value) else [value] * count for value in values]
+    return [
+        None if any(one is None for one in each) else function(*each)
+        for each in zip(*spread, strict=True)
+    ]
+
+
+def _is_several(value: Any) -> bool:
+    """True for a list of outputs; a list of numbers is one value."""
+    return isinstance(value, (list, tuple)) and any(
+        isinstance(item, (np.ndarray, RemoteTensor)) for item in value
+    )
+
+
 def _binary(node: ast.BinOp, scope: Scope) -> Any:
-    left, right = (_number(_value(side, scope)) for side in (node.left, node.right))
+    sides = [_value(side, scope) for side in (node.left, node.right)]
+    return _by_output(lambda left, right: _operated(node, _number(left), _number(right)), *sides)
+
+
+def _operated(node: ast.BinOp, left: Any, right: Any) -> Any:
     if isinstance(node.op, ast.Pow):
         if np.ndim(right) or abs(right) > _MOST_EXPONENT:
             raise UsageError(f"an exponent is a number up to {_MOST_EXPONENT}")
@@ -282,17 +312,21 @@ def _binary(node: ast.BinOp, scope: Scope) -> Any:
 def _compare(node: ast.Compare, scope: Scope) -> Any:
     """Evaluate a chain of comparisons: of strings and lists as a whole, of arrays by element."""
     values = [_value(part, scope) for part in (node.left, *node.comparators)]
-    values = [np.asarray(v) if isinstance(v, RemoteTensor) else v for v in values]
     result: Any = True
     for op, left, right in zip(node.ops, values, values[1:], strict=False):
-        if any(isinstance(side, (str, list)) or side is None for side in (left, right)):
-            plain = [s.tolist() if isinstance(s, np.ndarray) else s for s in (left, right)]
-            one = _COMPARE[type(op)](*plain)
-        else:
-            _check_size(np.broadcast_shapes(np.shape(left), np.shape(right)))
-            one = _COMPARE[type(op)](left, right)
-        result = one if result is True else np.logical_and(result, one)
+        compare = _COMPARE[type(op)]
+        one = _by_output(lambda *sides, compare=compare: _compared(compare, *sides), left, right)
+        result = one if result is True else _by_output(np.logical_and, result, one)
     return result
+
+
+def _compared(compare: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    sides = [np.asarray(s) if isinstance(s, RemoteTensor) else s for s in (left, right)]
+    if any(isinstance(side, (str, list)) or side is None for side in sides):
+        sides = [s.tolist() if isinstance(s, np.ndarray) else s for s in sides]
+    else:
+        _check_size(np.broadcast_shapes(*map(np.shape, sides)))
+    return compare(*sides)
 
 
 def _index(node: ast.AST, scope: Scope) -> Any:
@@ -328,6 +362,8 @@ def _attribute(name: str, value: Any) -> Any:
     if name not in _ATTRIBUTES:
         kind = "a method: write it with ()" if name in METHODS else "not known"
         raise UsageError(f".{name} is {kind}", hint="known are: " + ", ".join(ATTRIBUTES))
+    if _is_several(value):
+        return [None if one is None else _attribute(name, one) for one in value]
     if isinstance(value, RemoteTensor):
         if name == "shape":
             return list(value.shape)
@@ -348,10 +384,8 @@ def _call(node: ast.Call, scope: Scope) -> Any:
         function = _MATH.get(name) or _FORMS.get(name)
         if function is None:
             raise UsageError(f".{name}() is not known", hint="methods are: " + ", ".join(METHODS))
-        array = _value(node.func.value, scope)
-        arguments = [array if isinstance(array, RemoteTensor) else _number(array)]
-        arguments += [_value(argument, scope) for argument in node.args]
-        return _apply(name, function, arguments, options)
+        values = [_value(one, scope) for one in (node.func.value, *node.args)]
+        return _apply(name, function, values, options)
     if not isinstance(node.func, ast.Name):
         raise UsageError("only functions that have a name can be called")
     name = node.func.id
@@ -367,20 +401,24 @@ def _call(node: ast.Call, scope: Scope) -> Any:
         )
     if name not in _MATH:
         raise UsageError(f"{name}() is not known", hint="functions are: " + ", ".join(FUNCTIONS))
-    values = (_value(argument, scope) for argument in node.args)
-    arguments = [value if isinstance(value, RemoteTensor) else _number(value) for value in values]
-    return _apply(name, _MATH[name], arguments, options)
+    return _apply(name, _MATH[name], [_value(one, scope) for one in node.args], options)
 
 
 def _apply(
     name: str, function: Callable[..., Any], arguments: list[Any], options: dict[str, Any]
 ) -> Any:
-    if len(arguments) == 1 and not options and isinstance(arguments[0], RemoteTensor):
+    """Call a function. A reduction without an axis is over all outputs of an operator together,
+    anything else is applied to each of them."""
+    is_whole = name in _REDUCING and len(arguments) == 1 and not options
+    if arguments and _is_several(arguments[0]) and not is_whole:
+        first, *rest = arguments
+        return _by_output(lambda one: _apply(name, function, [one, *rest], dict(options)), first)
+    if is_whole and isinstance(arguments[0], RemoteTensor):
         if name == "numel":
             return arguments[0].size
         if name in REDUCTIONS and (found := reduce_remotely(name, arguments[0])) is not None:
             return found
-    arguments = [_number(one) if isinstance(one, RemoteTensor) else one for one in arguments]
+    arguments = list(map(_number, arguments))
     for option in options:
         if option != "axis" or name not in _WITH_AXIS:
             raise UsageError(f"{name}() has no argument {option!r}")
@@ -404,7 +442,7 @@ def _number(value: Any) -> Any:
     if isinstance(value, str) or value is None:
         raise UsageError(f"{value!r} is not a number")
     if isinstance(value, (list, tuple)):
-        parts = [np.asarray(_number(item)) for item in value]
+        parts = [np.asarray(_number(item)) for item in value if item is not None]
         if len({part.shape for part in parts}) > 1:
             return np.concatenate([part.ravel() for part in parts])
         return np.asarray(parts)

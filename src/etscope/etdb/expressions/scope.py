@@ -77,8 +77,14 @@ class DebuggerScope:
                 value = values.value(pair.node, self._debugger.here().loop_pass)
                 found.append(value if pair.element is None else value[pair.element])
             return found
-        node, loop_pass = self._node_of(name)
-        return single(values.value(node, loop_pass))
+        return single(self._reference_of(*self._node_of(name)))
+
+    def _reference_of(self, node: str, loop_pass: int) -> Any:
+        debugger, values = self._debugger, self._debugger.reference
+        target, position = debugger.target, debugger.position
+        if target is not None and position is not None and target.is_written_back(node, position):
+            return values.value_written_back(node)
+        return values.value(node, loop_pass)
 
     def outputs_here(self) -> list[Pair | None]:
         """Nodes of the outputs at a delegate's call with several; None for an output without a
@@ -103,7 +109,7 @@ class DebuggerScope:
             nodes = [(node, stop.loop_pass) for node in names] or [self._node_of(None)]
         numbers = []
         for node, loop_pass in nodes:
-            pair = debugger.reference.value(node, loop_pass), self._of_node(node)
+            pair = self._reference_of(node, loop_pass), self._of_node(node)
             numbers.append(gap_between(found, *(values_read(debugger, node, one) for one in pair)))
         return max((n for n in numbers if n is not None), key=found.badness, default=None)
 

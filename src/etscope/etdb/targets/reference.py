@@ -86,6 +86,10 @@ class ReferenceValues:
             hint="it took another branch, or the name is not in the edge graph: info ops",
         )
 
+    def value_written_back(self, node: str) -> Any:
+        """Value that the run leaves in a state of the graph, by the name of its placeholder."""
+        return self.value(self._run.written_back.get(node, node))
+
     def call(self, node: str, value: Callable[[str], Any]) -> Any:
         """Run a node's operator on inputs that `value` returns by name."""
         return self._run.call(node, value)

@@ -365,6 +365,10 @@ class RuntimeTarget:
         if all are."""
         return self._joined(self._values.of_node(node, self._step_at(position)))
 
+    def is_written_back(self, node: str, position: int) -> bool:
+        """True for state of the graph that has been written back at a stop."""
+        return self._values.is_written_back(node, self._step_at(position))
+
     def value_at(self, index: int) -> Any:
         """Current value by its index in the method."""
         return self._joined([self._values.of_index(index)])

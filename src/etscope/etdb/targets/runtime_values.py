@@ -68,7 +68,7 @@ class RuntimeValues:
                 raise MissingDataError(
                     f"no value of the program is {node}", hint=nodes.why_unpaired(node)
                 )
-            return [ValueAtStep(index, 0, node)]
+            return [ValueAtStep(index, self._last_write(index, until), node)]
         found: dict[int | None, ValueAtStep] = {}
         for pair in pairs:
             passes = self._execution.stops.passes_of(pair.instruction, until)
@@ -92,17 +92,30 @@ class RuntimeValues:
             raise UsageError(
                 f"the method has no value {index}", hint=f"they are 0 to {len(values) - 1}"
             )
-        stops, step, nodes = self._execution.stops, self._execution.step, self._prepared.nodes
-        writers = nodes.writers_of(index)
-        steps = [int(passes[-1]) for n in writers if len(passes := stops.passes_of(n, step))]
+        nodes = self._prepared.nodes
+        since = self._last_write(index, self._execution.step)
         is_set = index in self._prepared.method.inputs or nodes.has_content(index)
-        if not steps and not is_set:
+        if not since and not is_set:
+            writers = nodes.writers_of(index)
             if not writers:
                 raise MissingDataError(f"no instruction is known to compute value {index}")
             raise MissingDataError(
                 f"value {index} has not been computed yet", hint=f"until id:{writers[0]}"
             )
-        return ValueAtStep(index, max(steps, default=0), f"value {index}")
+        return ValueAtStep(index, since, f"value {index}")
+
+    def _last_write(self, index: int, until: int) -> int:
+        """The last step, up to `until`, that wrote a value; 0 if none did."""
+        passes = (
+            self._execution.stops.passes_of(number, until)
+            for number in self._prepared.nodes.writers_of(index)
+        )
+        return max((int(steps[-1]) for steps in passes if len(steps)), default=0)
+
+    def is_written_back(self, node: str, until: int) -> bool:
+        """True for state of the graph that has been written back at a step."""
+        index = self._prepared.nodes.placeholders.get(node)
+        return index is not None and self._last_write(index, until) > 0
 
     # -- read
 

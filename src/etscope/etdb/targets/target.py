@@ -243,6 +243,10 @@ class Target(Protocol):
         none."""
         ...
 
+    def is_written_back(self, node: str, position: int) -> bool:
+        """True for state of the graph whose value at a stop is no longer that of the start."""
+        ...
+
     def value_at(self, index: int) -> Any:
         """Current value by its index in the method.
 
@@ -277,6 +281,10 @@ class LocalTarget:
     def about(self) -> list[str]:
         """Always empty."""
         return []
+
+    def is_written_back(self, node: str, position: int) -> bool:
+        """Always False: state is that of the start."""
+        return False
 
     def value_at(self, index: int) -> Any:
         """Always raises `UsageError`."""
