@@ -220,11 +220,19 @@ class Debugger:
         return self.nodes()[self.path_named(name)]
 
     def path_named(self, name: str) -> str:
-        """Find the path of a node of the method's edge graph, or of one of its values: the name
-        itself, or the only path that ends in it. Raises `UsageError` with similar names."""
-        nodes = self.nodes()
-        if name in nodes:
-            return name
+        """Find the path of a node of the method's edge graph, or of one of its values. In a branch
+        or the body of a loop, its own names come first, then those of the graphs around it, then
+        the only path that ends in the name. "/NAME" is of the method's graph itself.
+
+        Raises `UsageError` with similar names."""
+        nodes, stop = self.nodes(), self.stop
+        around = (stop.path or "").split("/")[:-1] if stop is not None else []
+        if name.startswith("/"):
+            name, around = name[1:], []
+        for depth in range(len(around), -1, -1):
+            path = "/".join([*around[:depth], name])
+            if path in nodes:
+                return path
         inside = [path for path in nodes if path.endswith(f"/{name}")]
         if len(inside) == 1:
             return inside[0]

@@ -1,13 +1,15 @@
-"""Values of the runtime by their index in the method."""
+"""Values of the runtime by their index in the method, and by names that several nodes share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from etscope.etdb import Session
 from etscope.etdb.output import counted
-from tests.support.etdb.runtime_sessions import closing, on_runtime, target_of
+from tests.support.etdb.runtime_sessions import begun, closing, on_runtime, target_of
 from tests.support.etdb.sessions import refused, said, session
 
 
@@ -78,3 +80,36 @@ def test_one_is_counted_as_one() -> None:
         "1,234 nodes",
     ]
     assert "1 recorded run;" in said(session("recurrent_xnnpack"), "target recorded")
+
+
+@pytest.fixture(scope="module")
+def shadowing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program in whose loop a node has the name of one outside."""
+    import torch
+    from torch._higher_order_ops import map as map_over
+
+    from etscope.export import export
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return map_over(lambda row: torch.tanh(row) * row, x * x)
+
+    folder = tmp_path_factory.mktemp("shadowing")
+    export(Net().eval(), (torch.arange(1.0, 7.0).reshape(3, 2),)).save(str(folder), "model")
+    return folder
+
+
+def test_a_name_in_a_loop_is_that_of_the_loop(shadowing: Path) -> None:
+    one = begun(Session(shadowing / "model.etrecord", shadowing / "model.pte"))
+    outer, inner = "aten_mul_tensor", "submodule_0/aten_mul_tensor"
+    said(one, "tbreak op:tanh", "run", "until op:mul")
+    stop = one.debugger.here()
+    assert (stop.node, stop.path) == (outer, inner)
+    assert said(one, f"print ({outer} == $).all()") == "True\n"
+    assert said(one, f'print value("/{outer}").shape') == "[3, 2]\n"
+    assert said(one, f"set {outer} = 7").startswith(inner)
+    assert said(one, "print ($ == 7).all()") == "True\n"
+    assert said(one, f'print (value("/{outer}") == 7).any()') == "False\n"
+    said(one, "start")
+    assert one.debugger.here().path == outer
+    assert said(one, f"print {outer}.shape") == "[3, 2]\n"

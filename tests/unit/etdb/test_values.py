@@ -246,3 +246,17 @@ def test_one_of_several_outputs_is_set() -> None:
     assert said(one, "print ($0 == $2).all()") == "True\n"
     said(one, "step", "set $0 = 5")
     assert said(one, "print $.min() == 5 and $.max() == 5") == "True\n"
+
+
+def test_names_of_a_loop_come_first_in_it() -> None:
+    one = session("while_loop")
+    said(one, "start")
+    seen = set()
+    while (stop := one.debugger.stop) is not None:
+        if stop.node == "aten_mul_tensor":
+            seen.add(stop.path)
+            assert said(one, "print (aten_mul_tensor == $).all()") == "True\n"
+            assert float(said(one, "print gap(max_abs, aten_mul_tensor)")) < 1e-6
+        said(one, "step")
+    assert seen == {"submodule_0/aten_mul_tensor", "submodule_1/aten_mul_tensor"}
+    assert "several values are called" in refused(one, "print aten_mul_tensor")

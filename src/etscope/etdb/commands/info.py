@@ -37,12 +37,14 @@ _WIDTH, _INDENT = 79, 26  # of a help that fits the narrowest terminal
 
 _EXPRESSIONS = """Expressions compute with tensors as numpy does; they are never run as Python.
 
-  NAME              the value of a node of the edge graph at this stop
+  NAME              the value of a node of the edge graph at this stop; in a branch or a loop,
+                    its own nodes come first
   %12               the node with debug handle 12        #5   the value of instruction 5
   $                 the current operator's output        $1   its second output
-  $x                the value stored by `set $x = EXPR`            nan, inf   those numbers
-  value("a/b")      a node of a branch                   weight("fc.weight")   a parameter
+  $x                the value stored by `set $x = EXPR`  nan, inf   these numbers
+  value("a/b")      the node b of the branch or loop a; value("/b"): of the method's own graph
   value(12)         on the runtime: value 12 of the method (disassemble, info tensors)
+  weight("fc.bias") a parameter or buffer
   ref(NAME)         the reference's value                device(NAME)   the recorded one
   gap(METRIC)       from the reference to the run, for the current operator; NaN in only one
                     of the two is the worst gap
