@@ -18,7 +18,8 @@ WATCH_NAN, WATCH_INF = "nan", "inf"
 class Breakpoint:
     """A breakpoint or watchpoint. place: its stops as text, "" for all. selector: the same, parsed;
     None for a watchpoint. condition: must hold there. watch: "nan" or "inf" in any output, "" for
-    none. once: removed when it is hit. looked: number of evaluations of its condition in this run;
+    none. once: removed when it is hit. ignored: number of next hits that do not stop the run.
+    commands: executed at a hit. looked: number of evaluations of its condition in this run;
     unknown: of those without a value, with the last reason in `why`."""
 
     number: int
@@ -29,6 +30,8 @@ class Breakpoint:
     once: bool = False
     enabled: bool = True
     hits: int = 0
+    ignored: int = 0
+    commands: tuple[str, ...] = ()
     looked: int = 0
     unknown: int = 0
     why: str = ""
@@ -40,6 +43,17 @@ class Breakpoint:
             return f"watch {self.watch or self.condition}"
         condition = "" if self.condition is None else f"if {self.condition}"
         return f"{self.place} {condition}".strip()
+
+    @property
+    def as_commands(self) -> list[str]:
+        """Lines that make the breakpoint again."""
+        kind = "" if self.selector is None else "tbreak " if self.once else "break "
+        lines = [kind + self.what]
+        if self.commands:
+            lines += ["commands", *(f"  {line}" for line in self.commands), "end"]
+        if self.ignored:
+            lines.append(f"ignore $bpnum {self.ignored}")
+        return lines if self.enabled else [*lines, "disable $bpnum"]
 
 
 @dataclass
@@ -62,9 +76,21 @@ class Breakpoints:
         self._next += 1
         return new
 
+    def find(self, number: int) -> Breakpoint:
+        """Find a breakpoint by number. Raises `UsageError` with the known numbers."""
+        if number not in self._all:
+            known = ", ".join(map(str, self._all)) or "none"
+            raise UsageError(f"there is no breakpoint {number}", hint=f"breakpoints are: {known}")
+        return self._all[number]
+
+    @property
+    def last(self) -> int:
+        """Number of the breakpoint that was made last."""
+        return self._next - 1
+
     def delete(self, number: int) -> None:
         """Remove a breakpoint."""
-        self._find(number)
+        self.find(number)
         del self._all[number]
 
     def clear(self) -> int:
@@ -73,13 +99,14 @@ class Breakpoints:
         self._all.clear()
         return count
 
-    def enable(self, number: int, on: bool) -> None:
-        """Enable or disable a breakpoint."""
-        self._all[number] = replace(self._find(number), enabled=on)
+    def change(self, number: int, **of: object) -> None:
+        """Replace fields of a breakpoint."""
+        self._all[number] = replace(self.find(number), **of)  # type: ignore[arg-type]
 
-    def set_condition(self, number: int, condition: Expression | None) -> None:
-        """Replace or remove the condition."""
-        self._all[number] = replace(self._find(number), condition=condition)
+    def ignore(self, one: Breakpoint) -> None:
+        """Count a hit that does not stop the run."""
+        now = self._all[one.number]
+        self._all[one.number] = replace(now, hits=now.hits + 1, ignored=now.ignored - 1)
 
     def hit(self, one: Breakpoint) -> None:
         """Count a hit; remove a temporary breakpoint."""
@@ -118,12 +145,6 @@ class Breakpoints:
     def partly_decided(self) -> list[Breakpoint]:
         """Breakpoints whose condition had no value at some of the operators."""
         return [one for one in self if one.enabled and 0 < one.unknown < one.looked]
-
-    def _find(self, number: int) -> Breakpoint:
-        if number not in self._all:
-            known = ", ".join(map(str, self._all)) or "none"
-            raise UsageError(f"there is no breakpoint {number}", hint=f"breakpoints are: {known}")
-        return self._all[number]
 
 
 class CallerSelector(Selector):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -12,7 +12,7 @@ from typing import Any
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import EtscopeError, MissingDataError, UsageError
-from etscope.etdb.breakpoints import Breakpoints
+from etscope.etdb.breakpoints import Breakpoint, Breakpoints
 from etscope.etdb.expressions.expression import Expression
 from etscope.etdb.files import Files
 from etscope.etdb.targets.recorded import NO_DUMP, NO_DUMP_HINT, NO_TARGET_HINT, RecordedRuns
@@ -32,6 +32,16 @@ class Gap:
 
 
 @dataclass
+class Block:
+    """Lines that are typed one by one, up to `end`. title: the command that they belong to. keep:
+    takes them."""
+
+    title: str
+    keep: Callable[[tuple[str, ...]], None]
+    lines: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Debugger:
     """Everything that commands read and change.
 
@@ -40,8 +50,9 @@ class Debugger:
     before the run has begun. ended: the run went past its last stop. level: number of modules above
     the operator that `up` went. frame: index of the selected Python frame. file_shown: the file of
     the line that was shown last. graph: name of the selected graph; None for the edge graph of the
-    method. logging: path of the log. gaps: of a run on the runtime, by metric and position, since
-    it began or a value was set.
+    method. hit: the breakpoint that ended the last command. block: the lines that are being typed.
+    defined: commands of the user, by name. logging: path of the log. gaps: of a run on the runtime,
+    by metric and position, since it began or a value was set.
     """
 
     files: Files
@@ -57,6 +68,9 @@ class Debugger:
     file_shown: str | None = None
     graph: str | None = None
     breakpoints: Breakpoints = field(default_factory=Breakpoints)
+    hit: Breakpoint | None = None
+    block: Block | None = None
+    defined: dict[str, tuple[str, ...]] = field(default_factory=dict)
     displays: dict[int, Expression] = field(default_factory=dict)
     variables: dict[str, Any] = field(default_factory=dict)
     selected: list[str] = field(default_factory=list)

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeError, UsageError, reading
 from etscope.etdb.commands.registry import COMMANDS, Command, find_command
+from etscope.etdb.commands.running import GROUP as RUNNING
 from etscope.etdb.commands.targets import after_death
-from etscope.etdb.debugger import Debugger
+from etscope.etdb.debugger import Block, Debugger
+from etscope.etdb.expressions.expression import evaluate, parse
+from etscope.etdb.expressions.scope import DebuggerScope
 from etscope.etdb.files import Files
 from etscope.etdb.output import Output, error_text, json_of, text_of
 from etscope.etdb.protocol.messages import RunnerDied
+from etscope.etdb.targets.remote_tensor import RemoteTensor
 
+_PROMPT, _CONTINUED = "(etdb) ", "> "
 _DEEPEST_SCRIPT = 10
 
 
@@ -31,11 +39,13 @@ class InternalError(EtscopeError):
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a line: `text` as displayed, `data` as plain values."""
+    """Result of a line: `text` as displayed, `data` as plain values. prompt: the one that the line
+    followed."""
 
     line: str
     answer: Output
     error: EtscopeError | None = None
+    prompt: str = _PROMPT
 
     @property
     def ok(self) -> bool:
@@ -74,6 +84,7 @@ class Session:
 
     Each command is a method that takes the rest of its line: `session.break_("op:conv")`,
     `session.reverse_step()`; `execute` takes whole lines. Errors of a command are in its `Result`.
+    `value` gives the value of an expression as a numpy array.
     """
 
     def __init__(
@@ -110,17 +121,36 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def prompt(self) -> str:
+        """The text before the next line: ">" for the lines of `commands` and `define`."""
+        return _PROMPT if self.debugger.block is None else _CONTINUED
+
+    def value(self, expression: str = "$") -> Any:
+        """The value of an expression at the current stop: a tensor as a numpy array, several as a
+        list of them, anything else as a plain value.
+
+        Raises the `EtscopeError` that `print` reports."""
+        return _fetched(evaluate(parse(expression), DebuggerScope(self.debugger)))
+
     def execute(self, line: str) -> Result:
         """Execute a line. An empty one repeats the last command if it is one like `step`. Errors
-        are returned in the result."""
+        are returned in the result.
+
+        Lines after `commands` and `define` are kept, up to `end`."""
         line = line.strip()
+        if self.debugger.block is not None:
+            result = self._typed(self.debugger.block, line)
+            self._log(line, result)
+            return result
         if not line:
             if self._last is None:
                 return Result(line, Output())
             line = self._last
         if line.startswith("#"):
             return Result(line, Output())
-        result = self._executed(line)
+        self.debugger.hit = None
+        result = self._after_hit(self._executed(line))
         self._log(line, result)
         return result
 
@@ -136,15 +166,55 @@ class Session:
             code = code or result.exit_code
             if result.answer.ends:
                 break
+        block, self.debugger.block = self.debugger.block, None
+        if block is not None:
+            result = Result(block.title, Output(), UsageError(f"{block.title}: no end follows"))
+            say(result)
+            code = code or result.exit_code
         return code
+
+    def _typed(self, block: Block, line: str) -> Result:
+        """Take a line of a block; `end` ends it."""
+        if line == "end":
+            self.debugger.block = None
+            try:
+                block.keep(tuple(block.lines))
+            except UsageError as error:  # its breakpoint is gone
+                return Result(line, Output(), error, _CONTINUED)
+        elif line and not line.startswith("#"):
+            block.lines.append(line)
+        return Result(line, Output(), prompt=_CONTINUED)
+
+    def _after_hit(self, result: Result) -> Result:
+        """Execute the commands of the breakpoint that was hit, and of those that they lead to."""
+        output, error = result.answer, result.error
+        while error is None and (hit := self.debugger.hit) is not None and hit.commands:
+            self.debugger.hit = None
+            lines = list(hit.commands)
+            if lines[0] == "silent":
+                lines.pop(0)
+                del output.items[len(output.items) - len(result.answer.items) :]
+            for line in lines:
+                result = self._executed(line)
+                output.add(result.answer)
+                error = result.error
+                if error is not None or output.ends or _runs_on(line) or self.debugger.hit:
+                    break
+        return Result(result.line, output, error)
 
     def _executed(self, line: str) -> Result:
         output = Output()
         try:
+            word, _, arguments = line.partition(" ")
+            if word in self.debugger.defined:
+                self._last = None
+                return self._scripted(line, _with_arguments(self.debugger.defined[word], arguments))
             one, rest = split(line)
             self._last = line if one.repeats else None
             if one.name == "source":
-                return self._sourced(line, rest)
+                if not rest:
+                    raise UsageError("source which file?")
+                return self._scripted(line, read_script(rest))
             output = one.function(self.debugger, rest)
         except RunnerDied as error:
             return Result(line, self._news(output), after_death(self.debugger, error))
@@ -172,15 +242,11 @@ class Session:
         output.finding = output.finding or bool(news and target.differences)
         return output.say(*news)
 
-    def _sourced(self, line: str, path: str) -> Result:
-        """Execute `source FILE`, and combine the outputs of its commands."""
+    def _scripted(self, line: str, lines: Iterable[str]) -> Result:
+        """Execute the lines of a script or of a defined command, and combine their outputs."""
         output = Output()
-        if not path:
-            raise UsageError("source which file?")
         if self._scripts >= _DEEPEST_SCRIPT:
             raise UsageError("scripts that run each other are nested too deeply")
-        with reading("script", path):
-            lines = Path(path).read_text(encoding="utf-8").splitlines()
         self._scripts += 1
 
         def keep(result: Result) -> None:
@@ -200,7 +266,7 @@ class Session:
             return
         try:
             with Path(path).open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(f"(etdb) {line}\n{result.text}")
+                file.write(f"{result.prompt}{line}\n{result.text}")
         except OSError as error:
             self.debugger.logging = None
             result.answer.say(f"logging ended: cannot write to {path}: {error.strerror}")
@@ -236,3 +302,37 @@ def split(line: str) -> tuple[Command, str]:
     word, _, rest = line.partition(" ")
     word, slash, options = word.partition("/")
     return find_command(word), f"{slash}{options} {rest}".strip() if slash else rest.strip()
+
+
+def read_script(path: str) -> list[str]:
+    """Read the lines of a file of commands."""
+    with reading("script", path):
+        return Path(path).read_text(encoding="utf-8").splitlines()
+
+
+def _runs_on(line: str) -> bool:
+    """True for a line whose command goes on with the run."""
+    try:
+        return split(line)[0].group == RUNNING
+    except UsageError:
+        return False
+
+
+def _with_arguments(lines: Iterable[str], arguments: str) -> list[str]:
+    """Put the arguments of a defined command into its lines."""
+    words = arguments.split()
+
+    def word(match: re.Match[str]) -> str:
+        number = int(match[1])
+        if number >= len(words):
+            raise UsageError(f"{match[0]} is not given", hint=f"{len(words)} arguments are")
+        return words[number]
+
+    return [re.sub(r"\$arg(\d+)", word, line) for line in lines]
+
+
+def _fetched(value: Any) -> Any:
+    """Tensors in the runner's memory as arrays."""
+    if isinstance(value, (list, tuple)):
+        return [_fetched(one) for one in value]
+    return np.asarray(value) if isinstance(value, RemoteTensor) else value

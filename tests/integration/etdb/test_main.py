@@ -96,13 +96,26 @@ def test_json_is_an_object_a_command() -> None:
     assert third["answer"][0]["rows"][0]["avg_ms"] > 0
 
 
-def test_json_of_a_script_tells_whether_all_of_it_was_done(tmp_path: Path) -> None:
+def test_json_of_a_script_is_an_object_a_command(tmp_path: Path) -> None:
     path = tmp_path / "script.etdb"
-    for lines, code in (("start\ntop 2\n", 0), ("start\nnope\n", 2)):
+    for lines, codes in (("start\n\ntop 2\n", [0, 0]), ("# x\nstart\nnope\nstep\n", [0, 2, 0])):
         path.write_text(lines)
         done = etdb(*files("cnn_portable"), "--json", "--batch", "-x", str(path))
-        (told,) = map(json.loads, done.stdout.splitlines())
-        assert (told["ok"], told["exit_code"], done.returncode) == (code == 0, code, code)
+        told = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [one["exit_code"] for one in told] == codes
+        assert [one["command"] for one in told] == [
+            line for line in lines.splitlines() if line and not line.startswith("#")
+        ]
+        assert done.returncode == max(codes)
+    nested = tmp_path / "nested.etdb"
+    nested.write_text(f"source {path}\n")
+    done = etdb(*files("cnn_portable"), "--json", "--batch", "-x", str(nested))
+    (told_once,) = map(json.loads, done.stdout.splitlines())
+    assert (told_once["ok"], told_once["exit_code"], done.returncode) == (False, 2, 2)
+    path.write_text("start\nquit\n")
+    done = etdb(*files("cnn_portable"), "-x", str(path), input="step\n")
+    assert "[1]" not in done.stdout
+    assert etdb("--batch", "-x", str(tmp_path / "nothing.etdb")).returncode == 2
 
 
 def test_no_torch_until_a_reference_needs_it() -> None:

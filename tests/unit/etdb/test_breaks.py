@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from etscope.etdb import Session
 from tests.support.artifacts import artifacts
 from tests.support.etdb.sessions import refused, said, session, where
@@ -159,3 +161,73 @@ def test_a_line_without_an_operator_is_refused_with_the_nearest_one() -> None:
     bare = Session(artifacts("cnn_portable").etdump)
     assert "a line of which file?" in refused(bare, "break 12")
     assert "files are: none" in refused(bare, "break net.py:12")
+
+
+def test_hits_are_ignored_going_forward() -> None:
+    one = session("cnn_portable")
+    said(one, "break op:relu", "run", "c 2")
+    third = where(one)
+    assert said(one, "ignore 1 2") == "breakpoint 1 is ignored at its next 2 hits\n"
+    said(one, "run")
+    assert where(one) == third
+    said(one, "ignore 1 9", "reverse-continue")
+    assert where(one) != third
+    assert "is over" in said(one, "continue")
+    assert one.execute("run").exit_code == 0
+    assert "there is no breakpoint 7" in refused(one, "ignore 7 1")
+    assert "the number of hits" in refused(one, "ignore 1 x")
+    assert "0 or more" in refused(one, "ignore 1 -1")
+
+
+def test_commands_are_executed_at_a_hit() -> None:
+    one = session("cnn_portable")
+    said(one, "break op:relu", "commands", "print $.ndim", "continue", "print 1 / 0", "end")
+    said(one, "break op:softmax", "commands 2", "silent", "print $.shape", "end")
+    result = one.execute("run")
+    assert result.ok
+    assert result.text.count("breakpoint 1, op:relu") == 6
+    assert result.text.count("\n4\n") == 6
+    assert result.text.endswith("\n[1, 10]\n")
+    assert "breakpoint 2" not in result.text
+    assert where(one) == "aten__softmax_default"
+    assert "print $.ndim; continue" in said(one, "info breakpoints")
+    said(one, "commands 1", "print nothing", "print 5", "end")
+    result = one.execute("run")
+    assert "no value is called 'nothing'" in str(result.error)
+    assert "breakpoint 1, op:relu" in result.text
+    assert "\n5\n" not in result.text
+    said(one, "commands 1", "end")
+    assert "4\n" not in said(one, "run")
+    assert "there is no breakpoint 9" in refused(one, "commands 9")
+    assert "there is no breakpoint 0" in refused(session("cnn_portable"), "commands")
+
+
+def test_breakpoints_are_saved_and_read_again(tmp_path: Path) -> None:
+    one = session("cnn_portable")
+    path = tmp_path / "points.etdb"
+    assert "no breakpoints" in refused(one, f"save breakpoints {path}")
+    said(one, "break cnn.py:47 if $.max() > 0", "commands", "silent", "print $.shape", "end")
+    said(one, "break 35", "ignore 2 3", "tbreak op:softmax", "watch nan", "disable 4")
+    said(one, "watch $.max() > 1e9", "break if gap(sqnr) < 20")
+    assert f"6 breakpoints saved: source {path}" in said(one, f"save breakpoints {path}")
+    other = session("cnn_portable")
+    said(other, f"source {path}")
+    plain = [(b.what, b.once, b.enabled, b.ignored, b.commands) for b in one.debugger.breakpoints]
+    again = [(b.what, b.once, b.enabled, b.ignored, b.commands) for b in other.debugger.breakpoints]
+    assert again == plain
+    assert said(one, "run") == said(other, "run")
+    said(one, "delete 5", f"save breakpoints {path}")  # its own file is replaced
+    foreign = tmp_path / "net.py"
+    foreign.write_text("import torch\n")
+    assert "is there already" in refused(one, f"save breakpoints {foreign}")
+    assert foreign.read_text() == "import torch\n"
+    assert "cannot write" in refused(one, f"save breakpoints {tmp_path}/nowhere/x")
+    assert "save breakpoints FILE" in refused(one, "save")
+
+
+def test_another_condition_is_shown() -> None:
+    one = session("cnn_portable")
+    said(one, "break op:relu if $.max() > 3", "condition 1 $.max() > 4")
+    assert "op:relu if $.max() > 4" in said(one, "info breakpoints")
+    said(one, "watch $.max() > 3")
+    assert "a watchpoint is a condition" in refused(one, "condition 2")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from etscope.errors import UsageError
@@ -62,6 +64,51 @@ def test_every_command_has_help() -> None:
     assert "no command" in refused(one, "help nothing")
 
 
+def test_help_has_no_marks_of_code() -> None:
+    one = session("cnn_portable")
+    for topic in ("", *COMMANDS, "expressions", "selectors", "metrics"):
+        assert "`" not in said(one, f"help {topic}")
+    assert "'break net.py:12'" in said(one, "help break")
+
+
+def test_a_value_is_an_array_of_numpy() -> None:
+    one = session("cnn_portable")
+    said(one, "start", "until op:softmax")
+    value = one.value()
+    assert isinstance(value, np.ndarray)
+    assert (value.shape, value.dtype) == ((1, 10), np.float32)
+    assert one.value("$[0, 3]") == value[0, 3]
+    assert one.value("$.shape") == [1, 10]
+    assert isinstance(one.value("$ > 0.5"), np.ndarray)
+    with pytest.raises(UsageError, match="no value is called"):
+        one.value("nothing")
+
+
+def test_commands_are_defined_of_others(tmp_path: Path) -> None:
+    one = session("cnn_portable")
+    assert one.prompt == "(etdb) "
+    said(one, "define most")
+    assert one.prompt == "> "
+    said(one, "# a comment", "", "print $arg0.max()", "print $arg0.ndim + $arg1", "end")
+    assert one.prompt == "(etdb) "
+    assert said(one, "start", "most $ 3") == said(one, "print $.max() + 0") + "7\n"
+    assert "$arg0 is not given" in refused(one, "most")
+    assert "print $arg0.max()" in said(one, "help most")
+    assert Completer(one.debugger).complete("mo")[1] == ["most"]
+    assert "is a command of etdb" in refused(one, "define s")
+    assert "no name of a command" in refused(one, "define 1x")
+    said(one, "define again", "again", "end")
+    assert "nested too deeply" in one.execute("again").text
+    said(one, "define most", "end")
+    assert "there is no command" in refused(one, "most")
+    path = tmp_path / "open.etdb"
+    path.write_text("define y\nprint 1\n")
+    result = one.execute(f"source {path}")
+    assert result.exit_code == 2
+    assert "no end follows" in result.text
+    assert one.prompt == "(etdb) "
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -108,7 +155,7 @@ def test_a_ctrl_c_while_an_answer_is_shown_ends_that_answer_alone(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(_prompt, "available", lambda _: False)
-    monkeypatch.setattr(_prompt, "_plain_lines", lambda: iter(["start", "step", "quit", "step"]))
+    monkeypatch.setattr(_prompt, "_plain_lines", lambda _: iter(["start", "step", "quit", "step"]))
     monkeypatch.setattr(_prompt, "show", show)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     assert _prompt.interact(session("cnn_portable")) == 0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 from etscope.analysis.metrics import METRICS
 from etscope.errors import UsageError
 from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.commands.source import picked_stops
-from etscope.etdb.debugger import Debugger
+from etscope.etdb.debugger import Block, Debugger
 from etscope.etdb.expressions.expression import (
     CURRENT,
     FUNCTIONS,
@@ -22,6 +24,7 @@ from etscope.etdb.output import Output, counted
 
 GROUP = "breakpoints"
 _NUMBER = "the number of a breakpoint"
+_SAVED = "# breakpoints of etdb"  # first line of their file
 
 
 @command(
@@ -74,7 +77,7 @@ def delete(debugger: Debugger, rest: str) -> Output:
         count = debugger.breakpoints.clear()
         return Output().say(f"{count} removed")
     for word in rest.split():
-        debugger.breakpoints.delete(whole(word, what=_NUMBER))
+        debugger.breakpoints.delete(_number(debugger, word))
     return Output()
 
 
@@ -95,8 +98,62 @@ def condition(debugger: Debugger, rest: str) -> Output:
     """Give a breakpoint another condition, or none."""
     word, _, text = rest.partition(" ")
     expression = _parse_known(debugger, text) if text.strip() else None
-    debugger.breakpoints.set_condition(whole(word, what=_NUMBER), expression)
+    one = debugger.breakpoints.find(_number(debugger, word))
+    if one.selector is None and expression is None:
+        raise UsageError("a watchpoint is a condition", hint=f"delete {one.number} removes it")
+    debugger.breakpoints.change(one.number, condition=expression)
     return Output()
+
+
+@command("ignore N COUNT", group=GROUP, words=("breakpoint",))
+def ignore(debugger: Debugger, rest: str) -> Output:
+    """Go on at the next COUNT hits of a breakpoint, when the run goes forward."""
+    word, _, text = rest.partition(" ")
+    number, count = _number(debugger, word), whole(text.strip(), what="the number of hits")
+    if count < 0:
+        raise UsageError("how many hits: 0 or more")
+    debugger.breakpoints.change(number, ignored=count)
+    return Output().say(f"breakpoint {number} is ignored at its next {counted(count, 'hit')}")
+
+
+@command("commands [N]", group=GROUP, words=("breakpoint",))
+def commands(debugger: Debugger, rest: str) -> Output:
+    """Execute the lines that follow, up to `end`, whenever a breakpoint is hit; by default, the one
+    that was made last.
+
+    If the first line is `silent`, the stop is not described. Lines after one that runs on, such as
+    `continue`, are not executed. No lines at all remove those of before.
+    """
+    number = debugger.breakpoints.find(_number(debugger, rest)).number
+
+    def keep(lines: tuple[str, ...]) -> None:
+        debugger.breakpoints.change(number, commands=lines)
+
+    debugger.block = Block(f"commands {number}", keep)
+    return Output()
+
+
+@command("save breakpoints FILE", group=GROUP, words=("breakpoints", "file"))
+def save(debugger: Debugger, rest: str) -> Output:
+    """Write the commands that make all breakpoints and watchpoints again to a file.
+
+    `source FILE` and `etdb -x FILE` read it. Another file is not replaced.
+    """
+    word, _, name = rest.partition(" ")
+    if word != "breakpoints" or not name.strip():
+        raise UsageError(f"cannot read {rest!r}", hint="save breakpoints FILE")
+    points = list(debugger.breakpoints)
+    if not points:
+        raise UsageError("there are no breakpoints to save")
+    path = Path(os.path.expanduser(name.strip()))  # noqa: PTH111 (never fails)
+    try:
+        if path.exists() and not path.read_bytes().startswith(_SAVED.encode()):
+            raise UsageError(f"{path} is there already", hint="give another name, or remove it")
+        lines = [_SAVED, *(line for one in points for line in one.as_commands)]
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+    return Output().say(f"{counted(len(points), 'breakpoint')} saved: source {path}")
 
 
 def _add(debugger: Debugger, rest: str, *, once: bool) -> Output:
@@ -133,5 +190,10 @@ def _switch(debugger: Debugger, rest: str, *, on: bool) -> Output:
     if not rest:
         raise UsageError("which breakpoints?", hint="info breakpoints lists them")
     for word in rest.split():
-        debugger.breakpoints.enable(whole(word, what=_NUMBER), on)
+        debugger.breakpoints.change(_number(debugger, word), enabled=on)
     return Output()
+
+
+def _number(debugger: Debugger, word: str) -> int:
+    """Parse the number of a breakpoint; nothing and `$bpnum` are the one that was made last."""
+    return debugger.breakpoints.last if word in ("", "$bpnum") else whole(word, what=_NUMBER)

@@ -1,7 +1,8 @@
-"""`info` and `help`, and the session's own commands: source and quit."""
+"""`info` and `help`, and the session's own commands: source, define and quit."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.breakpoints import fields_of_stop
 from etscope.etdb.commands.registry import COMMANDS, Command, command, find_command
 from etscope.etdb.commands.source import known_lines
-from etscope.etdb.debugger import Debugger
+from etscope.etdb.debugger import Block, Debugger
 from etscope.etdb.expressions.expression import ATTRIBUTES, FUNCTIONS, METHODS
 from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT
 from etscope.etdb.output import (
@@ -59,24 +60,18 @@ def _breakpoints(debugger: Debugger, rest: str) -> Output:
     points = list(debugger.breakpoints)
     if not points:
         return Output().say("no breakpoints")
-    columns = (
-        Column("number", Kind.INT),
-        Column("kind"),
-        Column("what"),
-        Column("enabled", Kind.BOOL),
-        Column("hits", Kind.COUNT),
-    )
-    rows = [
-        (
-            one.number,
-            "breakpoint" if one.selector else "watchpoint",
-            one.what,
-            one.enabled,
-            one.hits,
-        )
-        for one in points
-    ]
-    return Output().table(Table.of_rows(columns, rows))
+    content: dict[Column, list[Any]] = {
+        Column("number", Kind.INT): [one.number for one in points],
+        Column("kind"): ["breakpoint" if one.selector else "watchpoint" for one in points],
+        Column("what"): [one.what for one in points],
+        Column("enabled", Kind.BOOL): [one.enabled for one in points],
+        Column("hits", Kind.COUNT): [one.hits for one in points],
+    }
+    if any(one.ignored for one in points):
+        content[Column("ignored", Kind.COUNT)] = [one.ignored for one in points]
+    if any(one.commands for one in points):
+        content[Column("commands")] = ["; ".join(one.commands) for one in points]
+    return Output().table(Table.of(content))
 
 
 def _delegates(debugger: Debugger, rest: str) -> Output:
@@ -322,14 +317,14 @@ def help_(debugger: Debugger, rest: str) -> Output:
         return _command_list()
     if rest == "expressions":
         return Output().say(
-            _EXPRESSIONS,
+            _plain(_EXPRESSIONS),
             "",
             "Functions: " + ", ".join(FUNCTIONS),
             "Methods: " + ", ".join(METHODS),
             "Attributes: " + ", ".join(ATTRIBUTES),
         )
     if rest == "selectors":
-        return Output().say((selector.__doc__ or "").strip())
+        return Output().say(_plain(selector.__doc__ or "").strip())
     if rest == "metrics":
         width = max(map(len, METRICS))
         return Output().say(
@@ -339,9 +334,11 @@ def help_(debugger: Debugger, rest: str) -> Output:
                 for metric in METRICS.values()
             )
         )
+    if rest in debugger.defined:
+        return Output().say(f"define {rest}", *(f"  {line}" for line in debugger.defined[rest]))
     one = find_command(rest)
     names = ", ".join((one.name, *one.aliases))
-    return Output().say(one.usage, f"Names: {names}", "", one.help)
+    return Output().say(one.usage, f"Names: {names}", "", _plain(one.help))
 
 
 def _command_list() -> Output:
@@ -354,7 +351,7 @@ def _command_list() -> Output:
         output.say(*([""] if number else []), f"{group}:")
         for one in commands:
             # The first sentence stands beside the usage, or below a long one.
-            text = one.summary.split(". ")[0].rstrip(".")
+            text = _plain(one.summary.split(". ")[0].rstrip("."))
             lines = textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
             usage = f"  {one.usage}"
             if len(usage) > _INDENT - 2:
@@ -364,10 +361,36 @@ def _command_list() -> Output:
     return output.say("", "Unique prefixes of a command are enough. help COMMAND shows more.")
 
 
+def _plain(text: str) -> str:
+    """Replace the marks of code by quotes, for a terminal."""
+    return text.replace("``", "'").replace("`", "'")
+
+
 @command("source FILE", group="session", words=("file",))
 def source(debugger: Debugger, rest: str) -> Output:
     """Execute the commands of a file, one per line; lines that begin with # are skipped."""
     raise UsageError("source works in a session only")
+
+
+@command("define NAME", group="session")
+def define(debugger: Debugger, rest: str) -> Output:
+    """Define a command: the lines that follow, up to `end`.
+
+    In them, $arg0, $arg1 and so on are the words after its name. No lines at all remove it.
+    """
+    name = rest.strip()
+    if not re.fullmatch(r"[A-Za-z][\w-]*", name):
+        raise UsageError(f"{name!r} is no name of a command", hint="define NAME")
+    if any(name in (one.name, *one.aliases) for one in COMMANDS.values()):
+        raise UsageError(f"{name} is a command of etdb", hint="give another name")
+
+    def keep(lines: tuple[str, ...]) -> None:
+        debugger.defined.pop(name, None)
+        if lines:
+            debugger.defined[name] = lines
+
+    debugger.block = Block(f"define {name}", keep)
+    return Output()
 
 
 @command("quit", group="session", aliases=("q", "exit"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -227,14 +228,14 @@ def _start_of(debugger: Debugger, direction: int) -> int:
 def _walk(debugger: Debugger, start: int, direction: int, wanted: Reason) -> tuple[Output, bool]:
     """Go to the next stop that is `wanted`, or to a breakpoint before. The second value is True if
     a repeated command ends there: at a breakpoint, or at the end of the run."""
-    hits: list[bool] = []
+    hits: list[Hit] = []
 
     def reason(stop: Stop) -> str | None:
-        hit = reason_to_stop(debugger, stop)
+        hit = hit_at(debugger, stop, ignores=direction == FORWARD)
         if hit is None:
             return wanted(stop)
-        hits.append(hit[1])
-        return hit[0]
+        hits.append(hit)
+        return hit.text
 
     target = debugger.some_target()
     try:
@@ -244,7 +245,8 @@ def _walk(debugger: Debugger, start: int, direction: int, wanted: Reason) -> tup
         raise
     if position is not None:
         output = _arrive(debugger, position, why or "")
-        output.finding = output.finding or any(hits)
+        output.finding = output.finding or any(hit.is_finding for hit in hits)
+        debugger.hit = hits[-1].breakpoint if hits else None
         return output, bool(hits) or why == INTERRUPTED
     if direction == FORWARD:
         return _end_of_run(debugger), True
@@ -304,11 +306,19 @@ def _end_of_run(debugger: Debugger) -> Output:
 # -- breakpoints
 
 
-def reason_to_stop(
-    debugger: Debugger, stop: Stop, *, counts: bool = True
-) -> tuple[str, bool] | None:
-    """Find the breakpoint that is hit at a stop. Returns its description, and True if it is a
-    condition of the user; None if none is hit. counts: count the hit."""
+class Hit(NamedTuple):
+    """A breakpoint that is hit. text: describes it. is_finding: it is a condition of the user."""
+
+    breakpoint: Breakpoint
+    text: str
+    is_finding: bool
+
+
+def hit_at(
+    debugger: Debugger, stop: Stop, *, counts: bool = True, ignores: bool = False
+) -> Hit | None:
+    """Find the breakpoint that is hit at a stop. counts: count the hit. ignores: pass the hits that
+    the user wants to ignore."""
     for one in debugger.breakpoints:
         if not one.enabled:
             continue
@@ -316,12 +326,15 @@ def reason_to_stop(
             continue
         found = _condition_met(debugger, one, stop)
         if found is not None:
+            if ignores and one.ignored:
+                debugger.breakpoints.ignore(one)
+                continue
             if counts:
                 debugger.breakpoints.hit(one)
             kind = "watchpoint" if one.selector is None else "breakpoint"
             kind = f"temporary {kind}" if one.once else kind
-            finding = one.selector is None or one.condition is not None
-            return f"{kind} {one.number}{found}", finding
+            is_finding = one.selector is None or one.condition is not None
+            return Hit(one, f"{kind} {one.number}{found}", is_finding)
     return None
 
 
@@ -423,8 +436,8 @@ def stop_criteria(debugger: Debugger, own: Reason | None) -> StopCriteria:
             debugger.breakpoints.passed(one, sum(map(watches[0].at, stops)))
 
     def probe(stop: Stop) -> str | None:
-        found = reason_to_stop(debugger, stop, counts=False)
-        return found[0] if found is not None else own(stop) if own is not None else None
+        found = hit_at(debugger, stop, counts=False)
+        return found.text if found is not None else own(stop) if own is not None else None
 
     watches = tuple(watch for _, of_one in pushed for watch in of_one)
     return StopCriteria(wanted, watches, certain, not (perhaps or pushed), passed, probe)

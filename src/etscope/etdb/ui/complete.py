@@ -31,7 +31,8 @@ class Completer:
         """The word at the end of `line`, and its completions in order."""
         head, _, _ = line.partition(" ")
         if " " not in line:
-            return line, sorted(name for name in COMMANDS if name.startswith(line))
+            names = (*COMMANDS, *self._debugger.defined)
+            return line, sorted(name for name in names if name.startswith(line))
         try:
             one = find_command(head.partition("/")[0])
         except EtscopeError:

@@ -21,7 +21,6 @@ from etscope.optional import available
 if TYPE_CHECKING:
     from etscope.etdb.session import Result, Session
 
-PROMPT = "(etdb) "
 _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
 
 
@@ -68,7 +67,7 @@ def command(
     terminal. `help` lists them.
     """
     from etscope.etdb.files import Files
-    from etscope.etdb.session import Session
+    from etscope.etdb.session import Session, read_script
 
     given = None
     if inputs is not None:
@@ -77,7 +76,7 @@ def command(
         given = read_tensor_file(inputs)
     opened = Files(forced=force).opened(*files, debug_buffer=debug_buffer)
     session = Session.of(opened, inputs=given, source_unit=source_unit)
-    first = [*commands, *([f"source {script}"] if script is not None else [])]
+    first = [*commands, *([] if script is None else read_script(script))]
     try:
         if tui and sys.stdin.isatty() and sys.stdout.isatty():
             from etscope.optional import require
@@ -90,22 +89,20 @@ def command(
         if tui:
             print("no terminal: plain lines instead of --tui", file=sys.stderr)
 
+        is_json = as_json and not tui
+        over = batch and not tui
+
         def report(result: Result) -> None:
-            if as_json and not tui:
+            nonlocal over
+            over = over or result.answer.ends
+            if is_json:
                 _write_json(result, session)
             else:
                 show(result, echo=not (batch or tui))
 
-        code = 0
-        for line in first:
-            result = session.execute(line)
-            report(result)
-            code = code or result.exit_code
-            if result.answer.ends:
-                return code
-        if batch and not tui:
+        code = session.run_script(first, report)
+        if over:
             return code
-        is_json = as_json and not tui
         rest = session.run_script(sys.stdin, report) if is_json else interact(session)
         return code or rest
     finally:
@@ -118,7 +115,7 @@ def show(result: Result, *, echo: bool = False, color: bool | None = None) -> No
     from etscope.views.tables.cells import visible
 
     if echo:
-        print(f"{PROMPT}{visible(result.line)}")
+        print(f"{result.prompt}{visible(result.line)}")
     is_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if is_terminal else None
     if os.environ.get("COLUMNS", "").isdecimal():
@@ -137,7 +134,7 @@ def interact(session: Session, color: bool | None = None) -> int:
     if sys.stdin.isatty() and sys.stdout.isatty() and available("prompt_toolkit"):
         lines = _edited_lines(session)
     elif sys.stdin.isatty():
-        lines = _plain_lines()
+        lines = _plain_lines(session)
     else:
         return session.run_script(sys.stdin, lambda result: show(result, color=color))
     for line in lines:
@@ -152,14 +149,15 @@ def interact(session: Session, color: bool | None = None) -> int:
     return 0
 
 
-def _plain_lines() -> Iterator[str]:
+def _plain_lines(session: Session) -> Iterator[str]:
     while True:
         try:
-            yield input(PROMPT)
+            yield input(session.prompt)
         except EOFError:  # noqa: PERF203
             print()
             return
         except KeyboardInterrupt:
+            session.debugger.block = None
             print()
 
 
@@ -193,11 +191,11 @@ def _edited_lines(session: Session) -> Iterator[str]:
     )
     while True:
         try:
-            yield prompt.prompt(PROMPT)
+            yield prompt.prompt(session.prompt)
         except EOFError:  # noqa: PERF203
             return
         except KeyboardInterrupt:
-            continue
+            session.debugger.block = None
 
 
 def _write_json(result: Result, session: Session) -> None:

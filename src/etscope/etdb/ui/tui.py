@@ -160,7 +160,7 @@ class DebuggerApp(App[int]):
         line = self._pending.pop(0)
         self._executing.append(line)
         console = self.query_one("#console", RichLog)
-        console.write(Text(f"(etdb) {visible(line)}", style="bold"))
+        console.write(Text(f"{self._session.prompt}{visible(line)}", style="bold"))
         console.border_subtitle = "working: ctrl+c ends a run"
         files = self._session.debugger.files
 
