@@ -21,8 +21,8 @@ _STDERR = 2
 def quiet() -> Iterator[None]:
     """Hide output to standard error, and to standard output, which is for results.
 
-    It is shown with --debug, and after an exception that is not an `EtscopeError`. Warnings of
-    etscope are shown at the end.
+    It is shown with --debug, and after an exception that is neither an `EtscopeError` nor Ctrl-C.
+    Warnings of etscope are shown at the end.
     """
     session = click.get_current_context(silent=True)
     if session is not None and getattr(session.obj, "debug", False):
@@ -57,7 +57,7 @@ def _hidden_stderr() -> Iterator[None]:
         os.dup2(log.fileno(), _STDERR)
         try:
             yield
-        except EtscopeError:
+        except (EtscopeError, KeyboardInterrupt):
             raise
         except BaseException:
             sys.stderr.flush()

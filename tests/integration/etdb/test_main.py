@@ -132,6 +132,38 @@ def test_no_torch_until_a_reference_needs_it() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_ctrl_c_does_not_cut_off_the_import_of_torch() -> None:
+    artifact = artifacts("cnn_portable")
+    program = f"""
+import os, signal, sys, threading, time
+from etscope.etdb import Session
+from etscope.etdb.targets import reference
+
+def interrupt():
+    while "torch" not in sys.modules:
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+
+reference._SILENT_SECONDS = 0
+session = Session({str(artifact.etrecord)!r}, {str(artifact.etdump)!r},
+                  {str(artifact.debug_buffer)!r})
+session.debugger.inputs = __import__("numpy").load({str(artifact.inputs)!r})["forward/0/0"],
+session.start()
+threading.Thread(target=interrupt).start()
+try:
+    session.execute("print $")
+except KeyboardInterrupt:
+    print("interrupted")
+print(session.execute("print $").text)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("interrupted\nfloat32[1, 8, 16, 16]")
+    assert "gap: SQNR" in done.stdout
+    assert done.stderr == "loading PyTorch and ExecuTorch; Ctrl-C takes effect afterwards\n"
+
+
 def test_help_and_version() -> None:
     done = etdb("--help")
     assert done.returncode == 0

@@ -49,6 +49,9 @@ class Terminal:
     def keys(self, *keys: str) -> None:
         self._tmux("send-keys", "-t", "it", *keys)
 
+    def resize(self, columns: int, lines: int = 45) -> None:
+        self._tmux("resize-window", "-t", "it", "-x", str(columns), "-y", str(lines))
+
     def screen(self) -> str:
         return self._tmux("capture-pane", "-p", "-t", "it")
 
@@ -123,6 +126,38 @@ def test_the_full_screen_follows_the_run(terminal: Callable[..., Terminal], colu
     one.wait("[8] aten_relu_default_2")
     one.keys("quit", "Enter")
     one.wait(gone=lambda screen: "Modules" not in screen)
+
+
+def test_the_full_screen_is_written_anew_for_another_size(
+    terminal: Callable[..., Terminal],
+) -> None:
+    pytest.importorskip("textual")
+    one = terminal(80, "--tui", "-ex", "set times off", "-ex", "start")
+    one.wait("x: torch.Tensor) -…", "$0 = float32[1, 8, 16, 16]  min -1.8258  max 2.1…")
+    one.resize(140)
+    one.wait("x: torch.Tensor) -> torch.Tensor:", "mean 0.002522  std 0.55844")
+    long = "'" + "word " * 20 + "end'"
+    one.keys("-l", f"print {long}")
+    one.keys("Enter")
+    one.wait(f"│ {long[1:-1]} ")
+    one.resize(80, 30)
+    screen = one.wait("$0 = float32[1, 8, 16, 16]  min -1.8258  max 2.1…")
+    assert ">   35 " in screen
+    one.wait("│ word word word word word end ")  # wrapped
+
+
+def test_the_full_screen_keeps_stderr_of_libraries_out() -> None:
+    pytest.importorskip("textual")
+    program = (
+        "import os, sys\n"
+        "from etscope.etdb.ui.tui import stderr_off_the_screen\n"
+        "with stderr_off_the_screen():\n"
+        "    os.write(2, b'noise')\n"
+        "    print('drawn', file=sys.__stderr__, flush=True)\n"
+        "os.write(2, b'after')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stderr == b"drawn\nafter"
 
 
 def test_the_full_screen_lives_while_a_run_goes_on_and_ends_it(

@@ -23,6 +23,7 @@ from etscope.etdb.expressions.scope import (
 )
 from etscope.etdb.output import Output, counted, operators, value_lines
 from etscope.etdb.targets.recorded import RecordedRuns
+from etscope.etdb.targets.reference import load_torch
 from etscope.etdb.targets.remote_tensor import RemoteTensor, leading_part
 from etscope.model.table import Column, Kind, Table
 from etscope.quiet import quiet
@@ -315,6 +316,7 @@ def gap(debugger: Debugger, rest: str) -> Output:
     else:
         from etscope.diagnosis.numerics import numerics_of
 
+        load_torch()
         with quiet():
             found = numerics_of(
                 target.trace,

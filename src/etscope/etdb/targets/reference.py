@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,11 +15,16 @@ from etscope.analysis.profile.correlate import recorded_inputs
 from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files
+from etscope.etdb.protocol.runner import InterruptHandler
 from etscope.etdb.targets.target import LocalTarget, RunInfo, Stop, Watch
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.run_json import saved_inputs
 from etscope.model.graph import Node, source_lines
+from etscope.optional import require
 from etscope.quiet import quiet
+
+_PACKAGES = ("torch", "executorch.exir")
+_SILENT_SECONDS = 1.0
 
 if TYPE_CHECKING:
     from etscope.bridge.reference.live import LiveRun
@@ -36,6 +44,7 @@ def live_run(files: Files, linked: LinkedGraph, method: str, inputs: Any) -> Liv
             hint="the record has none of this method: give them with --inputs FILE, "
             "or target live FILE",
         )
+    load_torch()
     with quiet():
         from etscope.diagnosis.reference import named_program
 
@@ -43,6 +52,27 @@ def live_run(files: Files, linked: LinkedGraph, method: str, inputs: Any) -> Liv
         from etscope.bridge.reference.live import LiveRun
 
         return LiveRun(program, given, names)
+
+
+def load_torch() -> None:
+    """Import PyTorch and ExecuTorch. A Ctrl-C meanwhile takes effect at the end: an import that was
+    cut off would leave parts of PyTorch that cannot be imported again.
+
+    Says on stderr when it takes longer than a second. Raises `MissingDependencyError`."""
+    if all(package in sys.modules for package in _PACKAGES):
+        return
+    terminal = os.dup(2)  # which `quiet` redirects
+    text = b"loading PyTorch and ExecuTorch; Ctrl-C takes effect afterwards\n"
+    notice = threading.Timer(_SILENT_SECONDS, os.write, (terminal, text))
+    notice.start()
+    try:
+        with InterruptHandler(lambda: None).defer(), quiet():
+            for package in _PACKAGES:
+                require(package, wanted_by="a reference run")
+    finally:
+        notice.cancel()
+        notice.join()
+        os.close(terminal)
 
 
 def inputs_of(files: Files, method: str) -> Any:

@@ -82,9 +82,10 @@ def command(
             from etscope.optional import require
 
             require("textual", wanted_by="etdb --tui")
-            from etscope.etdb.ui.tui import DebuggerApp
+            from etscope.etdb.ui.tui import DebuggerApp, stderr_off_the_screen
 
-            DebuggerApp(session, first).run()
+            with stderr_off_the_screen():
+                DebuggerApp(session, first).run()
             return 0
         if tui:
             print("no terminal: plain lines instead of --tui", file=sys.stderr)

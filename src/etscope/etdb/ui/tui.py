@@ -7,13 +7,18 @@ textual is an extra, and slow to import: import this module when the interface i
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
+from textual.events import Resize
 from textual.suggester import Suggester
 from textual.widgets import Footer, Input, RichLog, Static, Tree
 
@@ -29,6 +34,7 @@ from etscope.etdb.targets.target import Stop
 from etscope.etdb.ui.complete import Completer
 from etscope.views.tables.cells import visible
 
+_MOST_TOLD = 1000  # lines and results in the console
 _TRIES, _PAUSE = 40, 0.05  # attempts to end a run, and seconds between them
 
 
@@ -45,6 +51,67 @@ class LineSuggester(Suggester):
             return None
         word, found = self._completer.complete(value)
         return value[: len(value) - len(word)] + found[0] if word and found else None
+
+
+class Pane(Static):
+    """A pane whose text is made for its size, by `fill`."""
+
+    def __init__(self, name: str, fill: Callable[[], None]) -> None:
+        super().__init__(id=name, markup=False)
+        self._fill = fill
+
+    def on_resize(self) -> None:
+        self._fill()
+
+
+class Console(RichLog):
+    """The lines that were executed and their results, written anew for another width."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(id=name, wrap=True, markup=False)
+        self._told: deque[str | Result] = deque(maxlen=_MOST_TOLD)
+        self._told_width = 0
+
+    def tell(self, item: str | Result) -> None:
+        """Write a line that is executed, or a result."""
+        self._told.append(item)
+        self._write(item)
+
+    def on_resize(self, event: Resize) -> None:
+        if self.size.width != self._told_width:
+            self._told_width = self.size.width
+            self.clear()
+            for item in self._told:
+                self._write(item)
+
+    def _write(self, item: str | Result) -> None:
+        if isinstance(item, str):
+            self.write(Text(item, style="bold"))
+            return
+        text = text_of(item.answer, max(self.size.width - 2, 40)).rstrip("\n")
+        parts = [text] if item.answer.items else []
+        if item.error is not None:
+            parts.append(error_text(item.error))
+        for line in "\n".join(parts).split("\n") if parts else ():
+            self.write(Text(line))
+
+
+@contextmanager
+def stderr_off_the_screen() -> Iterator[None]:
+    """Give the interface a terminal of its own: what libraries write to stderr is dropped, and
+    redirecting it does not stop the interface."""
+    sys.stderr.flush()
+    before = sys.__stderr__
+    with os.fdopen(os.dup(2), "w", encoding="utf-8") as terminal:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
+        sys.__stderr__ = terminal  # type: ignore[misc]
+        try:
+            yield
+        finally:
+            os.dup2(terminal.fileno(), 2)
+            sys.__stderr__ = before  # type: ignore[misc]
 
 
 class DebuggerApp(App[int]):
@@ -86,9 +153,9 @@ class DebuggerApp(App[int]):
         with Horizontal(id="panes"):
             yield Tree("modules", id="modules")
             with Vertical(id="right"):
-                yield Static(id="source", markup=False)
-                yield Static(id="values", markup=False)
-        yield RichLog(id="console", wrap=True, markup=False)
+                yield Pane("source", self._follow)
+                yield Pane("values", self._follow)
+        yield Console("console")
         suggester = LineSuggester(Completer(self._session.debugger), self._executing)
         yield Input(id="line", placeholder="(etdb) help", suggester=suggester)
         yield Footer()
@@ -102,12 +169,8 @@ class DebuggerApp(App[int]):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
-        self._follow()  # the panes have sizes now
         for line in self._commands:
             self.do(line)
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._follow)
 
     # -- console
 
@@ -159,8 +222,8 @@ class DebuggerApp(App[int]):
             return
         line = self._pending.pop(0)
         self._executing.append(line)
-        console = self.query_one("#console", RichLog)
-        console.write(Text(f"{self._session.prompt}{visible(line)}", style="bold"))
+        console = self.query_one("#console", Console)
+        console.tell(f"{self._session.prompt}{visible(line)}")
         console.border_subtitle = "working: ctrl+c ends a run"
         files = self._session.debugger.files
 
@@ -175,14 +238,9 @@ class DebuggerApp(App[int]):
 
     def _done(self, result: Result, files: Files) -> None:
         self._executing.clear()
-        console = self.query_one("#console", RichLog)
+        console = self.query_one("#console", Console)
         console.border_subtitle = ""
-        text = text_of(result.answer, max(console.size.width - 2, 40)).rstrip("\n")
-        parts = [text] if result.answer.items else []
-        if result.error is not None:
-            parts.append(error_text(result.error))
-        for line in "\n".join(parts).split("\n") if parts else ():
-            console.write(Text(line))
+        console.tell(result)
         if result.answer.ends:
             self.exit(0)
             return
