@@ -64,7 +64,7 @@ def command(
 
     FILES are an ETRecord, an ETDump, its debug buffer, a .pte or .bpte, each by itself or together.
     Commands come from -ex and -x, then from the prompt, or from standard input if it is not a
-    terminal. `help` lists them.
+    terminal. The command help lists them.
     """
     from etscope.etdb.files import Files
     from etscope.etdb.session import Session, read_script
