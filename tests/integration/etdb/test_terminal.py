@@ -31,6 +31,8 @@ class Terminal:
         self._name = f"etdb{uuid.uuid4().hex[:8]}"
         command = [sys.executable, "-m", "etscope.etdb", *files, *options]
         environment = {**os.environ, "XDG_STATE_HOME": str(folder), "TERM": "xterm-256color"}
+        for size in ("COLUMNS", "LINES"):  # of whoever runs the tests
+            environment.pop(size, None)
         self._tmux(
             "new-session", "-d", "-s", "it", "-x", str(columns), "-y", "45",
             " ".join(f"'{part}'" for part in command), env=environment,

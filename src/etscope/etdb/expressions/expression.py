@@ -15,6 +15,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -291,42 +292,40 @@ def _is_several(value: Any) -> bool:
 
 
 def _binary(node: ast.BinOp, scope: Scope) -> Any:
-    sides = [_value(side, scope) for side in (node.left, node.right)]
-    return _by_output(lambda left, right: _operated(node, _number(left), _number(right)), *sides)
+    def apply(left: Any, right: Any) -> Any:
+        left, right = _number(left), _number(right)
+        if isinstance(node.op, ast.Pow):
+            if np.ndim(right) or abs(right) > _MOST_EXPONENT:
+                raise UsageError(f"an exponent is a number up to {_MOST_EXPONENT}")
+            return np.float_power(left, right)
+        if isinstance(node.op, ast.MatMult):
+            _check_size(np.shape(left)[:-1] + np.shape(right)[-1:])
+        else:
+            _check_size(np.broadcast_shapes(np.shape(left), np.shape(right)))
+        if isinstance(left, int) and isinstance(right, int) and isinstance(node.op, ast.Mult):
+            return float(left) * right if abs(left * right) >= 1 << 63 else left * right
+        return _BINARY[type(node.op)](left, right)
 
-
-def _operated(node: ast.BinOp, left: Any, right: Any) -> Any:
-    if isinstance(node.op, ast.Pow):
-        if np.ndim(right) or abs(right) > _MOST_EXPONENT:
-            raise UsageError(f"an exponent is a number up to {_MOST_EXPONENT}")
-        return np.float_power(left, right)
-    if isinstance(node.op, ast.MatMult):
-        _check_size(np.shape(left)[:-1] + np.shape(right)[-1:])
-    else:
-        _check_size(np.broadcast_shapes(np.shape(left), np.shape(right)))
-    if isinstance(left, int) and isinstance(right, int) and isinstance(node.op, ast.Mult):
-        return float(left) * right if abs(left * right) >= 1 << 63 else left * right
-    return _BINARY[type(node.op)](left, right)
+    return _by_output(apply, _value(node.left, scope), _value(node.right, scope))
 
 
 def _compare(node: ast.Compare, scope: Scope) -> Any:
     """Evaluate a chain of comparisons: of strings and lists as a whole, of arrays by element."""
+
+    def apply(compare: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+        sides = [np.asarray(s) if isinstance(s, RemoteTensor) else s for s in (left, right)]
+        if any(isinstance(side, (str, list)) or side is None for side in sides):
+            sides = [s.tolist() if isinstance(s, np.ndarray) else s for s in sides]
+        else:
+            _check_size(np.broadcast_shapes(*map(np.shape, sides)))
+        return compare(*sides)
+
     values = [_value(part, scope) for part in (node.left, *node.comparators)]
     result: Any = True
     for op, left, right in zip(node.ops, values, values[1:], strict=False):
-        compare = _COMPARE[type(op)]
-        one = _by_output(lambda *sides, compare=compare: _compared(compare, *sides), left, right)
+        one = _by_output(partial(apply, _COMPARE[type(op)]), left, right)
         result = one if result is True else _by_output(np.logical_and, result, one)
     return result
-
-
-def _compared(compare: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    sides = [np.asarray(s) if isinstance(s, RemoteTensor) else s for s in (left, right)]
-    if any(isinstance(side, (str, list)) or side is None for side in sides):
-        sides = [s.tolist() if isinstance(s, np.ndarray) else s for s in sides]
-    else:
-        _check_size(np.broadcast_shapes(*map(np.shape, sides)))
-    return compare(*sides)
 
 
 def _index(node: ast.AST, scope: Scope) -> Any:
