@@ -126,8 +126,8 @@ def test_inputs_and_state_are_what_they_were_or_gone_or_written_back(name: str) 
                     written.add(place)
                 assert value is None or np.array_equal(value, before[place])
             gone += sum(value is None for value in now.values())
-    assert gone
     assert written == ({"b_cache"} if name == "rewritten_state" else set())
+    assert gone or written
 
 
 def offered(target: RuntimeTarget, node: str, position: int) -> object:
