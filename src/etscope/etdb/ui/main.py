@@ -31,7 +31,7 @@ _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
 )
 @click.version_option(__version__, message="etdb of etscope %(version)s")
 @click.argument("files", nargs=-1, type=click.Path(), metavar="[FILE]...")
-@click.option("--debug-buffer", "-b", type=click.Path(), metavar="BIN", help="The logged tensors.")
+@click.option("--debug-buffer", "-b", type=click.Path(), metavar="BIN", help="The debug buffer.")
 @click.option("--inputs", type=click.Path(), metavar="FILE", help="Inputs of a run.")
 @click.option(
     "--command", "-ex", "commands", multiple=True, metavar="CMD", help="Run this first. Repeatable."
