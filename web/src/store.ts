@@ -1,8 +1,9 @@
-// What the page shows at the moment: the document, the run and method looked at, the tab, and the one
-// selection that all views share. The address's hash holds all of it, so a link leads to the same
-// place: #<run id>/<tab>/<method index>/<selection>.
+// What the page shows at the moment: the document, the run and method looked at, the tab, the one
+// selection that all views share, and the controls of the views. The address's hash holds all of it, so
+// a link, or a reload, leads to the same place:
+// #<run id>/<tab>/<method index>/<selection>?<control>=<value>&…
 
-import { computed, effect, signal } from "@preact/signals";
+import { batch, computed, effect, signal } from "@preact/signals";
 import type { Method, ReportDocument, Run } from "./document";
 
 export const TABS = [
@@ -33,6 +34,74 @@ export const runIndex = signal(0);
 export const methodIndex = signal(0);
 export const tab = signal<TabName>("summary");
 export const selection = signal<Selection>(null);
+
+/** The controls that are not as at first, by name. */
+const controls = signal<ReadonlyMap<string, string>>(new Map());
+
+/** What a control of a view is set to, as text. */
+export interface Control<T extends string = string> {
+  value: T;
+}
+
+/** The control of that name. What the address says is taken if it is one of `choices`. */
+export function control<T extends string = string>(
+  name: string,
+  initial: NoInfer<T>,
+  choices?: readonly T[],
+): Control<T> {
+  const now = computed(() => {
+    const text = controls.value.get(name) as T | undefined;
+    return text === undefined || (choices && !choices.includes(text)) ? initial : text;
+  });
+  return {
+    get value() {
+      return now.value;
+    },
+    set value(next) {
+      if (next === now.peek()) return;
+      const changed = new Map(controls.peek());
+      if (next === initial) changed.delete(name);
+      else changed.set(name, next);
+      controls.value = changed;
+    },
+  };
+}
+
+/** A control whose value is an index, or null for none. */
+export function indexControl(name: string): { value: number | null } {
+  const text = control(name, "");
+  return {
+    get value() {
+      return /^\d+$/.test(text.value) ? Number(text.value) : null;
+    },
+    set value(next) {
+      text.value = next === null ? "" : String(next);
+    },
+  };
+}
+
+/** A control that is on or off. */
+export function switchControl(name: string, initial: boolean): { value: boolean } {
+  const text = control(name, initial ? "on" : "off", ["on", "off"]);
+  return {
+    get value() {
+      return text.value === "on";
+    },
+    set value(next) {
+      text.value = next ? "on" : "off";
+    },
+  };
+}
+
+/** A control for each of several things, made when it is first asked for. */
+export function controlOfEach(name: string): (key: string) => Control {
+  const made = new Map<string, Control>();
+  return (key) => {
+    let found = made.get(key);
+    if (!found) made.set(key, (found = control(`${name}.${key}`, "")));
+    return found;
+  };
+}
 
 export const run = computed<Run>(() => {
   const runs = doc.value.runs;
@@ -123,20 +192,26 @@ export function rowCount(ofMethod: Method): number {
 export const hash = computed(() => {
   const parts = [encodeURIComponent(run.value.id), tab.value, String(methodIndex.value)];
   const selected = hashOfSelection(selection.value);
-  return "#" + (selected ? [...parts, selected] : parts).join("/");
+  const place = "#" + (selected ? [...parts, selected] : parts).join("/");
+  const set = new URLSearchParams([...controls.value]).toString();
+  return set ? `${place}?${set}` : place;
 });
 
 /** Show what a hash names; what it names wrongly stays as it is. */
 export function goTo(text: string): void {
-  const [id, name, inMethod, ...rest] = text.replace(/^#/, "").split("/");
+  const [place, ...set] = text.replace(/^#/, "").split("?");
+  const [id, name, inMethod, ...rest] = place!.split("/");
   const at = doc.value.runs.findIndex((one) => one.id === decoded(id ?? ""));
   if (at < 0) return;
-  runIndex.value = at;
-  const now = run.value;
-  if ((TABS as readonly string[]).includes(name ?? "")) tab.value = name as TabName;
-  const index = Number(inMethod ?? 0);
-  methodIndex.value = now.methods[index] ? index : 0;
-  selection.value = selectionOfHash(rest.join("/"), now);
+  batch(() => {
+    runIndex.value = at;
+    const now = run.value;
+    if ((TABS as readonly string[]).includes(name ?? "")) tab.value = name as TabName;
+    const index = Number(inMethod ?? 0);
+    methodIndex.value = now.methods[index] ? index : 0;
+    selection.value = selectionOfHash(rest.join("/"), now);
+    controls.value = new Map(new URLSearchParams(set.join("?")));
+  });
 }
 
 /** Keep the address and what is shown the same, both ways. Tabs get an entry in the history. */

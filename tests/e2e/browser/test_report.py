@@ -215,6 +215,51 @@ def test_numerics_are_those_of_the_diagnosis(page: Any, report: str) -> None:
     assert page.failures == []
 
 
+def test_the_controls_survive_a_reload(page: Any, report: str) -> None:
+    def chosen(test_id: str) -> str:
+        return str(page.input_value(f'[data-testid="{test_id}"]'))
+
+    go(page, report, "events")
+    page.fill('[data-testid="filter"]', "share>0")
+    page.select_option('[data-testid="group-by"]', "op")
+    page.click('[data-col="p90"] .head')
+    page.click('[data-testid="columns"]')
+    page.get_by_label("kind", exact=True).click()
+    page.keyboard.press("Escape")
+    page.click('[data-testid="tab-graph"]')
+    page.wait_for_selector('[data-testid="graph-drawn"]', state="attached")
+    page.select_option('[data-testid="graph-select-0"]', "exported/forward")
+    page.select_option('[data-testid="graph-colour"]', "memory")
+    page.click('[data-testid="graph-scale"] [data-key="quantile"]')
+    page.click('[data-testid="graph-split"]')
+    page.locator('[data-testid="graph-depth"]').first.select_option("999")
+    page.wait_for_selector('[data-testid="graph-drawn"]:not([data-open="0"])', state="attached")
+    page.wait_for_timeout(500)
+    opened = page.locator('[data-testid="graph-drawn"]').first.get_attribute("data-open")
+    page.click('[data-testid="tab-modules"]')
+    page.click('[data-testid="icicle-shape"] [data-key="flame"]')
+    page.click('[data-testid="tab-graph"]')
+
+    page.reload()
+
+    page.wait_for_selector(f'[data-testid="graph-drawn"][data-open="{opened}"]', state="attached")
+    assert chosen("graph-select-0") == "exported/forward"
+    assert chosen("graph-colour") == "memory"
+    assert page.get_attribute('[data-key="quantile"]', "aria-pressed") == "true"
+    assert page.locator('[data-testid="graph-pane"]').count() == 2
+    page.click('[data-testid="tab-modules"]')
+    assert page.get_attribute('[data-key="flame"]', "aria-pressed") == "true"
+    page.click('[data-testid="tab-events"]')
+    page.wait_for_selector('[data-testid="instructions-table"] [data-group]')
+    assert (chosen("filter"), chosen("group-by")) == ("share>0", "op")
+    heads = page.locator('[data-testid="instructions-table"] [role="columnheader"]')
+    shown = heads.evaluate_all("all => all.map(one => [one.dataset.col, one.ariaSort])")
+    assert ["kind", "none"] in shown and ["p90", "descending"] in shown
+    page.go_back()
+    page.wait_for_selector('#view[data-tab="modules"]')
+    assert page.failures == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_both_colour_schemes(page: Any, report: str, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)

@@ -1,46 +1,41 @@
 // The Graph tab: graphs in every dialect, boxes that open, colours by measure, two side by side.
 
-import { signal } from "@preact/signals";
-
 import type { GraphDoc, Run } from "../document";
 import { visible } from "../format";
 import { Nothing } from "../parts/nothing";
 import { Popover, Segments, Select } from "../parts/toolbar";
-import { selection } from "../store";
+import { control, selection, switchControl } from "../store";
 import type { Selection } from "../store";
 import { nameOf } from "./graph/folding";
-import type { ColourBy } from "./graph/look";
 import { graphModel } from "./graph/model";
 import { GraphPane } from "./graph/pane";
 import type { PaneSettings } from "./graph/pane";
 import "./drawings.css";
 
-/** Kept while other tabs are looked at. Graph keys are the same in all runs. */
-const settings = signal<PaneSettings & { chosen: boolean }>({
-  by: "none",
-  mode: "linear",
-  labels: true,
-  weights: false,
-  follow: true,
-  chosen: false,
-});
-const left = signal<string | null>(null);
-const right = signal<string | null>(null);
-const split = signal(false);
+/** Keys of the graphs, the same in all runs; "" until the reader chooses. */
+const pickers = [control("graph.left", ""), control("graph.right", "")] as const;
+const split = switchControl("graph.split", false);
+/** What is coloured; "" until the reader chooses. */
+const by = control("graph.colour", "");
+const mode = control("graph.scale", "linear", ["linear", "quantile"]);
+const labels = switchControl("graph.labels", true);
+const weights = switchControl("graph.weights", false);
+const follow = switchControl("graph.follow", true);
 
 export function GraphView({ run }: { run: Run }) {
   if (run.graphs.length === 0) {
     return <Nothing>No graph: the report was made without a record (.etrecord).</Nothing>;
   }
-  const first = graphOf(run, left.value) ?? firstGraph(run, selection.value);
-  const second = graphOf(run, right.value) ?? otherGraph(run, first);
-  const by = settings.value.chosen ? settings.value.by : firstColour(run);
-  const now = { ...settings.value, by };
-  const set = (change: Partial<PaneSettings>): void => {
-    settings.value = { ...now, ...change, chosen: settings.value.chosen || "by" in change };
+  const first = graphOf(run, pickers[0].value) ?? firstGraph(run, selection.value);
+  const second = graphOf(run, pickers[1].value) ?? otherGraph(run, first);
+  const now: PaneSettings = {
+    by: by.value || firstColour(run),
+    mode: mode.value,
+    labels: labels.value,
+    weights: weights.value,
+    follow: follow.value,
   };
   const panes = split.value && second ? [first, second] : [first];
-  const pickers = [left, right];
   const options = run.graphs.map((one) => [one.key, `${visible(one.title)} · ${one.nodes.length} nodes`] as const);
   return (
     <div class="view" data-testid="graph-view">
@@ -66,7 +61,7 @@ export function GraphView({ run }: { run: Run }) {
             Side by side
           </button>
         )}
-        <ColourTools run={run} now={now} set={set} />
+        <ColourTools run={run} now={now} />
       </div>
       <div class={panes.length > 1 ? "graph-panes two" : "graph-panes"}>
         {panes.map((graph, index) => (
@@ -75,7 +70,7 @@ export function GraphView({ run }: { run: Run }) {
             run={run}
             graph={graph}
             settings={now}
-            onWeights={() => set({ weights: true })}
+            onWeights={() => (weights.value = true)}
           />
         ))}
       </div>
@@ -83,13 +78,7 @@ export function GraphView({ run }: { run: Run }) {
   );
 }
 
-interface ColourToolsProps {
-  run: Run;
-  now: PaneSettings;
-  set: (change: Partial<PaneSettings>) => void;
-}
-
-function ColourTools({ run, now, set }: ColourToolsProps) {
+function ColourTools({ run, now }: { run: Run; now: PaneSettings }) {
   const measures = new Map(
     run.graphs.flatMap((graph) => graph.measures.map((one) => [one.key, visible(one.title)] as const)),
   );
@@ -99,7 +88,7 @@ function ColourTools({ run, now, set }: ColourToolsProps) {
         label="Colour by"
         value={now.by}
         options={[["none", "nothing"], ["backend", "backend"], ...measures]}
-        onChange={(by) => set({ by })}
+        onChange={(key) => (by.value = key)}
         testId="graph-colour"
       />
       {measures.has(now.by) && (
@@ -110,32 +99,33 @@ function ColourTools({ run, now, set }: ColourToolsProps) {
             ["linear", "linear"],
             ["quantile", "by rank"],
           ]}
-          onChange={(mode) => set({ mode })}
+          onChange={(key) => (mode.value = key)}
           testId="graph-scale"
         />
       )}
       <Popover label="What is drawn" button="Options" testId="graph-options">
-        <Check text="Shapes on edges" on={now.labels} set={(labels) => set({ labels })} />
-        <Check text="Weights and constants" on={now.weights} set={(weights) => set({ weights })} />
-        <Check
-          text="Open boxes around what other views select"
-          on={now.follow}
-          set={(follow) => set({ follow })}
-        />
+        <Check text="Shapes on edges" setting={labels} />
+        <Check text="Weights and constants" setting={weights} />
+        <Check text="Open boxes around what other views select" setting={follow} />
       </Popover>
     </>
   );
 }
 
-function Check({ text, on, set }: { text: string; on: boolean; set: (on: boolean) => void }) {
+function Check({ text, setting }: { text: string; setting: { value: boolean } }) {
   return (
     <label>
-      <input type="checkbox" checked={on} onChange={(event) => set(event.currentTarget.checked)} /> {text}
+      <input
+        type="checkbox"
+        checked={setting.value}
+        onChange={(event) => (setting.value = event.currentTarget.checked)}
+      />{" "}
+      {text}
     </label>
   );
 }
 
-const graphOf = (run: Run, key: string | null): GraphDoc | null =>
+const graphOf = (run: Run, key: string): GraphDoc | null =>
   run.graphs.find((graph) => graph.key === key) ?? null;
 
 /** The graph of the selection, else the one with most measured; of equals the last, nearest to what ran. */
@@ -154,7 +144,7 @@ function otherGraph(run: Run, first: GraphDoc): GraphDoc | null {
   return others.find((graph) => graph.method === first.method) ?? others[0] ?? null;
 }
 
-function firstColour(run: Run): ColourBy {
+function firstColour(run: Run): PaneSettings["by"] {
   const measured = run.graphs.find((graph) => graph.measures.length > 0)?.measures;
   if (measured) return (measured.find((one) => one.key === "avg") ?? measured[0]!).key;
   return run.graphs.some((graph) => graph.nodes.some((node) => node.backend !== null)) ? "backend" : "none";

@@ -1,6 +1,5 @@
 // The Modules tab: the module tree as an icicle (or flame), as wide as its time.
 
-import { signal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
 
 import type { Method, ModuleNode, Run } from "../document";
@@ -9,7 +8,7 @@ import { moduleOf } from "../links";
 import { Nothing } from "../parts/nothing";
 import { useWidth } from "../parts/size";
 import { Segments } from "../parts/toolbar";
-import { methodIndex, select, selection } from "../store";
+import { control, methodIndex, select, selection } from "../store";
 import { theme } from "../theme";
 import { NO_MODULE } from "../words";
 import { inkOn, nameColours, shareRamp } from "./scale";
@@ -18,8 +17,8 @@ import type { Frame } from "./modules/frames";
 import { ModuleSearch } from "./modules/search";
 import "./drawings.css";
 
-type ColourBy = "total" | "self" | "type";
-type Shape = "icicle" | "flame";
+const COLOURS = ["total", "self", "type"] as const;
+type ColourBy = (typeof COLOURS)[number];
 
 const ROW = 25;
 /** Frames narrower than this are left out, in pixels. */
@@ -27,8 +26,12 @@ const NARROWEST = 1;
 /** Frames narrower than this have no words. */
 const WORDS_FROM = 34;
 
-const shape = signal<Shape>("icicle");
-const colourBy = signal<ColourBy>("total");
+const shape = control("modules.shape", "icicle", ["icicle", "flame"]);
+const colourBy = control("modules.colour", "total", COLOURS);
+const find = control("modules.find", "");
+/** What is zoomed into: the path of a module, "" for all. */
+const zoom = control("modules.zoom", "");
+const ROOT = "(root)";
 
 export function Icicle({ run }: { run: Run }) {
   const method = run.methods[methodIndex.value];
@@ -40,10 +43,13 @@ export function Icicle({ run }: { run: Run }) {
 
 function MethodIcicle({ run, method, index }: { run: Run; method: Method; index: number }) {
   const { modules } = method;
-  const [zoomed, setFocus] = useState<number | null>(null);
-  // A served report may change to one with fewer modules.
-  const focus = zoomed !== null && zoomed < modules.length ? zoomed : null;
-  const [text, setText] = useState("");
+  // Another run, or a served report that changed, may not have the module.
+  const zoomed = modules.findIndex(({ path }) => (path || ROOT) === zoom.value);
+  const focus = zoomed < 0 ? null : zoomed;
+  const setFocus = (module: number | null): void => {
+    zoom.value = module === null ? "" : modules[module]!.path || ROOT;
+  };
+  const text = find.value;
   const [at, setAt] = useState(-1);
   const [stage, width] = useWidth<HTMLDivElement>();
   const whole = useMemo(() => wholeTime(modules), [modules]);
@@ -94,7 +100,7 @@ function MethodIcicle({ run, method, index }: { run: Run; method: Method; index:
           text={text}
           at={at}
           onText={(next) => {
-            setText(next);
+            find.value = next;
             setAt(-1);
           }}
           onJump={(next, module) => {
@@ -172,7 +178,7 @@ interface FrameProps {
 
 function FrameView({ frame, module, width, row, colour, words, whole, state, onClick }: FrameProps) {
   const wide = (frame.right - frame.left) * width;
-  const name = visible(module.name || module.path || "(root)");
+  const name = visible(module.name || module.path || ROOT);
   const share = whole > 0 ? formatShare(module.total / whole) : "";
   const classes = ["frame-box"];
   if (frame.around) classes.push("around");
@@ -190,7 +196,7 @@ function FrameView({ frame, module, width, row, colour, words, whole, state, onC
       data-testid="icicle-frame"
       data-path={module.path}
       data-total={module.total}
-      title={`${visible(module.path) || "(root)"}${module.type ? `\n${visible(module.type)}` : ""}\ntotal ${words(module.total)} (${share}), self ${words(module.self)}`}
+      title={`${visible(module.path) || ROOT}${module.type ? `\n${visible(module.type)}` : ""}\ntotal ${words(module.total)} (${share}), self ${words(module.self)}`}
       style={{
         left: `${frame.left * 100}%`,
         width: `calc(${(frame.right - frame.left) * 100}% - ${wide > 4 ? 1 : 0}px)`,
@@ -222,7 +228,7 @@ function Crumbs({ modules, focus, onGo }: { modules: readonly ModuleNode[]; focu
         <span key={module}>
           {" › "}
           <button class="link" aria-pressed={module === focus} onClick={() => onGo(module)}>
-            {visible(modules[module]!.name || modules[module]!.path || "(root)").slice(0, 80)}
+            {visible(modules[module]!.name || modules[module]!.path || ROOT).slice(0, 80)}
           </button>
         </span>
       ))}
@@ -250,7 +256,7 @@ function ModuleBar({ modules, module, whole, unit, words }: ModuleBarProps) {
       ) : (
         <>
           <b>
-            <bdi dir="ltr">{(visible(one.path) || "(root)").slice(0, 200)}</bdi>
+            <bdi dir="ltr">{(visible(one.path) || ROOT).slice(0, 200)}</bdi>
           </b>
           {one.type !== null && <span class="muted">{visible(one.type).slice(0, 120)}</span>}
           <Time name="total" value={one.total} unit={unit} words={words} />

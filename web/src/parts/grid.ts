@@ -1,9 +1,9 @@
-// The state of a table's columns: which are shown, how wide, sorted by which. Kept by TanStack Table;
-// the rows themselves stay columns of the document and are put in order by `tables.ts`.
+// The state of a table's columns: which are shown, how wide, sorted by which. TanStack Table keeps widths
+// and sorting; the address has the sorting and the columns that the reader chose. The rows themselves stay
+// columns of the document and are put in order by `tables.ts`.
 
 import {
   columnSizingFeature,
-  columnVisibilityFeature,
   constructTable,
   rowSortingFeature,
   tableFeatures,
@@ -14,12 +14,12 @@ import { useEffect, useMemo, useReducer } from "preact/hooks";
 import type { Cell, Column, TableDoc } from "../document";
 import { plainText, visible } from "../format";
 import { isAdditive } from "../groups";
+import { controlOfEach } from "../store";
 import { hasValues, isNumeric, range, rowsIn, sumOf, type Formats, type Sorting } from "../tables";
 
 const features = tableFeatures({
   coreReactivityFeature: storeReactivityBindings(),
   columnSizingFeature,
-  columnVisibilityFeature,
   rowSortingFeature,
 });
 
@@ -41,12 +41,14 @@ export interface Grid {
 interface Kept {
   table: GridTable;
   doc: TableDoc;
-  chosen: boolean;
-  initial: Record<string, boolean>;
 }
 
-// What the reader did to a table lasts while the page is open, whatever tab is looked at.
+// Widths last while the page is open, whatever tab is looked at.
 const kept = new Map<string, Kept>();
+/** By table: "-avg,event" sorts by `avg`, descending, then by `event`. */
+const sortOf = controlOfEach("sort");
+/** By table: names of the columns that the reader chose, with commas; "" for those that fit. */
+const columnsOf = controlOfEach("columns");
 
 /**
  * The columns of `doc` in so many pixels. `key` names the table for what is kept; `columns` the ones
@@ -58,48 +60,61 @@ export function useGrid(
   formats: Formats,
   available: number,
   columns?: readonly string[],
-  sorting: Sorting[] = [],
 ): Grid {
   const [, again] = useReducer((count: number) => count + 1, 0);
   const widths = useMemo(() => naturalWidths(doc, formats), [doc, formats]);
-  const state = useMemo(() => stateOf(key, doc, widths, sorting), [key, doc]);
+  const state = useMemo(() => stateOf(key, doc, widths), [key, doc]);
+  const order = sortOf(key);
+  const sorting = useMemo(() => sortingOf(order.value), [order.value]);
   useEffect(() => {
-    const subscription = state.table.store.subscribe(() => again(0));
+    state.table.setSorting(sorting.map(({ column, descending }) => ({ id: column, desc: descending })));
+  }, [state, sorting]);
+  useEffect(() => {
+    const subscription = state.table.store.subscribe(() => {
+      order.value = textOf(state.table.store.state.sorting);
+      again(0);
+    });
     return () => subscription.unsubscribe();
   }, [state]);
   const fit = useMemo(
     () => fitting(doc, widths, available, columns),
     [doc, widths, available, columns?.join()],
   );
-  const visible = state.chosen ? state.table.store.state.columnVisibility : fit;
-  state.initial = fit;
+  const choice = columnsOf(key);
+  const chosen = choice.value === "" ? null : new Set(choice.value.split(","));
+  const names = doc.columns
+    .map(({ name }) => name)
+    .filter((name) => (chosen === null ? fit[name] !== false : chosen.has(name)));
   const shown = doc.columns
-    .filter((column) => visible[column.name] !== false)
+    .filter(({ name }) => names.includes(name))
     .map((column) => ({ column, width: state.table.getColumn(column.name)?.getSize() ?? 100 }));
-  const last = state.table.store.state.sorting;
   return {
     table: state.table,
     doc,
-    sorting: last.map(({ id, desc }) => ({ column: id, descending: desc })),
+    sorting,
     columns: fitted(shown, available, new Set(Object.keys(state.table.store.state.columnSizing))),
-    chosen: state.chosen,
+    chosen: chosen !== null,
     toggle(name, on) {
-      const now = state.chosen ? state.table.store.state.columnVisibility : state.initial;
-      state.chosen = true;
-      state.table.setColumnVisibility({ ...now, [name]: on });
+      choice.value = (on ? [...names, name] : names.filter((one) => one !== name)).join();
     },
     sort(by) {
-      state.table.setSorting(by.map(({ column, descending }) => ({ id: column, desc: descending })));
+      order.value = textOf(by.map(({ column, descending }) => ({ id: column, desc: descending })));
     },
     reset() {
-      state.chosen = false;
-      state.table.setColumnVisibility({});
-      again(0);
+      choice.value = "";
     },
   };
 }
 
-function stateOf(key: string, doc: TableDoc, widths: Record<string, number>, sorting: Sorting[]): Kept {
+const textOf = (sorting: readonly { id: string; desc: boolean }[]): string =>
+  sorting.map(({ id, desc }) => (desc ? `-${id}` : id)).join();
+
+const sortingOf = (text: string): Sorting[] =>
+  text === ""
+    ? []
+    : text.split(",").map((one) => ({ column: one.replace(/^-/, ""), descending: one.startsWith("-") }));
+
+function stateOf(key: string, doc: TableDoc, widths: Record<string, number>): Kept {
   const known = kept.get(key);
   const names = doc.columns.map((column) => column.name).join();
   if (known && known.doc.columns.map((column) => column.name).join() === names) return known;
@@ -116,11 +131,8 @@ function stateOf(key: string, doc: TableDoc, widths: Record<string, number>, sor
     })),
     enableSortingRemoval: true,
     isMultiSortEvent: (event) => (event as MouseEvent).shiftKey,
-    initialState: {
-      sorting: sorting.map(({ column, descending }) => ({ id: column, desc: descending })),
-    },
   }) as unknown as GridTable;
-  const made = { table, doc, chosen: false, initial: {} };
+  const made = { table, doc };
   kept.set(key, made);
   return made;
 }

@@ -1,11 +1,12 @@
 // A table of any length: only the rows in view are in the page.
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { ComponentChildren, VNode } from "preact";
 import type { Cell, Column } from "../document";
 import { visible } from "../format";
 import { isAdditive, type Group } from "../groups";
 import { takeKeys } from "../keys";
+import { controlOfEach } from "../store";
 import { isNumeric, type Formats } from "../tables";
 import { meaningOf } from "../words";
 import { headOf, type Grid } from "./grid";
@@ -40,10 +41,22 @@ export interface DataTableProps {
   values?: Record<string, Cell[]>;
 }
 
+/** By table: the rows that were closed, by number, and the groups that were opened, by label (JSON). */
+const foldsOf = controlOfEach("folds");
+
+function turnedOf(text: string): ReadonlySet<number | string> {
+  try {
+    const found: unknown = JSON.parse(text || "[]");
+    return new Set(Array.isArray(found) ? found : []);
+  } catch {
+    return new Set(); // an address that was cut off
+  }
+}
+
 export function DataTable(props: DataTableProps) {
   const { grid, rows, groups, selected, onSelect } = props;
-  // Rows that were closed, by number, and groups that were opened, by label.
-  const [turned, setTurned] = useState<ReadonlySet<number | string>>(new Set());
+  const folds = foldsOf(props.testId);
+  const turned = useMemo(() => turnedOf(folds.value), [folds.value]);
   const items = useMemo(
     () => (groups ? groupItems(groups, turned) : rowItems(rows, grid.doc.depth, turned)),
     [rows, groups, turned, grid.doc],
@@ -61,7 +74,7 @@ export function DataTable(props: DataTableProps) {
   const toggle = (key: number | string): void => {
     const next = new Set(turned);
     if (!next.delete(key)) next.add(key);
-    setTurned(next);
+    folds.value = next.size ? JSON.stringify([...next]) : "";
   };
 
   // A selection made elsewhere is brought into view; one made here is there already.

@@ -1,6 +1,5 @@
 // Two profiles side by side: two runs, or two methods of one.
 
-import { signal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import {
@@ -15,7 +14,7 @@ import {
 import type { Cell, ReportDocument } from "../document";
 import { filterRows } from "../filter";
 import { formatShare, visible } from "../format";
-import { doc, methodIndex, runIndex, select, showRun } from "../store";
+import { control, doc, indexControl, methodIndex, runIndex, select, showRun } from "../store";
 import { bodyAndTotals, sortRows, tableFormats } from "../tables";
 import { useGrid } from "../parts/grid";
 import { Nothing } from "../parts/nothing";
@@ -25,12 +24,12 @@ import { DataTable } from "../parts/table";
 import { ColumnChooser, CsvButton, FilterBox, Select, useFilter } from "../parts/toolbar";
 import { sortKey } from "./events";
 
-/** "run:method" of each side; null until the reader chooses. */
-const sideA = signal<string | null>(null);
-const sideB = signal<string | null>(null);
-const statistic = signal<Statistic>("p50");
-const filter = signal("");
-const chosen = signal<number | null>(null);
+/** "run:method" of each side; "" until the reader chooses. */
+const sideA = control("compare.a", "");
+const sideB = control("compare.b", "");
+const statistic = control("compare.of", "p50", STATISTICS);
+const filter = control("compare.filter", "");
+const chosen = indexControl("compare.row");
 
 export function Compare() {
   const sides = sidesOf(doc.value);

@@ -1,13 +1,12 @@
 // All performance data as a table: the instructions with totals that add up, or every event.
 
-import { signal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import type { Cell, Method, TableDoc } from "../document";
 import { formatShare } from "../format";
 import { filterRows } from "../filter";
 import { groupingsOf, groupRows, sumsOf } from "../groups";
 import { parseRowKey, rowsOf } from "../links";
-import { method, methodIndex, run, select, selection, selectRow } from "../store";
+import { control, method, methodIndex, run, select, selection, selectRow } from "../store";
 import { bodyAndTotals, cumulated, leavesOf, sortRows, tableFormats } from "../tables";
 import { ColumnChooser, CsvButton, FilterBox, Segments, Select, useFilter } from "../parts/toolbar";
 import { useGrid } from "../parts/grid";
@@ -15,11 +14,9 @@ import { useWidth } from "../parts/size";
 import { DataTable, type SumRow } from "../parts/table";
 import { Nothing } from "../parts/nothing";
 
-type What = "rows" | "events";
-
-const what = signal<What>("rows");
-const filter = signal("");
-const grouping = signal("");
+const what = control("events.show", "rows", ["rows", "events"]);
+const filter = control("events.filter", "");
+const grouping = control("events.group", "");
 
 export function Events() {
   const of = method.value;

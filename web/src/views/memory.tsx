@@ -1,13 +1,12 @@
 // The memory plan of the program: what is alive when, and what makes the peak.
 
-import { signal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import uPlot from "uplot";
 import type { Memory as MemoryDoc } from "../document";
 import { filterRows } from "../filter";
 import { formatBytes, visible } from "../format";
 import { parseRowKey, rowsOf } from "../links";
-import { method, methodIndex, run, select, selection, selectRow } from "../store";
+import { control, indexControl, method, methodIndex, run, select, selection, selectRow } from "../store";
 import { range, rowsIn, sortRows, tableFormats } from "../tables";
 import { Chart, colour } from "../parts/chart";
 import { useGrid } from "../parts/grid";
@@ -19,10 +18,10 @@ import { DataTable } from "../parts/table";
 import { ColumnChooser, CsvButton, FilterBox, Select, useFilter } from "../parts/toolbar";
 import { sortKey } from "./events";
 
-const filter = signal("");
-const chosen = signal<string | null>(null);
+const filter = control("memory.filter", "");
+const chosen = control("memory.method", "");
 /** A value of the plan, beside the instruction that is selected. */
-const value = signal<number | null>(null);
+const value = indexControl("memory.value");
 
 export function Memory() {
   const now = run.value;

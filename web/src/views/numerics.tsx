@@ -1,6 +1,5 @@
 // Where the device's values leave the reference's.
 
-import { signal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import type uPlot from "uplot";
 import type { Numerics as NumericsDoc, Run } from "../document";
@@ -8,7 +7,7 @@ import { filterRows } from "../filter";
 import { formatFloat, visible } from "../format";
 import { errorsOf } from "../lines";
 import { linesOf, nodesOf, parseRowKey, rowsOf } from "../links";
-import { run, select, selection, type Selection } from "../store";
+import { control, run, select, selection, type Selection } from "../store";
 import { hasValues, range, rowsIn, sortRows, tableFormats, type Sorting } from "../tables";
 import { Chart, colour } from "../parts/chart";
 import { useGrid } from "../parts/grid";
@@ -19,7 +18,7 @@ import { DataTable } from "../parts/table";
 import { ColumnChooser, CsvButton, FilterBox, Popover, Segments, useFilter } from "../parts/toolbar";
 import { sortKey } from "./events";
 
-const filter = signal("");
+const filter = control("numerics.filter", "");
 
 export function Numerics() {
   const now = run.value;

@@ -1,19 +1,19 @@
 // The user's Python with time and error beside each line that is known.
 
-import { signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import type { Run } from "../document";
 import { cellFormat, fixed, durationDecimals, formatShare, visible } from "../format";
 import { errorsOf, filesOf, lineErrors, lineTimes, type FileLines, type LineTimes } from "../lines";
 import { linesOf, stackOf } from "../links";
 import { takeKeys } from "../keys";
-import { method, run, select, selection } from "../store";
+import { control, method, run, select, selection } from "../store";
 import { Nothing } from "../parts/nothing";
 import { baseName } from "../parts/links";
 import { Text } from "../parts/text";
 
-const chosenFile = signal<number | null>(null);
-const words = signal("");
+/** The path of the file that is shown; "" for the first. */
+const chosenFile = control("source.file", "");
+const words = control("source.find", "");
 
 export function Source() {
   const now = run.value;
@@ -28,7 +28,7 @@ export function Source() {
   // What is selected elsewhere is brought into view with its file.
   useEffect(() => {
     if (first === undefined) return;
-    chosenFile.value = now.source.lines[first]?.file ?? null;
+    chosenFile.value = now.source.files[now.source.lines[first]!.file] ?? "";
     requestAnimationFrame(() =>
       document.getElementById(`line-${first}`)?.scrollIntoView({ block: "nearest" }),
     );
@@ -38,7 +38,7 @@ export function Source() {
     files.map((one) => one.self),
     now.unit,
   );
-  const file = files.find((one) => one.file === chosenFile.value) ?? files[0];
+  const file = files.find((one) => one.path === chosenFile.value) ?? files[0];
   const shown = useMemo(() => file && matching(now, file, words.value), [now, file, words.value]);
   useEffect(() =>
     takeKeys({
@@ -63,7 +63,7 @@ export function Source() {
             class="file"
             aria-pressed={one === file}
             title={visible(one.path)}
-            onClick={() => (chosenFile.value = one.file)}
+            onClick={() => (chosenFile.value = one.path)}
           >
             <Text text={baseName(one.path)} />
             <span class="figure" data-value={one.self}>

@@ -1,30 +1,30 @@
 // The search box of a graph: a list of what was found, and jumps from one to the next.
 
-import { useId, useMemo, useState } from "preact/hooks";
+import { useId, useState } from "preact/hooks";
 
-import { fullName, pathOf, searchItems } from "./model";
+import { fullName, pathOf } from "./model";
 import type { GraphModel } from "./model";
 
 const MOST_LISTED = 40;
 
 interface FindProps {
   model: GraphModel;
-  onFound: (items: number[]) => void;
+  text: string;
+  /** Items that the text finds. */
+  found: readonly number[];
+  onText: (text: string) => void;
   onJump: (item: number) => void;
 }
 
-export function Find({ model, onFound, onJump }: FindProps) {
-  const [text, setText] = useState("");
+export function Find({ model, text, found, onText, onJump }: FindProps) {
   const [at, setAt] = useState(-1);
   const [shown, setShown] = useState(false);
   const id = useId();
-  const found = useMemo(() => searchItems(model, text), [model, text]);
 
   const search = (next: string): void => {
-    setText(next);
     setAt(-1);
     setShown(next.trim() !== "");
-    onFound(searchItems(model, next));
+    onText(next);
   };
   const jump = (to: number): void => {
     if (found.length === 0) return;

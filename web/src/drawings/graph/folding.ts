@@ -2,6 +2,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
+import { controlOfEach } from "../../store";
 import { layouts } from "../layout/client";
 import type { Drawing } from "../layout/engine";
 import { boxesAround, firstOpen } from "../layout/tree";
@@ -12,8 +13,9 @@ const FIRST_ROOM = 45;
 /** Work that takes no longer than this is not announced, in milliseconds. */
 const UNNOTICED = 150;
 
-/** By graph key: the same boxes stay open in another run, and when a served report changes. */
-const keptOpen = new Map<string, { nodes: number; boxes: number; open: ReadonlySet<number> }>();
+/** By graph key: the same boxes stay open in another run, and when a served report changes. As text:
+ * the number of nodes and of boxes, then the groups whose boxes are open, "124.45:0-4,7". */
+const openIn = controlOfEach("open");
 const names = new WeakMap<GraphModel, string>();
 let count = 0;
 
@@ -29,14 +31,17 @@ export interface Folding {
 }
 
 export function useFolding(model: GraphModel, weights: boolean): Folding {
-  const [open, keep] = useState<ReadonlySet<number>>(
-    () => openBefore(model) ?? firstOpen(model.tree, FIRST_ROOM),
+  const kept = openIn(model.doc.key);
+  const open = useMemo(
+    () => openOfText(model, kept.value) ?? firstOpen(model.tree, FIRST_ROOM),
+    [model, kept.value],
   );
   const [drawing, setDrawing] = useState<Drawing | null>(null);
   const [busy, setBusy] = useState(false);
   const [failure, setFailure] = useState<string | null>(null);
   const latest = useRef(0);
   const openNow = useRef(open);
+  openNow.current = open;
 
   useEffect(() => {
     const ticket = ++latest.current;
@@ -63,9 +68,7 @@ export function useFolding(model: GraphModel, weights: boolean): Folding {
   return useMemo(() => {
     const setOpen = (next: ReadonlySet<number>): void => {
       openNow.current = next;
-      const { nodeCount: nodes, groupCount: boxes } = model.shape;
-      keptOpen.set(model.doc.key, { nodes, boxes, open: next });
-      keep(next);
+      kept.value = textOfOpen(model, next);
     };
     return {
       open,
@@ -89,10 +92,31 @@ export function useFolding(model: GraphModel, weights: boolean): Folding {
   }, [model, open, drawing, busy, failure]);
 }
 
-function openBefore(model: GraphModel): ReadonlySet<number> | null {
-  const kept = keptOpen.get(model.doc.key);
-  const same = kept?.nodes === model.shape.nodeCount && kept.boxes === model.shape.groupCount;
-  return same ? kept.open : null;
+export function textOfOpen({ shape }: Pick<GraphModel, "shape">, open: ReadonlySet<number>): string {
+  const groups = [...open].map((item) => item - shape.nodeCount).sort((a, b) => a - b);
+  const ranges: [number, number][] = [];
+  for (const group of groups) {
+    const last = ranges.at(-1);
+    if (last?.[1] === group - 1) last[1] = group;
+    else ranges.push([group, group]);
+  }
+  const texts = ranges.map(([from, to]) => (from === to ? String(from) : `${from}-${to}`));
+  return `${shape.nodeCount}.${shape.groupCount}:${texts.join()}`;
+}
+
+/** Null for a text of another graph. */
+export function openOfText(
+  { shape }: Pick<GraphModel, "shape">,
+  text: string,
+): ReadonlySet<number> | null {
+  const [of, groups] = text.split(":");
+  if (of !== `${shape.nodeCount}.${shape.groupCount}`) return null;
+  const open = new Set<number>();
+  for (const [, first, last] of groups!.matchAll(/(\d+)(?:-(\d+))?/g)) {
+    const to = Math.min(Number(last ?? first), shape.groupCount - 1);
+    for (let group = Number(first); group <= to; group++) open.add(shape.nodeCount + group);
+  }
+  return open;
 }
 
 export function nameOf(model: GraphModel): string {

@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import type { GraphDoc, Run } from "../../document";
 import { nodesOf } from "../../links";
-import { select, selection } from "../../store";
+import { controlOfEach, select, selection } from "../../store";
 import type { Selection } from "../../store";
 import { theme } from "../../theme";
 import { PALETTES, tipPlace } from "../canvas";
@@ -20,7 +20,7 @@ import { colouring } from "./look";
 import type { ColourBy } from "./look";
 import { countShown, nodesOfItem, piecesAt, shownAt } from "./marks";
 import { MiniMap, SmallMap } from "./minimap";
-import { graphModel } from "./model";
+import { graphModel, searchItems } from "./model";
 import type { GraphModel } from "./model";
 import type { Marks, Scene } from "./paint";
 import { Stage } from "./stage";
@@ -52,6 +52,8 @@ interface Hover {
 
 /** Selections of no more nodes than this have their boxes opened for them. */
 const FEW = 12;
+/** The text of each graph's search box. */
+const findIn = controlOfEach("find");
 const NOWHERE: Hover = { index: -1, x: 0, y: 0 };
 
 export function GraphPane({ run, graph, settings, onWeights }: PaneProps) {
@@ -59,7 +61,8 @@ export function GraphPane({ run, graph, settings, onWeights }: PaneProps) {
   const folding = useFolding(model, settings.weights);
   const { drawing } = folding;
   const [hover, setHover] = useState<Hover>(NOWHERE);
-  const [found, setFound] = useState<number[]>([]);
+  const find = findIn(graph.key);
+  const found = useMemo(() => searchItems(model, find.value), [model, find.value]);
   const canvas = useRef<HTMLCanvasElement>(null);
   const plan = useRef<Plan>({ centre: null, anchor: null, own: null, fitted: false });
   const map = useMemo(() => new SmallMap(), []);
@@ -147,7 +150,9 @@ export function GraphPane({ run, graph, settings, onWeights }: PaneProps) {
         scene={scene}
         open={folding.open}
         hasSelection={chosen.length > 0}
-        onFound={setFound}
+        text={find.value}
+        found={found}
+        onText={(text) => (find.value = text)}
         onJump={jump}
         onDepth={(levels) => {
           plan.current.fitted = false;

@@ -12,7 +12,9 @@ interface ToolsProps {
   scene: Scene | null;
   open: ReadonlySet<number>;
   hasSelection: boolean;
-  onFound: (items: number[]) => void;
+  text: string;
+  found: readonly number[];
+  onText: (text: string) => void;
   onJump: (item: number) => void;
   onDepth: (levels: number) => void;
   onOpenToSelection: () => void;
@@ -35,7 +37,13 @@ export function PaneTools(props: ToolsProps) {
   };
   return (
     <div class="toolbar" role="toolbar" aria-label={`Tools of graph ${model.doc.title}`}>
-      <Find model={model} onFound={props.onFound} onJump={props.onJump} />
+      <Find
+        model={model}
+        text={props.text}
+        found={props.found}
+        onText={props.onText}
+        onJump={props.onJump}
+      />
       {deepest > 0 && (
         <select
           class="drawing-open"
