@@ -3,7 +3,7 @@
 //
 // Rules: columns, not rows; numbers are the Inspector's own, unrounded, in the unit that is named
 // beside them (the page only formats); a missing value is null; infinities are the texts "Infinity"
-// and "-Infinity"; indices are 0-based and point into the array that is named in the comment.
+// and "-Infinity", a metric that is not a number is "NaN"; indices are 0-based and point into the array that is named in the comment.
 
 export const SCHEMA = "etscope.report/1";
 
@@ -231,6 +231,10 @@ export interface Numerics {
   /** For each row by graph key: node index or null. */
   nodes: Record<string, (number | null)[]>;
   coverage: TableDoc;
+  /** One of the notes: the verdict; doubts about the inputs stand before it. */
+  verdict?: string;
+  /** Rows of the table that notes describe, with the words that do. */
+  named?: { row: number; text: string }[];
   notes: string[];
 }
 

@@ -1,6 +1,7 @@
 // Time and error by line of the user's Python.
 
 import type { Method, Numerics, Run } from "./document";
+import { errorsOf } from "./errors";
 import { asNumber } from "./format";
 
 export interface LineTimes {
@@ -70,18 +71,14 @@ export function lineErrors(numerics: Numerics | null): Map<number, number> {
     if (line === null || value === null || value === undefined) return;
     const known = worst.get(line);
     const before = known === undefined ? null : values[known]!;
-    if (before === null || (numerics.largerIsWorse ? value > before : value < before)) worst.set(line, row);
+    // What is not a number is worse than any.
+    if (
+      before === null ||
+      (!Number.isNaN(before) && !(numerics.largerIsWorse ? value <= before : value >= before))
+    )
+      worst.set(line, row);
   });
   return worst;
-}
-
-/** The metric of each row of the numerics' table. */
-export function errorsOf(numerics: Numerics): (number | null)[] {
-  const { values, columns } = numerics.table;
-  const name = ["total", numerics.metric, "error"].find((one) =>
-    columns.some((column) => column.name === one),
-  );
-  return name === undefined ? [] : values[name]!.map((value) => asNumber(value));
 }
 
 export interface FileLines {

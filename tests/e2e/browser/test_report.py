@@ -215,6 +215,66 @@ def test_numerics_are_those_of_the_diagnosis(page: Any, report: str) -> None:
     assert page.failures == []
 
 
+@pytest.fixture(scope="module")
+def nan_report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a report with NaN where the reference, on other inputs, has numbers."""
+    files = artifacts("nan_output")
+    positive = [np.abs(np.load(files.inputs)["forward/0/0"])]
+    (found,) = report_inputs(
+        runs_of_files([files.etdump, files.etrecord, files.pte, files.debug_buffer]),
+        ReportOptions(inputs=lambda *_: positive),
+    )
+    path = tmp_path_factory.mktemp("nan") / "report.html"
+    path.write_text(page_html(document_of([found])))
+    return path.as_uri()
+
+
+def test_what_is_not_a_number_is_said(page: Any, nan_report: str) -> None:
+    go(page, nan_report, "numerics")
+    shown = table(page, "numerics-table")
+    text = page.inner_text('[data-testid="numerics-notes"]')
+
+    assert shown[0]["verdict"] == "wrong" and shown[0]["non_finite"] == "2 NaN"
+    assert (shown[0]["total"], shown[0]["local"]) == ("NaN", "NaN")
+    cell = '[data-testid="numerics-table"] [data-row="0"] [data-col="local"]'
+    assert page.inner_text(cell) == "NaN"
+    assert "its SQNR is not a number (NaN)" in text and "nan dB" not in text
+    legend = page.locator('[data-testid="error-chart"] .u-legend .u-label').all_inner_texts()
+    assert {"instruction", "not a number", "wrong"} <= set(legend)
+    go(page, nan_report, "graph")
+    page.goto(f"{nan_report}#run0/graph/0/node-1-edge%2Fforward?graph.colour=error")
+    fact = page.wait_for_selector('[data-testid="measures"] [data-fact="error"] dd')
+    assert fact.inner_text() == "NaN"
+    assert page.failures == []
+
+
+def test_the_summary_says_what_the_values_say(page: Any, nan_report: str, report: str) -> None:
+    go(page, report, "summary", run=1)
+    card = page.wait_for_selector('[data-testid="numerics-card"]')
+    assert card.query_selector(".badge").inner_text() == "fine"
+
+    go(page, nan_report, "summary")
+    card = page.wait_for_selector('[data-testid="numerics-card"]')
+    assert "not fine" in card.inner_text() and "is the first that goes wrong" in card.inner_text()
+    card.query_selector("p .link").click()
+
+    page.wait_for_selector('#view[data-tab="numerics"]')
+    chosen = page.wait_for_selector('[data-testid="numerics-table"] .row.chosen')
+    assert chosen.get_attribute("data-row") == "0"
+
+
+def test_a_longest_instruction_opens(page: Any, report: str) -> None:
+    go(page, report, "summary")
+    link = page.wait_for_selector('[data-testid="longest"] .entry .link')
+    name = link.inner_text()
+    link.click()
+
+    page.wait_for_selector('#view[data-tab="events"]')
+    row = page.wait_for_selector('[data-testid="instructions-table"] .row.chosen')
+    assert name in row.inner_text()
+    assert name in page.inner_text('[data-testid="details"] h2')
+
+
 def test_the_controls_survive_a_reload(page: Any, report: str) -> None:
     def chosen(test_id: str) -> str:
         return str(page.input_value(f'[data-testid="{test_id}"]'))

@@ -39,7 +39,9 @@ export function measureScale(
   mode: ScaleMode,
   theme: Theme,
 ): MeasureScale {
-  const numbers = values.map(valueNumber);
+  const worst = measure.largerIsWorse ? Infinity : -Infinity;
+  const numberOf = (value: Value): number | null => (value === "NaN" ? worst : valueNumber(value));
+  const numbers = values.map(numberOf);
   const known = numbers.filter((value): value is number => value !== null);
   const finite = known.filter(Number.isFinite).sort((a, b) => a - b);
   const ramp = rampOf(measure, theme);
@@ -55,7 +57,7 @@ export function measureScale(
     measure,
     mode,
     colourOf: (value) => {
-      const number = valueNumber(value);
+      const number = numberOf(value);
       return number === null ? null : colour(number);
     },
     stops: Array.from({ length: BAR_STOPS + 1 }, (_, index) => ({

@@ -38,9 +38,11 @@ interface RowLinkProps {
   row: number;
   /** Say in which module as well. */
   place?: boolean;
+  /** The tab to go to. */
+  show?: TabName;
 }
 
-export function RowLink({ run, method, row, place = false }: RowLinkProps) {
+export function RowLink({ run, method, row, place = false, show }: RowLinkProps) {
   const rows = run.methods[method]?.rows;
   const cell = (name: string) => rows?.values[name]?.[row] ?? null;
   const column = rows?.columns.find((one) => one.name === "avg");
@@ -50,7 +52,11 @@ export function RowLink({ run, method, row, place = false }: RowLinkProps) {
       <span class="entry-key" title="Index of the instruction">
         {index === null ? "└" : plainText(index)}
       </span>
-      <SelectLink to={{ kind: "row", method, row }} text={plainText(cell("event"))} />
+      <SelectLink
+        to={{ kind: "row", method, row }}
+        text={plainText(cell("event"))}
+        {...(show ? { show } : {})}
+      />
       {place && (
         <span class="muted">
           <Text text={plainText(cell("module")) || plainText(cell("source"))} end />

@@ -4,8 +4,8 @@ import { useMemo } from "preact/hooks";
 import type uPlot from "uplot";
 import type { Numerics as NumericsDoc, Run } from "../document";
 import { filterRows } from "../filter";
-import { formatFloat, visible } from "../format";
-import { errorsOf } from "../lines";
+import { formatFloat, plainText, visible } from "../format";
+import { errorLines, isMark, WRONG, type ErrorLine } from "../errors";
 import { linesOf, nodesOf, parseRowKey, rowsOf } from "../links";
 import { control, run, select, selection, type Selection } from "../store";
 import { hasValues, range, rowsIn, sortRows, tableFormats, type Sorting } from "../tables";
@@ -15,6 +15,7 @@ import { Nothing } from "../parts/nothing";
 import { SimpleTable } from "../parts/simple";
 import { useWidth } from "../parts/size";
 import { DataTable } from "../parts/table";
+import { SelectLink } from "../parts/links";
 import { ColumnChooser, CsvButton, FilterBox, Popover, Segments, useFilter } from "../parts/toolbar";
 import { sortKey } from "./events";
 
@@ -46,9 +47,7 @@ function Shown({ now, numerics }: { now: Run; numerics: NumericsDoc }) {
   return (
     <div class="view">
       <div class="toolbar">
-        <span class={numerics.fine ? "badge good" : "badge bad"} data-testid="numerics-verdict">
-          {numerics.fine ? "fine" : "not fine"}
-        </span>
+        <Verdict numerics={numerics} />
         <Segments
           label="Order"
           value={grid.sorting.length === 0 ? "run" : sameOrder(grid.sorting, worst) ? "worst" : ""}
@@ -73,7 +72,7 @@ function Shown({ now, numerics }: { now: Run; numerics: NumericsDoc }) {
       {notes.length > 0 && (
         <div class={numerics.fine ? "notes" : "notes warning"} data-testid="numerics-notes">
           {notes.map((note) => (
-            <p key={note}>{visible(note)}</p>
+            <Finding key={note} now={now} numerics={numerics} text={note} />
           ))}
         </div>
       )}
@@ -94,6 +93,37 @@ function Shown({ now, numerics }: { now: Run; numerics: NumericsDoc }) {
         )}
       </div>
     </div>
+  );
+}
+
+export function Verdict({ numerics }: { numerics: NumericsDoc }) {
+  return (
+    <span class={numerics.fine ? "badge good" : "badge bad"} data-testid="numerics-verdict">
+      {numerics.fine ? "fine" : "not fine"}
+    </span>
+  );
+}
+
+/** A sentence of the diagnosis: the values that it names are links to their rows. */
+export function Finding({ now, numerics, text }: { now: Run; numerics: NumericsDoc; text: string }) {
+  const parts: { text: string; row: number | null }[] = [{ text, row: null }];
+  for (const { row, text: words } of numerics.named ?? []) {
+    const at = parts.findIndex((part) => part.row === null && part.text.includes(words));
+    if (at < 0) continue;
+    const [before, ...after] = parts[at]!.text.split(words);
+    const rest = { text: after.join(words), row: null };
+    parts.splice(at, 1, { text: before!, row: null }, { text: words, row }, rest);
+  }
+  return (
+    <p>
+      {parts.map((part, at) =>
+        part.row === null ? (
+          <span key={at}>{visible(part.text)}</span>
+        ) : (
+          <SelectLink key={at} to={selectionOf(now, numerics, part.row)} text={part.text} show="numerics" />
+        ),
+      )}
+    </p>
   );
 }
 
@@ -159,46 +189,13 @@ interface ErrorChartProps {
   onPick(row: number): void;
 }
 
-const SERIES = [
-  ["total", "accent"],
-  ["local", "hot"],
-  ["noise", "muted"],
-] as const;
-
-const WRONG = "wrong";
-
-/** The errors of the values that are wrong by themselves. */
-function wrongValues({ table }: NumericsDoc, shown: { values: (number | null)[] }): (number | null)[] {
-  const verdicts = table.values["verdict"] ?? [];
-  return shown.values.map((value, at) => (verdicts[at] === WRONG ? value : null));
-}
-
 /** The error in order of execution, of the whole run and of each operator alone. */
 function ErrorChart({ numerics, selected, onPick }: ErrorChartProps) {
   const chart = useMemo(() => {
-    const { values } = numerics.table;
-    const named = SERIES.filter(([name]) => values[name]?.some((value) => typeof value === "number"));
-    const found: { name: string; tone: string; values: (number | null)[] }[] = named.length
-      ? named.map(([name, tone]) => ({
-          name,
-          tone,
-          values: values[name]!.map((value) => (typeof value === "number" ? value : null)),
-        }))
-      : [{ name: numerics.metric, tone: "accent" as const, values: errorsOf(numerics) }];
-    const wrong = wrongValues(numerics, found.find((one) => one.name === "local") ?? found[0]!);
-    if (wrong.some((value) => value !== null)) found.push({ name: WRONG, tone: "bad", values: wrong });
-    const numbers = found
-      .flatMap((one) => one.values)
-      .filter((one): one is number => one !== null && Number.isFinite(one));
-    const positive = numbers.filter((one) => one > 0);
-    // Errors span magnitudes; a ratio in dB is a logarithm already.
-    const log =
-      numerics.largerIsWorse && positive.length > 1 && Math.max(...positive) / Math.min(...positive) > 100;
-    const drawn = (value: number | null): number | null =>
-      value === null || !Number.isFinite(value) || (log && value <= 0) ? null : value;
+    const { lines, log } = errorLines(numerics);
     const count = rowsIn(numerics.table);
-    const data: uPlot.AlignedData = [range(0, count), ...found.map((one) => one.values.map(drawn))];
-    return { data, options: options(numerics, found, log, count) };
+    const data: uPlot.AlignedData = [range(0, count), ...lines.map((one) => one.values)];
+    return { data, options: options(numerics, lines, log, count) };
   }, [numerics]);
   const marked = useMemo(() => {
     const rows = [...selected];
@@ -238,16 +235,23 @@ const LOG_AXIS: uPlot.Axis = {
 
 function options(
   numerics: NumericsDoc,
-  series: { name: string; tone: string }[],
+  lines: readonly ErrorLine[],
   log: boolean,
   count: number,
 ): Omit<uPlot.Options, "width" | "height"> {
-  const names = numerics.table.values["op"] ?? numerics.table.values["event"] ?? [];
+  const { values } = numerics.table;
+  const names = values["op"] ?? values["event"] ?? [];
+  // As the sentences and the table count.
+  const instruction = (row: number): string => plainText(values["instruction"]?.[row] ?? null);
   return {
     scales: { x: { time: false }, y: log ? { distr: 3 } : {} },
     cursor: { y: false, points: { size: 7 } },
     axes: [
-      { size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
+      {
+        size: 26,
+        incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000],
+        values: (_, splits) => splits.map(instruction),
+      },
       {
         size: 64,
         ...(log ? LOG_AXIS : {}),
@@ -258,19 +262,21 @@ function options(
       },
     ],
     series: [
-      { label: "value", value: (_, at) => (at === null ? "–" : `${at} ${visible(String(names[at] ?? ""))}`) },
-      ...series.map(
+      {
+        label: "instruction",
+        value: (_, at) => (at === null ? "–" : `${instruction(at)} ${visible(String(names[at] ?? ""))}`),
+      },
+      ...lines.map(
         ({ name, tone }): uPlot.Series => ({
           label: name,
           stroke: () => colour(tone),
           width: name === "noise" ? 1 : 1.5,
           ...(name === "noise" ? { dash: [4, 4] } : {}),
-          ...(name === WRONG ? { paths: () => null } : {}),
-          points:
-            name === WRONG
-              ? { show: true, size: 10, width: 2, fill: () => colour(tone) }
-              : { show: count <= 300 && name !== "noise", size: 5 },
-          value: (_, value) => (value === null ? "–" : formatFloat(value)),
+          ...(isMark(name) ? { paths: () => null } : {}),
+          points: isMark(name)
+            ? { show: true, size: name === WRONG ? 10 : 6, width: 2, fill: () => colour(tone) }
+            : { show: count <= 300 && name !== "noise", size: 5 },
+          value: (_, value) => (value === null ? "–" : isMark(name) ? "yes" : formatFloat(value)),
         }),
       ),
     ],

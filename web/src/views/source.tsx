@@ -2,8 +2,9 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import type { Run } from "../document";
+import { errorCells } from "../errors";
 import { cellFormat, fixed, durationDecimals, formatShare, visible } from "../format";
-import { errorsOf, filesOf, lineErrors, lineTimes, type FileLines, type LineTimes } from "../lines";
+import { filesOf, lineErrors, lineTimes, type FileLines, type LineTimes } from "../lines";
 import { linesOf, stackOf } from "../links";
 import { takeKeys } from "../keys";
 import { control, method, run, select, selection } from "../store";
@@ -118,7 +119,7 @@ interface ListingProps {
 
 function Listing({ now, file, times, lines, stack }: ListingProps) {
   const errors = useMemo(() => lineErrors(now.numerics), [now]);
-  const values = useMemo(() => (now.numerics ? errorsOf(now.numerics) : []), [now]);
+  const values = useMemo(() => (now.numerics ? errorCells(now.numerics) : []), [now]);
   const most = Math.max(...[...times.values()].map((one) => one.total), 0);
   const all = Math.max(most, Number.MIN_VALUE);
   const decimals = durationDecimals([most], now.unit);

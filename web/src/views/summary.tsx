@@ -1,7 +1,7 @@
 // What was run, on what, and how long it took.
 
 import { useMemo } from "preact/hooks";
-import type { FileFact, Method, Run, Section, TableDoc } from "../document";
+import type { FileFact, Method, Numerics, Run, Section, TableDoc } from "../document";
 import { formatBytes, formatDuration, visible } from "../format";
 import { doc, method, run, tab } from "../store";
 import { bodyAndTotals, leavesOf, rowsIn, sortRows } from "../tables";
@@ -10,6 +10,7 @@ import { RowLink } from "../parts/links";
 import { SampleChart } from "../parts/series";
 import { SimpleTable } from "../parts/simple";
 import { Figure, Text } from "../parts/text";
+import { Finding, Verdict } from "./numerics";
 
 export function Summary() {
   const now = run.value;
@@ -18,15 +19,18 @@ export function Summary() {
   const narrow = sections.filter((one) => !one.wide);
   return (
     <div class="view scroll" data-testid="summary">
-      {now.notes.length > 0 && (
+      {(now.notes.length > 0 || now.numerics) && (
         <div class="cards-wide">
-          <div class="card warning" role="note">
-            <ul>
-              {now.notes.map((note) => (
-                <li key={note}>{visible(note)}</li>
-              ))}
-            </ul>
-          </div>
+          {now.notes.length > 0 && (
+            <div class="card warning" role="note">
+              <ul>
+                {now.notes.map((note) => (
+                  <li key={note}>{visible(note)}</li>
+                ))}
+              </ul>
+            </div>
+          )}
+          {now.numerics && <NumericsCard now={now} numerics={now.numerics} />}
         </div>
       )}
       <div class="cards">
@@ -51,6 +55,24 @@ export function Summary() {
       </div>
       <footer class="muted">{visible(doc.value.generator)}</footer>
     </div>
+  );
+}
+
+/** What the values say, with what makes that doubtful. */
+function NumericsCard({ now, numerics }: { now: Run; numerics: Numerics }) {
+  const last = numerics.notes.indexOf(numerics.verdict ?? "");
+  return (
+    <section class={numerics.fine ? "card" : "card warning"} data-testid="numerics-card">
+      <h3>
+        Numerics of {visible(numerics.method)} <Verdict numerics={numerics} />
+      </h3>
+      {numerics.notes.slice(0, last + 1).map((note) => (
+        <Finding key={note} now={now} numerics={numerics} text={note} />
+      ))}
+      <button class="link more" onClick={() => (tab.value = "numerics")}>
+        all compared values
+      </button>
+    </section>
   );
 }
 
@@ -99,7 +121,7 @@ function Longest({ now, of }: { now: Run; of: Method }) {
       <div class="bars">
         {rows.map((row) => (
           <div class="bar" key={row} style={{ "--share": `${100 * Number(share?.[row] ?? 0)}%` }}>
-            <RowLink run={now} method={now.methods.indexOf(of)} row={row} place />
+            <RowLink run={now} method={now.methods.indexOf(of)} row={row} place show="events" />
           </div>
         ))}
       </div>

@@ -18,9 +18,15 @@ describe("a scale of a measure", () => {
 
   it("has no colour for what was not measured, nor for what is no number", () => {
     const scale = measureScale(measure(), [1], "linear", "light");
-    expect([null, undefined, "", "NaN", NaN].map((value) => scale.colourOf(value))).toEqual([
-      null, null, null, null, null,
-    ]);
+    expect([null, undefined, "", NaN].map((value) => scale.colourOf(value))).toEqual([null, null, null, null]);
+  });
+
+  it("has the worst colour for an error that is not a number", () => {
+    const sqnr = measureScale(measure({ kind: "float", largerIsWorse: false }), [20, 40, "NaN"], "linear", "light");
+    expect(sqnr.colourOf("NaN")).toBe(sqnr.colourOf(20));
+    expect(sqnr.measured).toBe(3);
+    const mse = measureScale(measure({ kind: "float" }), [20, 40], "linear", "light");
+    expect(mse.colourOf("NaN")).toBe(mse.colourOf(40));
   });
 
   it("by rank gives as many colours to many small values as to a few large ones", () => {

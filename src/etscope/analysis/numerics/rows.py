@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from etscope.model.table import Column, Kind, Table
 
 FINE, WRONG, INHERITED = "fine", "wrong", "inherited"
 SORTS = ("run", "error")
+_OTHERS = 3  # wrong operators that the notes describe, besides the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +180,10 @@ class Numerics:
     def notes(self) -> tuple[str, ...]:
         """The verdict, and further findings."""
         notes = [self.verdict]
-        others = [row for row in self.suspects if row is not self.first]
-        if others:
-            listed = "; ".join(described(row) for row in others[:3])
-            more = f"; and {len(others) - 3} more" if len(others) > 3 else ""
+        others = len(self.wrong) - 1
+        if others > 0:
+            listed = "; ".join(described(row) for row in self._others)
+            more = f"; and {others - len(self._others)} more" if others > len(self._others) else ""
             notes.append(f"wrong by themselves, too: {listed}{more}")
         inherited = sum(row.verdict == INHERITED for row in self.rows)
         if inherited:
@@ -193,6 +195,17 @@ class Numerics:
         notes += self.doubts
         notes.append(str(self.coverage))
         return tuple(notes)
+
+    @property
+    def named(self) -> tuple[NumericsRow, ...]:
+        """The rows that the notes describe, each once."""
+        listed = (self.first or self.stray_nan, *self._others, self.non_finite_origin)
+        return tuple(dict.fromkeys(row for row in listed if row is not None))
+
+    @property
+    def _others(self) -> list[NumericsRow]:
+        """The worst operators that are wrong, without the first."""
+        return [row for row in self.suspects if row is not self.first][:_OTHERS]
 
     def table(self, sort: str = "run") -> Table:
         """One row for each value; sort: "run", order of execution, or "error", the worst first."""
@@ -228,6 +241,8 @@ class Numerics:
     def _value(self, number: float | None) -> str:
         if number is None:
             return "not known"
+        if math.isnan(number):
+            return "not a number (NaN)"
         return f"{number:.4g} {self.metric.unit}".rstrip()
 
     def _worst_total(self) -> str:

@@ -18,7 +18,7 @@ from etscope.analysis.info.etdump_info import etdump_sections
 from etscope.analysis.info.etrecord_info import etrecord_sections
 from etscope.analysis.info.program_info import program_sections
 from etscope.analysis.memory import MemoryPlan, memory_plan
-from etscope.analysis.numerics.rows import Numerics, NumericsRow
+from etscope.analysis.numerics.rows import Numerics, NumericsRow, described
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.profile_table import grouped_table
 from etscope.analysis.profile.scale import Scale, TimeConverter
@@ -318,6 +318,8 @@ def numerics_document(
             for shown in of_method
         },
         "coverage": table_document(found.coverage.table()),
+        "verdict": found.verdict,
+        "named": [{"row": found.rows.index(row), "text": described(row)} for row in found.named],
         # Doubts about the inputs first.
         "notes": [*found.doubts, *(note for note in found.notes if note not in found.doubts)],
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from etscope.model.graph import SourceLine, source_lines
 from etscope.model.report import Section
-from etscope.model.table import Table
+from etscope.model.table import Column, Kind, Table
 from etscope.views.output import finite
 from etscope.views.tables.cells import plain_values
 
@@ -15,7 +16,8 @@ Json = dict[str, Any]
 
 
 def table_document(table: Table) -> Json:
-    """The `TableDoc` of a table: missing values null, infinities "Infinity" and "-Infinity"."""
+    """The `TableDoc` of a table: missing values null, infinities "Infinity" and "-Infinity"; a
+    metric that is not a number is "NaN", while NaN in place of a time is no time."""
     document: Json = {
         "title": table.title,
         "columns": [
@@ -29,8 +31,7 @@ def table_document(table: Table) -> Json:
             for column in table.columns
         ],
         "values": {
-            column.name: finite(plain_values(column, table.values[column.name]))
-            for column in table.columns
+            column.name: _values(column, table.values[column.name]) for column in table.columns
         },
         "notes": list(table.notes),
     }
@@ -39,6 +40,15 @@ def table_document(table: Table) -> Json:
     if table.breaks:
         document["breaks"] = sorted(table.breaks)
     return document
+
+
+def _values(column: Column, values: Sequence[Any]) -> list[Any]:
+    found: list[Any] = finite(plain_values(column, values))
+    if column.kind is Kind.FLOAT:
+        for row, value in enumerate(values):
+            if isinstance(value, float) and math.isnan(value):
+                found[row] = "NaN"
+    return found
 
 
 def section_document(section: Section) -> Json:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from etscope.analysis.graphs.flow import edges
 from etscope.analysis.graphs.node_table import tensor_text
 from etscope.analysis.graphs.node_times import nodes_of_row
@@ -162,6 +164,11 @@ def _measures(
         ):
             column = Column(key, Kind.FLOAT, unit, title=title)
             measure = _measure(column, numbers, in_groups.combined(numbers, worse))
+            # An error that is not a number is worse than any, also for the groups around its node.
+            nan = [True if number != number else None for number in numbers]
+            for part, marked in (("nodes", nan), ("groups", in_groups.combined(nan, operator.or_))):
+                for index in np.flatnonzero(np.array(marked, dtype=bool)).tolist():
+                    measure[part][index] = "NaN"
             found.append({**measure, "largerIsWorse": metric.better == "lower"})
     return found
 
