@@ -253,7 +253,7 @@ export interface Memory {
 
 /**
  * A few runs of the dump as they happened: loading, and of each method the first, the median and the
- * slowest. A run is a track without spans of its own, with the tracks of its clocks below it; each
+ * slowest (if that is the first, the slowest of the others as well). A run is a track without spans of its own, with the tracks of its clocks below it; each
  * run's spans start at 0, so that runs can be compared.
  */
 export interface Timeline {

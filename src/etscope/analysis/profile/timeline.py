@@ -194,16 +194,17 @@ class RunSpans:
 
 def few_runs(profile: MethodProfile) -> dict[int, str]:
     """Choose the runs to show: positions in `profile.runs`, each with the reason: "first",
-    "median", "slowest", or several of these. The first run fills caches and is therefore never the
-    median or the slowest."""
+    "median", "slowest", or several of these. The first run fills caches and is often the slowest:
+    then the slowest of the others is chosen, too."""
     total = profile.total
     if len(total) == 1:
         return {0: "the only one"}
-    later = np.arange(1, len(total))
-    by_time = later[np.argsort(total[later], kind="stable")]
+    by_time = np.argsort(total, kind="stable").tolist()
     chosen: dict[int, list[str]] = {0: ["first"]}
-    chosen.setdefault(int(by_time[(len(by_time) - 1) // 2]), []).append("median")
-    chosen.setdefault(int(by_time[-1]), []).append("slowest")
+    chosen.setdefault(by_time[(len(by_time) - 1) // 2], []).append("median")
+    chosen.setdefault(by_time[-1], []).append("slowest")
+    if by_time[-1] == 0:
+        chosen.setdefault(by_time[-2], []).append("slowest after the first")
     return {position: ", ".join(words) for position, words in sorted(chosen.items())}
 
 

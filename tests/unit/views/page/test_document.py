@@ -233,14 +233,38 @@ def test_the_timeline_holds_the_runs_side_by_side() -> None:
         )
         if row == [0, total_row]
     ]
-    assert len(spans) == 3  # the first, the median and the slowest
+    assert len(spans) == 3
     assert {duration for _, duration, _ in spans} <= set(method["totals"])
-    assert spans[-1][1] == max(method["totals"][1:]) or spans[0][1] == method["totals"][0]
+    assert max(duration for _, duration, _ in spans) == max(method["totals"])
     assert {level for _, _, level in spans} == {0}
     parents = {track["parent"] for track in timeline["tracks"]} - {None}
     assert all(timeline["tracks"][parent]["parent"] is None for parent in parents)
     named = {timeline["names"][name] for name in timeline["name"]}
     assert "XnnpackBackend" in named and not named & {"OPERATOR_CALL", "DELEGATE_CALL"}
+
+
+@pytest.mark.parametrize(
+    ("times", "shown"),
+    [
+        ([5, 3, 9, 4], ["0 (first)", "2 (slowest)", "3 (median)"]),
+        ([9, 3, 5, 4], ["0 (first, slowest)", "2 (slowest after the first)", "3 (median)"]),
+        ([4, 9, 1], ["0 (first, median)", "1 (slowest)"]),
+        ([7, 2], ["0 (first, slowest)", "1 (median, slowest after the first)"]),
+        ([7], ["0 (the only one)"]),
+    ],
+)
+def test_the_slowest_run_is_named_so(times: list[int], shown: list[str], tmp_path: Path) -> None:
+    dump = tmp_path / "runs.etdp"
+    runs = [
+        by_hand.run("Execute", [by_hand.profile("Method::execute", chain=-1, start=0, end=time)])
+        for time in times
+    ]
+    dump.write_bytes(by_hand.etdump(*runs))
+
+    tracks = document_of_files(dump)["runs"][0]["timeline"]["tracks"]
+
+    named = [track["name"] for track in tracks if track["parent"] is None]
+    assert named == [f"method · run {one}" for one in shown]
 
 
 # -- large and hostile files
