@@ -161,12 +161,13 @@ const TITLES: Record<TabName, string> = {
 
 function Tabs({ now }: { now: Run }) {
   return (
-    <nav class="tabs" role="tablist" aria-label="Views">
+    <nav class="tabs" role="tablist" aria-label="Views" onKeyDown={onTabKey}>
       {TABS.map((name, at) => (
         <button
           key={name}
           role="tab"
           aria-selected={tab.value === name}
+          tabIndex={tab.value === name ? 0 : -1}
           aria-controls="view"
           class={holds(name, now) ? "tab" : "tab empty"}
           data-testid={`tab-${name}`}
@@ -178,6 +179,21 @@ function Tabs({ now }: { now: Run }) {
       ))}
     </nav>
   );
+}
+
+/** Arrow keys, Home and End go from tab to tab, as in any list of tabs. */
+function onTabKey(event: KeyboardEvent): void {
+  const at = TABS.indexOf(tab.value);
+  const to = {
+    ArrowLeft: (at + TABS.length - 1) % TABS.length,
+    ArrowRight: (at + 1) % TABS.length,
+    Home: 0,
+    End: TABS.length - 1,
+  }[event.key];
+  if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+  tab.value = TABS[to]!;
+  (event.currentTarget as HTMLElement).querySelectorAll("button")[to]!.focus();
+  event.preventDefault();
 }
 
 /** Whether the report has anything for the tab; one without says why. */

@@ -320,6 +320,77 @@ def test_the_controls_survive_a_reload(page: Any, report: str) -> None:
     assert page.failures == []
 
 
+def test_arrow_keys_go_from_tab_to_tab(page: Any, report: str) -> None:
+    go(page, report, "events")
+    page.focus('[data-testid="tab-events"]')
+    for key, tab in (("ArrowRight", "modules"), ("End", "compare"), ("ArrowRight", "summary")):
+        page.keyboard.press(key)
+        page.wait_for_selector(f'#view[data-tab="{tab}"]')
+        assert page.evaluate("document.activeElement.dataset.testid") == f"tab-{tab}"
+    assert page.locator('[role="tab"][tabindex="0"]').count() == 1
+
+
+@pytest.mark.parametrize("width", [800, 1440])
+def test_nothing_is_cut_off(page: Any, report: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    tabs = "summary events modules timeline graph source numerics memory"
+    for tab in tabs.split():
+        go(page, report, tab, run=1)
+        page.wait_for_timeout(100)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        inner = page.locator(".simple-wrap").evaluate_all(
+            "all => all.map(one => one.scrollWidth - one.clientWidth)"
+        )
+        assert tab not in ("summary", "memory") or inner
+        assert all(beyond <= 0 for beyond in inner), tab
+    go(page, report, "events")
+    page.select_option('[data-testid="group-by"]', "op")
+    page.wait_for_selector("[data-group] small")
+    beyond = page.locator("[data-group] small").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().right"
+        " - one.parentElement.getBoundingClientRect().right)"
+    )
+    assert beyond and all(pixels <= 0 for pixels in beyond)
+
+
+def test_each_canvas_has_a_label(page: Any, report: str) -> None:
+    for tab in ("summary", "timeline", "graph", "numerics", "memory"):
+        go(page, report, tab, run=0 if tab == "summary" else 1)
+        page.wait_for_selector("canvas")
+        page.wait_for_timeout(200)
+        labels = page.locator("canvas").evaluate_all(
+            "all => all.map(one => one.getAttribute('aria-label') ?? one.ariaLabel)"
+        )
+        assert labels and all(labels), tab
+
+
+def test_empty_tabs_can_be_read(page: Any, report: str, tmp_path: Path) -> None:
+    path = tmp_path / "alone.html"
+    record = [artifacts(MODEL).etrecord]
+    path.write_text(page_html(document_of(list(report_inputs(runs_of_files(record))))))
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        go(page, path.as_uri(), "compare")
+        colours = page.locator(".tab.empty").first.evaluate(
+            "one => [getComputedStyle(one).color,"
+            " getComputedStyle(one.parentElement).backgroundColor]"
+        )
+        assert contrast(*colours) >= 4.5
+        assert "There is no profile in this report" in page.inner_text("#view")
+
+
+def contrast(*colours: str) -> float:
+    """The contrast of two CSS colours, "rgb(r, g, b)", by WCAG 2."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(part) / 255 for part in colour.strip("rgb()").split(",")]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+    low, high = sorted(map(luminance, colours))
+    return (high + 0.05) / (low + 0.05)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_both_colour_schemes(page: Any, report: str, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)

@@ -181,10 +181,10 @@ function FrameView({ frame, module, width, row, colour, words, whole, state, onC
   const name = visible(module.name || module.path || ROOT);
   const share = whole > 0 ? formatShare(module.total / whole) : "";
   const classes = ["frame-box"];
-  if (frame.around) classes.push("around");
   if (state.chosen) classes.push("chosen");
   if (state.found) classes.push("found");
-  else if (state.dim) classes.push("dim");
+  // What is around, or not found, steps back: it has no colour of its own.
+  const quiet = frame.around || (state.dim && !state.found);
   return (
     <div
       id={`module-${frame.module}`}
@@ -201,8 +201,8 @@ function FrameView({ frame, module, width, row, colour, words, whole, state, onC
         left: `${frame.left * 100}%`,
         width: `calc(${(frame.right - frame.left) * 100}% - ${wide > 4 ? 1 : 0}px)`,
         top: `${row * ROW}px`,
-        background: colour,
-        color: inkOn(colour),
+        background: quiet ? "var(--raise)" : colour,
+        color: quiet ? "var(--text)" : inkOn(colour),
       }}
       onClick={onClick}
     >

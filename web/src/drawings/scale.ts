@@ -133,10 +133,15 @@ export function nameColours(names: string[], theme: Theme): (name: string) => st
   return scaleOrdinal<string, string>(CATEGORIES[theme]).domain(names);
 }
 
-/** Black or white, whichever is read better on the colour ("#rrggbb" or "rgb(r, g, b)"). */
+/** Black or white, whichever is read better on the colour ("#rrggbb" or "rgb(r, g, b)"): the contrast by
+ * WCAG is never below 4.5. */
 export function inkOn(colour: string): string {
-  const [red, green, blue] = channels(colour);
-  return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#16181d" : "#ffffff";
+  const [red, green, blue] = channels(colour).map((one) => {
+    const part = one / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  const luminance = 0.2126 * red! + 0.7152 * green! + 0.0722 * blue!;
+  return (luminance + 0.05) ** 2 > 1.05 * 0.05 ? "#000000" : "#ffffff";
 }
 
 function channels(colour: string): [number, number, number] {

@@ -43,6 +43,8 @@ export function Chart({ data, options, height, label, testId, onPick }: ChartPro
       data,
       element,
     );
+    chart.ctx.canvas.role = "img";
+    chart.ctx.canvas.ariaLabel = label;
     const pick = (): void => {
       const at = chart.cursor.idx;
       if (at !== null && at !== undefined) onPick?.(at);
@@ -56,6 +58,6 @@ export function Chart({ data, options, height, label, testId, onPick }: ChartPro
       watch.disconnect();
       chart.destroy();
     };
-  }, [data, options, height, dark]);
-  return <div class="chart" ref={place} role="img" aria-label={label} data-testid={testId} />;
+  }, [data, options, height, label, dark]);
+  return <div class="chart" ref={place} data-testid={testId} />;
 }

@@ -9,6 +9,7 @@ import { method, run, select, selection, tab, type Selection, type TabName } fro
 import { hasValues } from "../tables";
 import { Facts } from "./facts";
 import { LineLink, NodeLink, RowLink, SelectLink } from "./links";
+import { OutlierNote } from "./outlier";
 import { Series } from "./series";
 import { Text } from "./text";
 import { BOX_TIME, MODULE_TIME, NO_MODULE } from "../words";
@@ -122,6 +123,7 @@ function AboutRow({ run: now, method: of, row }: { run: Run; method: Method; row
   return (
     <>
       <Facts table={of.rows} row={row} columns={statistics} />
+      <OutlierNote run={now} method={of} row={row} />
       <Series run={now} method={of} row={row} />
       <Facts table={of.rows} row={row} columns={rest} />
     </>

@@ -3,6 +3,7 @@
 import type { Run } from "../document";
 import { formatWithUnit, plainText, visible } from "../format";
 import { sameSelection, select, selection, tab, type Selection, type TabName } from "../store";
+import { OutlierMark } from "./outlier";
 import { Text } from "./text";
 
 /** A button that selects `to`, in the tab that shows it best when `show` says so. */
@@ -63,6 +64,7 @@ export function RowLink({ run, method, row, place = false, show }: RowLinkProps)
         </span>
       )}
       <span class="figure" data-value={String(cell("avg") ?? "")}>
+        {place && <OutlierMark run={run} method={run.methods[method]!} row={row} />}
         {column ? formatWithUnit(cell("avg"), column) : ""}
       </span>
     </div>

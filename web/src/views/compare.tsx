@@ -36,8 +36,10 @@ export function Compare() {
   if (sides.length < 2) {
     return (
       <Nothing>
-        There is one profile in this report. Give a second dump to compare them: etscope report A.etdp B.etdp
-        …
+        {sides.length === 1
+          ? "There is one profile in this report. Give a second dump to compare them"
+          : "There is no profile in this report: it was made without a dump. Give two dumps to compare them"}
+        : etscope report A.etdp B.etdp …
       </Nothing>
     );
   }

@@ -11,6 +11,7 @@ import { bodyAndTotals, cumulated, leavesOf, sortRows, tableFormats } from "../t
 import { ColumnChooser, CsvButton, FilterBox, Segments, Select, useFilter } from "../parts/toolbar";
 import { useGrid } from "../parts/grid";
 import { useWidth } from "../parts/size";
+import { OUTLIER, OutlierMark, outlierOf } from "../parts/outlier";
 import { DataTable, type SumRow } from "../parts/table";
 import { Nothing } from "../parts/nothing";
 
@@ -43,6 +44,10 @@ function EventTable({ of, table }: { of: Method; table: TableDoc }) {
   const groups = useMemo(
     () => (by ? groupRows(table, kept, by, grid.sorting[0]) : null),
     [table, kept, by, sortKey(grid.sorting)],
+  );
+  const notes = useMemo(
+    () => (instructions && body.some((row) => outlierOf(of, row)) ? [OUTLIER, ...table.notes] : table.notes),
+    [of, table, body],
   );
   const selected = useSelected(of, instructions);
   const sums = useMemo(() => sumRows(table, body, kept, instructions), [table, body, kept]);
@@ -96,13 +101,25 @@ function EventTable({ of, table }: { of: Method; table: TableDoc }) {
             onSelect={choose}
             label={instructions ? "Instructions" : "Events"}
             testId={instructions ? "instructions-table" : "events-table"}
+            cells={
+              instructions
+                ? {
+                    avg: (_, row, text) => (
+                      <>
+                        {<OutlierMark run={run.value} method={of} row={row} />}
+                        {text}
+                      </>
+                    ),
+                  }
+                : {}
+            }
             empty={test ? "No row matches the filter." : "No rows."}
           />
         )}
       </div>
-      {table.notes.length > 0 && (
+      {notes.length > 0 && (
         <div class="notes">
-          {table.notes.map((note) => (
+          {notes.map((note) => (
             <p key={note}>{note}</p>
           ))}
         </div>

@@ -7,6 +7,7 @@ import { doc, method, run, tab } from "../store";
 import { bodyAndTotals, leavesOf, rowsIn, sortRows } from "../tables";
 import { Facts } from "../parts/facts";
 import { RowLink } from "../parts/links";
+import { OUTLIER, outlierOf } from "../parts/outlier";
 import { SampleChart } from "../parts/series";
 import { SimpleTable } from "../parts/simple";
 import { Figure, Text } from "../parts/text";
@@ -125,6 +126,7 @@ function Longest({ now, of }: { now: Run; of: Method }) {
           </div>
         ))}
       </div>
+      {rows.some((row) => outlierOf(of, row)) && <p class="muted">{OUTLIER}</p>}
       <button class="link more" onClick={() => (tab.value = "events")}>
         all instructions
       </button>

@@ -63,11 +63,25 @@ describe("a scale of a measure", () => {
 });
 
 it("writes dark on light and light on dark", () => {
-  expect(inkOn("rgb(255, 255, 200)")).toBe("#16181d");
+  expect(inkOn("rgb(255, 255, 200)")).toBe("#000000");
   expect(inkOn("#320a5e")).toBe("#ffffff");
   for (const theme of ["light", "dark"] as const) {
     expect(inkOn(shareRamp(theme)(0))).not.toBe(undefined);
     expect(shareRamp(theme)(1)).toMatch(/^rgb\(\d+, \d+, \d+\)$/);
+  }
+});
+
+it("writes with a contrast of 4.5 at least, whatever the colour", () => {
+  const channel = (value: number): number =>
+    value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4;
+  const luminance = (r: number, g: number, b: number): number =>
+    0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const steps = Array.from({ length: 18 }, (_, at) => at * 15);
+  for (const r of steps) for (const g of steps) for (const b of steps) {
+    const ground = luminance(r, g, b);
+    const ink = inkOn(`rgb(${r}, ${g}, ${b})`) === "#000000" ? 0 : 1;
+    const contrast = (Math.max(ground, ink) + 0.05) / (Math.min(ground, ink) + 0.05);
+    expect(contrast).toBeGreaterThan(4.5);
   }
 });
 

@@ -80,7 +80,8 @@ export function MiniMap({ map, stage }: { map: SmallMap; stage: () => Stage | nu
     <canvas
       ref={canvas}
       class="graph-map"
-      aria-hidden="true"
+      role="img"
+      aria-label="The whole graph, with the part that is seen: a click goes there"
       style={{ width: `${WIDTH}px`, height: `${HEIGHT}px` }}
       onPointerDown={go}
       onPointerMove={go}

@@ -62,7 +62,8 @@ export function paint(pen: CanvasRenderingContext2D, scene: Scene, view: View, r
   for (const index of seen) if (scene.drawing.isOpen[index]) paintBox(pen, scene, view, index);
   paintPieces(pen, scene, view, fitter);
   paintClosed(pen, scene, view, seen);
-  for (const index of seen) if (scene.drawing.isOpen[index]) paintHead(pen, scene, view, index);
+  // The outer ones last: the head of a box that leaves the view passes below those of the boxes around.
+  for (const index of [...seen].reverse()) if (scene.drawing.isOpen[index]) paintHead(pen, scene, view, index);
   paintRings(pen, scene, view, seen);
 }
 
@@ -102,9 +103,7 @@ function paintHead(pen: CanvasRenderingContext2D, scene: Scene, view: View, inde
   const middle = top + BOX_HEAD / 2 - 2;
   if (top > drawing.y[index]!) {
     pen.fillStyle = shadeOf(scene, item);
-    pen.globalAlpha = 0.9;
     pen.fillRect(x + 1, top, drawing.w[index]! - 2, BOX_HEAD - 4);
-    pen.globalAlpha = 1;
   }
   const ground = (from: number, width: number): void => {
     // Edges to what is inside run below the words.
@@ -210,9 +209,7 @@ function paintWords(
     pen.textAlign = "left";
     pen.font = `10.5px ${SANS}`;
   }
-  pen.globalAlpha = 0.75;
   pen.fillText(fitter.fit(pen, detail, room), left, low);
-  pen.globalAlpha = 1;
 }
 
 /** Where an open box's name stands: in sight for as long as the box is, below those around it. */
