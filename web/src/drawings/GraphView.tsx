@@ -1,5 +1,7 @@
 // The Graph tab: graphs in every dialect, boxes that open, colours by measure, two side by side.
 
+import { useState } from "preact/hooks";
+
 import type { GraphDoc, Run } from "../document";
 import { visible } from "../format";
 import { Nothing } from "../parts/nothing";
@@ -10,6 +12,7 @@ import { nameOf } from "./graph/folding";
 import { graphModel } from "./graph/model";
 import { GraphPane } from "./graph/pane";
 import type { PaneSettings } from "./graph/pane";
+import type { Value } from "./scale";
 import "./drawings.css";
 
 /** Keys of the graphs, the same in all runs; "" until the reader chooses. */
@@ -21,11 +24,16 @@ const mode = control("graph.scale", "linear", ["linear", "quantile"]);
 const labels = switchControl("graph.labels", true);
 const weights = switchControl("graph.weights", false);
 const follow = switchControl("graph.follow", true);
+const NOTHING: readonly Value[] = [];
 
 export function GraphView({ run }: { run: Run }) {
   if (run.graphs.length === 0) {
     return <Nothing>No graph: the report was made without a record (.etrecord).</Nothing>;
   }
+  return <Graphs run={run} />;
+}
+
+function Graphs({ run }: { run: Run }) {
   const first = graphOf(run, pickers[0].value) ?? firstGraph(run, selection.value);
   const second = graphOf(run, pickers[1].value) ?? otherGraph(run, first);
   const now: PaneSettings = {
@@ -35,6 +43,7 @@ export function GraphView({ run }: { run: Run }) {
     weights: weights.value,
     follow: follow.value,
   };
+  const [seen, setSeen] = useState<Record<number, readonly Value[]>>({});
   const panes = split.value && second ? [first, second] : [first];
   const options = run.graphs.map((one) => [one.key, `${visible(one.title)} · ${one.nodes.length} nodes`] as const);
   return (
@@ -71,6 +80,8 @@ export function GraphView({ run }: { run: Run }) {
             graph={graph}
             settings={now}
             onWeights={() => (weights.value = true)}
+            others={(panes.length > 1 && seen[1 - index]) || NOTHING}
+            onSeen={(values) => setSeen((old) => ({ ...old, [index]: values }))}
           />
         ))}
       </div>
@@ -128,14 +139,15 @@ function Check({ text, setting }: { text: string; setting: { value: boolean } })
 const graphOf = (run: Run, key: string): GraphDoc | null =>
   run.graphs.find((graph) => graph.key === key) ?? null;
 
-/** The graph of the selection, else the one with most measured; of equals the last, nearest to what ran. */
+/** The graph of the selection, else the one with most to colour; of equals the last, nearest to what ran. */
 function firstGraph(run: Run, sel: Selection): GraphDoc {
   if (sel?.kind === "node" || sel?.kind === "group") {
     const named = graphOf(run, sel.graph);
     if (named) return named;
   }
+  const by = firstColour(run);
   const measured = (graph: GraphDoc): number =>
-    graph.measures[0]?.nodes.reduce<number>((sum, value) => sum + (value === null ? 0 : 1), 0) ?? 0;
+    graph.measures.find((one) => one.key === by)?.nodes.filter((value) => value !== null).length ?? 0;
   return run.graphs.reduce((best, graph) => (measured(graph) >= measured(best) ? graph : best));
 }
 

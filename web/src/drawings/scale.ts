@@ -32,18 +32,21 @@ export interface MeasureScale {
 
 const BAR_STOPS = 24;
 
-/** The scale of the `values` that are seen. */
+/** The scale of the `values` that are seen, and of those of `others` that are to be compared with them. */
 export function measureScale(
   measure: Measure,
-  values: Value[],
+  values: readonly Value[],
   mode: ScaleMode,
   theme: Theme,
+  others: readonly Value[] = [],
 ): MeasureScale {
   const worst = measure.largerIsWorse ? Infinity : -Infinity;
   const numberOf = (value: Value): number | null => (value === "NaN" ? worst : valueNumber(value));
   const numbers = values.map(numberOf);
   const known = numbers.filter((value): value is number => value !== null);
-  const finite = known.filter(Number.isFinite).sort((a, b) => a - b);
+  const finite = [...known, ...others.map(valueNumber)]
+    .filter((value): value is number => value !== null && Number.isFinite(value))
+    .sort((a, b) => a - b);
   const ramp = rampOf(measure, theme);
   // Times and sizes start at nothing; errors lie where they lie.
   const low = finite.length === 0 ? 0 : measure.kind === "float" ? finite[0]! : Math.min(0, finite[0]!);

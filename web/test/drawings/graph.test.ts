@@ -3,7 +3,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { GraphDoc, GraphNode, Measure } from "../../src/document";
-import { colouring, measureText } from "../../src/drawings/graph/look";
+import { colouring, measureText, seenValues } from "../../src/drawings/graph/look";
 import { countShown, nodesOfItem, piecesAt, shownAt } from "../../src/drawings/graph/marks";
 import { edgeLabel, graphModel, neighbours, pathOf, searchItems } from "../../src/drawings/graph/model";
 import { SvgPen } from "../../src/drawings/graph/picture";
@@ -45,6 +45,44 @@ const drawn = (doc: GraphDoc, open: number[]) => {
   const drawing = new LayoutEngine(model.shape).layout({ open: new Set(open), weights: false });
   return { model, drawing, shown: shownAt(model, drawing) };
 };
+
+describe("the time of a delegate's call", () => {
+  // The box of group 0: the call, which takes 10, and two operators in it.
+  const doc = (inner: Measure["nodes"]): GraphDoc =>
+    makeDoc({
+      nodes: [node("call", 0), node("conv", 0), node("relu", 0)],
+      edges: [],
+      groups: [group("xnnpack", null, "XnnpackBackend")],
+      measures: [measure([10, ...inner], [10])],
+    });
+
+  it("does not hide which of its operators is slow", () => {
+    const { model, drawing } = drawn(doc([4, 1]), [3]);
+    const { look, legend } = colouring(model, drawing, "avg", "linear", "light");
+
+    expect(seenValues(model, drawing, "avg")).toEqual([4, 1]);
+    expect(look.colour(1)).toBe(legend.scale!.stops.at(-1)!.colour);
+    expect(look.colour(0)).toBeNull();
+    expect(look.number(0)).toBe("10.000 ms");
+  });
+
+  it("has a colour while the box is closed, or holds nothing else that was measured", () => {
+    const closed = drawn(doc([4, 1]), []);
+    expect(seenValues(closed.model, closed.drawing, "avg")).toEqual([10]);
+    const alone = drawn(doc([null, null]), [3]);
+    const { look } = colouring(alone.model, alone.drawing, "avg", "linear", "light");
+    expect(look.colour(0)).not.toBeNull();
+  });
+
+  it("has one scale with the graph beside", () => {
+    const { model, drawing } = drawn(doc([4, 1]), [3]);
+    const { look, legend } = colouring(model, drawing, "avg", "linear", "light", [8]);
+
+    expect(legend.scale!.ticks.map((tick) => tick.value)).toEqual([0, 4, 8]);
+    expect(look.colour(1)).toBe(legend.scale!.stops[12]!.colour);
+    expect([legend.scale!.measured, legend.scale!.unmeasured]).toEqual([2, 0]);
+  });
+});
 
 describe("the words of a graph", () => {
   const model = graphModel(makeDoc());

@@ -34,10 +34,37 @@ export function colouring(
   by: ColourBy,
   mode: ScaleMode,
   theme: Theme,
+  others: readonly Value[] = [],
 ): Colouring {
   if (by === "backend") return byBackend(model, theme);
-  const measure = model.doc.measures.find((one) => one.key === by);
-  return measure ? byMeasure(model, drawing, measure, mode, theme) : plain();
+  const measure = measureOf(model, by);
+  if (!measure) return plain();
+  const scale = measureScale(measure, seenValues(model, drawing, by), mode, theme, others);
+  return byMeasure(model, measure, scale);
+}
+
+const measureOf = (model: GraphModel, by: ColourBy): Measure | undefined =>
+  model.doc.measures.find((one) => one.key === by);
+
+/** The values of what is drawn and not open, that a scale is to cover. */
+export function seenValues(model: GraphModel, drawing: Drawing, by: ColourBy): Value[] {
+  const measure = measureOf(model, by);
+  if (!measure) return [];
+  return Array.from(drawing.items)
+    .filter((item, index) => !drawing.isOpen[index] && !isWhole(model, measure, item))
+    .map((item) => valueOf(model, measure, item));
+}
+
+/** Whether the item is a delegate's call with operators beside it in its box: its time is that of the box,
+ * all of them together, and says nothing of what is slow. */
+function isWhole({ doc, tree }: GraphModel, measure: Measure, item: number): boolean {
+  if (measure.kind !== "duration" || item >= tree.nodeCount) return false;
+  const group = doc.nodes[item]!.group;
+  if (group === null || doc.groups[group]?.kind !== "delegate") return false;
+  if (measure.nodes[item] === null || measure.nodes[item] !== measure.groups[group]) return false;
+  return tree.children[tree.nodeCount + group]!.some(
+    (inside) => inside !== item && (valueOf({ tree }, measure, inside) ?? null) !== null,
+  );
 }
 
 function plain(): Colouring {
@@ -47,23 +74,13 @@ function plain(): Colouring {
   };
 }
 
-function byMeasure(
-  model: GraphModel,
-  drawing: Drawing,
-  measure: Measure,
-  mode: ScaleMode,
-  theme: Theme,
-): Colouring {
-  const values: Value[] = [];
-  drawing.items.forEach((item, index) => {
-    if (!drawing.isOpen[index]) values.push(valueOf(model, measure, item));
-  });
-  const scale = measureScale(measure, values, mode, theme);
+function byMeasure(model: GraphModel, measure: Measure, scale: MeasureScale): Colouring {
   const text = measureText(measure);
   const texts = new Map<number, string>();
   return {
     look: {
-      colour: (item) => scale.colourOf(valueOf(model, measure, item)),
+      colour: (item) =>
+        isWhole(model, measure, item) ? null : scale.colourOf(valueOf(model, measure, item)),
       number: (item) => {
         let known = texts.get(item);
         if (known === undefined) texts.set(item, (known = text(valueOf(model, measure, item))));
@@ -75,7 +92,7 @@ function byMeasure(
   };
 }
 
-export function valueOf(model: GraphModel, measure: Measure, item: number): Value {
+export function valueOf(model: Pick<GraphModel, "tree">, measure: Measure, item: number): Value {
   const { nodeCount } = model.tree;
   return item < nodeCount ? measure.nodes[item] : measure.groups[item - nodeCount];
 }

@@ -11,12 +11,12 @@ import { theme } from "../../theme";
 import { PALETTES, tipPlace } from "../canvas";
 import type { Drawing } from "../layout/engine";
 import { boxesToDepth } from "../layout/tree";
-import type { ScaleMode } from "../scale";
+import type { ScaleMode, Value } from "../scale";
 import { SelectionBar, Tooltip, selectItem } from "./card";
 import { useFolding } from "./folding";
 import type { Folding } from "./folding";
 import { LegendView } from "./legend";
-import { colouring } from "./look";
+import { colouring, seenValues } from "./look";
 import type { ColourBy } from "./look";
 import { countShown, nodesOfItem, piecesAt, shownAt } from "./marks";
 import { MiniMap, SmallMap } from "./minimap";
@@ -42,6 +42,9 @@ interface PaneProps {
   graph: GraphDoc;
   settings: PaneSettings;
   onWeights: () => void;
+  /** Values seen in the pane beside, for one scale of the colours. */
+  others: readonly Value[];
+  onSeen: (values: Value[]) => void;
 }
 
 interface Hover {
@@ -56,7 +59,7 @@ const FEW = 12;
 const findIn = controlOfEach("find");
 const NOWHERE: Hover = { index: -1, x: 0, y: 0 };
 
-export function GraphPane({ run, graph, settings, onWeights }: PaneProps) {
+export function GraphPane({ run, graph, settings, onWeights, others, onSeen }: PaneProps) {
   const model = useMemo(() => graphModel(graph), [graph]);
   const folding = useFolding(model, settings.weights);
   const { drawing } = folding;
@@ -95,9 +98,12 @@ export function GraphPane({ run, graph, settings, onWeights }: PaneProps) {
   }, [sel, chosen]);
 
   const colours = useMemo(
-    () => drawing && colouring(model, drawing, settings.by, settings.mode, theme.value),
-    [model, drawing, settings.by, settings.mode, theme.value],
+    () => drawing && colouring(model, drawing, settings.by, settings.mode, theme.value, others),
+    [model, drawing, settings.by, settings.mode, theme.value, others],
   );
+  useEffect(() => {
+    if (drawing) onSeen(seenValues(model, drawing, settings.by));
+  }, [model, drawing, settings.by]);
   const shown = useMemo(() => drawing && shownAt(model, drawing), [model, drawing]);
   const scene = useMemo<Scene | null>(() => {
     if (!drawing || !colours || !shown) return null;
