@@ -150,6 +150,11 @@ export interface GraphDoc {
   edgeLabels: string[];
   /** Boxes: modules, delegates, branches. A node's `group` points here. */
   groups: GraphGroup[];
+  /**
+   * For each node: the nodes of the method's edge graph ("edge/forward") that it is or becomes. Absent
+   * for that graph itself, and without one.
+   */
+  edgeNodes?: number[][];
   /** Columns by node: measure key -> values (null: not measured). The same for groups (sums). */
   measures: Measure[];
 }

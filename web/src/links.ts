@@ -124,10 +124,20 @@ export function nodesInGroup(graph: GraphDoc, group: number): Set<number> {
   return nodesWhere(graph, (node) => node.group !== null && inside.has(node.group));
 }
 
-/** Nodes of `to` that stand for the same computation as `nodes` of `from`: by debug handle, else
- * by the rows that both belong to. */
+/** Nodes of `to` that stand for the same computation as `nodes` of `from`: by the edge graph's nodes
+ * behind both, else by debug handle, else by the rows that both belong to. */
 function across(run: Run, from: GraphDoc, nodes: Set<number>, to: GraphDoc): Set<number> {
   if (from.method !== null && to.method !== null && from.method !== to.method) return new Set();
+  const edge = edgeOf(run, from);
+  if (edge !== undefined && edge === edgeOf(run, to)) {
+    const behind = new Set(
+      [...nodes].flatMap((node) => from.edgeNodes?.[node] ?? (from === edge ? [node] : [])),
+    );
+    if (to === edge) return behind;
+    return new Set(
+      to.edgeNodes!.flatMap((edges, node) => (edges.some((one) => behind.has(one)) ? [node] : [])),
+    );
+  }
   const found = new Set<number>();
   const index = indexOf(run);
   for (const node of nodes) {
@@ -141,6 +151,12 @@ function across(run: Run, from: GraphDoc, nodes: Set<number>, to: GraphDoc): Set
     }
   }
   return found;
+}
+
+/** The edge graph that `edgeNodes` of the graph point into; undefined without one. */
+function edgeOf(run: Run, graph: GraphDoc): GraphDoc | undefined {
+  const edge = run.graphs.find((one) => one.key === `edge/${graph.method}`);
+  return graph === edge || graph.edgeNodes ? edge : undefined;
 }
 
 function modulesRows(run: Run, methodIndex: number, module: number): Set<RowKey> {

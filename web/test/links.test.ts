@@ -18,6 +18,7 @@ import {
 import { asNumber } from "../src/format";
 import { sumsOf } from "../src/groups";
 import { bodyAndTotals } from "../src/tables";
+import type { GraphDoc } from "../src/document";
 import { fixture } from "./fixture";
 
 const report = fixture({ blocks: 2, events: 40 });
@@ -59,6 +60,35 @@ describe("a node", () => {
     for (const one of bare.graphs[1]!.nodes) one.handle = null;
     const found = nodesOf(bare, sel, "edge/forward");
     expect(found.size).toBe(4); // all that the call computes
+  });
+});
+
+describe("a node of a graph that names the edge graph's nodes", () => {
+  // As in the record of a delegated model: nodes of the exported program have no handle.
+  const linked = structuredClone(now);
+  const [exported, edge, executed] = linked.graphs as [GraphDoc, GraphDoc, GraphDoc];
+  const behind = (graph: GraphDoc): number[][] =>
+    graph.nodes.map((one) =>
+      one.handle === null ? [] : edge.nodes.flatMap((other, at) => (other.handle === one.handle ? [at] : [])),
+    );
+  exported.edgeNodes = behind(exported);
+  executed.edgeNodes = behind(executed);
+  for (const one of exported.nodes) one.handle = null;
+  const node = exported.edgeNodes.findIndex(
+    ([first]) => first !== undefined && edge.nodes[first]!.handle === 3,
+  );
+  const name = (graph: GraphDoc, nodes: Set<number>): string[] =>
+    [...nodes].map((at) => graph.nodes[at]!.name);
+
+  it("is one node in each, in a delegate too", () => {
+    for (const [from, sel] of [
+      [exported, { kind: "node", graph: exported.key, node }],
+      [edge, { kind: "node", graph: edge.key, node: exported.edgeNodes![node]![0]! }],
+    ] as const) {
+      expect(name(exported, nodesOf(linked, sel, exported.key)), from.key).toEqual(["aten_linear_default_3"]);
+      expect(name(edge, nodesOf(linked, sel, edge.key)), from.key).toEqual(["aten_linear_default_3"]);
+      expect(name(executed, nodesOf(linked, sel, executed.key)), from.key).toEqual(["aten_linear_default_3"]);
+    }
   });
 });
 

@@ -48,6 +48,13 @@ def wrong_indices(run: Json) -> Iterator[str]:
         yield from _wrong_in_method(f"methods[{number}]", method, run, graphs)
     for graph in run["graphs"]:
         yield from _wrong_in_graph(graph, len(run["source"]["lines"]))
+        behind = graph.get("edgeNodes")
+        if behind is not None:
+            if len(behind) != len(graph["nodes"]):
+                yield f"{graph['key']}.edgeNodes: {len(behind)} for {len(graph['nodes'])} nodes"
+            edge = graphs[f"edge/{graph['method']}"]["nodes"]
+            for indices in behind:
+                yield from _outside(f"{graph['key']}.edgeNodes", indices, len(edge))
     for memory in run["memory"]:
         if not len(memory["labels"]) == len(memory["rows"]) <= len(memory["live"]):
             yield f"memory of {memory['method']}: lists of different lengths"

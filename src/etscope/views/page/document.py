@@ -25,7 +25,7 @@ from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.timeline import few_runs, loading_runs, run_spans
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError
-from etscope.formats.etrecord.reader import RecordFile, RecordView
+from etscope.formats.etrecord.reader import EDGE, RecordFile, RecordView
 from etscope.formats.program.pte import Program, read_pte
 from etscope.model.event_table import LOAD_METHOD
 from etscope.model.graph import Graph
@@ -121,6 +121,11 @@ def _run(found: ReportInput, identifier: str) -> Json:
     named = () if record is None else record.graph_names
     views = [shown.view for shown in graphs]
     known = {view.linked.name: view.graph for view in views if view.linked.name in named}
+    edges = {
+        shown.view.method: shown
+        for shown in graphs
+        if shown.view.linked.name == f"{EDGE}/{shown.view.method}"
+    }
     sections = [
         *found.sections,
         *profile_sections(methods, found.scale),
@@ -134,7 +139,10 @@ def _run(found: ReportInput, identifier: str) -> Json:
         "notes": [*found.notes, *_notes(found, record, program, profiles)],
         "summary": [section_document(section) for section in sections],
         "methods": _method_documents(found, methods, graphs, lines),
-        "graphs": [graph_document(shown, found.scale, lines, metric) for shown in graphs],
+        "graphs": [
+            graph_document(shown, found.scale, lines, metric, edges.get(shown.view.method))
+            for shown in graphs
+        ],
         "numerics": None
         if numerics is None
         else numerics_document(numerics, methods, graphs, lines),

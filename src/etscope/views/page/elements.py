@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from etscope.model.graph import SourceLine, source_lines
 from etscope.model.report import Section
-from etscope.model.table import Column, Kind, Table
+from etscope.model.table import Kind, Table
 from etscope.views.output import finite
 from etscope.views.tables.cells import plain_values
 
@@ -31,24 +31,21 @@ def table_document(table: Table) -> Json:
             for column in table.columns
         ],
         "values": {
-            column.name: _values(column, table.values[column.name]) for column in table.columns
+            column.name: finite(plain_values(column, table.values[column.name]))
+            for column in table.columns
         },
         "notes": list(table.notes),
     }
+    for column in table.columns:
+        if column.kind is Kind.FLOAT:
+            for row, value in enumerate(table.values[column.name]):
+                if isinstance(value, float) and math.isnan(value):
+                    document["values"][column.name][row] = "NaN"
     if table.depth is not None:
         document["depth"] = [int(level) for level in table.depth]
     if table.breaks:
         document["breaks"] = sorted(table.breaks)
     return document
-
-
-def _values(column: Column, values: Sequence[Any]) -> list[Any]:
-    found: list[Any] = finite(plain_values(column, values))
-    if column.kind is Kind.FLOAT:
-        for row, value in enumerate(values):
-            if isinstance(value, float) and math.isnan(value):
-                found[row] = "NaN"
-    return found
 
 
 def section_document(section: Section) -> Json:

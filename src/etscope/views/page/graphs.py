@@ -59,9 +59,13 @@ class ShownGraph:
 
 
 def graph_document(
-    shown: ShownGraph, scale: Scale, lines: Lines, metric: Metric | None = None
+    shown: ShownGraph,
+    scale: Scale,
+    lines: Lines,
+    metric: Metric | None = None,
+    edge_graph: ShownGraph | None = None,
 ) -> Json:
-    """The `GraphDoc` of a view; `metric` is that of its errors."""
+    """The `GraphDoc` of a view. metric: of its errors. edge_graph: of its method."""
     view = shown.view
     boxes = _Boxes(view)
     group_of = [boxes.at(node.scope, node) for node in view.nodes]
@@ -72,7 +76,7 @@ def graph_document(
         if edge.tensor is not None:
             label = labels.setdefault(tensor_text(edge.tensor), len(labels))
         triples += (shown.index[edge.source], shown.index[edge.target], label)
-    return {
+    document: Json = {
         "key": view.key,
         "title": view.title,
         "dialect": view.dialect,
@@ -86,6 +90,13 @@ def graph_document(
         "groups": boxes.groups,
         "measures": _measures(shown, scale, boxes.groups, group_of, metric),
     }
+    if edge_graph is not None and edge_graph is not shown:
+        behind: list[list[int]] = [[] for _ in view.nodes]
+        for number, node in enumerate(edge_graph.view.nodes):
+            for index in shown.indices(view.linked.behind((node.node,))):
+                behind[index].append(number)
+        document["edgeNodes"] = behind
+    return document
 
 
 def _node_document(placed: ViewNode, group: int | None, lines: Lines) -> Json:

@@ -193,6 +193,26 @@ def test_a_delegate_is_a_box_that_adds_up_to_its_call() -> None:
         assert average["groups"][box] == max(calls)
 
 
+@pytest.mark.parametrize("name", ["cnn_xnnpack", "cnn_xnnpack_int8"])
+def test_nodes_of_a_delegate_are_found_in_each_graph(name: str) -> None:
+    graphs = {graph["key"]: graph for graph in document(name)["runs"][0]["graphs"]}
+    edge = graphs["edge/forward"]
+    convolutions = [
+        number for number, node in enumerate(edge["nodes"]) if "convolution" in node["op"]
+    ]
+    assert len(convolutions) > 1
+    assert "edgeNodes" not in edge
+    for key in ("exported/forward", "executed/forward"):
+        for number in convolutions:
+            (same,) = (
+                node
+                for node, behind in zip(graphs[key]["nodes"], graphs[key]["edgeNodes"], strict=True)
+                if number in behind
+            )
+            assert "conv" in same["op"]
+            assert same["line"] == edge["nodes"][number]["line"]
+
+
 def test_memory_is_that_of_the_plan() -> None:
     files = artifacts("cnn_portable")
     plan = memory_plan(read_pte(files.pte), "forward")
