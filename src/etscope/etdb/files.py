@@ -19,6 +19,7 @@ from etscope.formats.etrecord.reader import EDGE, RecordView, read_etrecord
 from etscope.formats.identify import identify
 from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.run_json import dump_with_values
 
 NO_RECORD = "there is no ETRecord"
 NO_RECORD_HINT = "load one: file MODEL.etrecord"
@@ -140,10 +141,15 @@ class Files:
 
     def opened(self, *paths: str, debug_buffer: str | None = None) -> Files:
         """Open further files, identified by content; each replaces a file of the same kind.
-        debug_buffer: one whose name need not tell what it is."""
+        debug_buffer: one whose name need not tell what it is.
+
+        Given with a debug buffer, run.etdp of `etscope run --save` is its values.etdp."""
         files = self
-        for path in paths:
-            files = files._with(path, _kind_of(path))
+        kinds = {path: _kind_of(path) for path in paths}
+        with_values = debug_buffer is not None or _DEBUG_BUFFER in kinds.values()
+        for path, kind in kinds.items():
+            is_dump = kind == "etdump" and with_values
+            files = files._with(dump_with_values(path) if is_dump else path, kind)
         return files if debug_buffer is None else files._with(debug_buffer, _DEBUG_BUFFER)
 
     def _with(self, path: str, kind: str) -> Files:

@@ -95,6 +95,14 @@ def saved_inputs(dump: PathLike | None, method: str) -> SavedInputs | None:
     return SavedInputs(source, tuple(mine))
 
 
+def dump_with_values(dump: str) -> str:
+    """Return the dump with the values of a run that `etscope run --save` kept: values.etdp beside
+    run.etdp, which has the times of a run without them. Any other dump itself."""
+    values = Path(dump).with_name("values.etdp")
+    is_saved = Path(dump).name == "run.etdp" and Path(dump).with_name(RUN_JSON).is_file()
+    return str(values) if is_saved and values.is_file() else dump
+
+
 @dataclass(frozen=True, slots=True)
 class SavedLatency:
     """The times of one call.

@@ -162,6 +162,31 @@ def diff_table(
     or among the closing rows. per_op: always count the operators
     that regressed in the title.
     """
+    rows, hidden = _shown(diff, sort, limit)
+    everything = [*rows, *([_not_shown(hidden)] if hidden else [])]
+    everything += [diff.unaccounted, diff.total]
+    policy, total = diff.policy, diff.total.comparison
+    return Table.of_cells(
+        columns(scale.unit),
+        [_cells(change, diff, scale) for change in everything],
+        title=diff_title(diff, scale, per_op=per_op),
+        notes=(
+            f"First runs, which are left out: {_time(diff.total.firsts[0], scale)} {scale.unit} "
+            f"before, {_time(diff.total.firsts[1], scale)} {scale.unit} after.",
+            # The reasons of operators are in their column.
+            *([f"Cannot tell: {total.reason}."] if total is not None and total.reason else ()),
+            *diff.notes,
+            f"Regressed or improved: by {policy.min_effect:.1%} at least, at "
+            f"{100 * policy.confidence:g}% confidence; of {len(diff.operators)} operators together,"
+            " corrected by Holm's method. Times are averages over the middle runs, so they add up.",
+        ),
+        depth=[change.depth for change in everything],
+        breaks=frozenset({len(rows)}),
+    )
+
+
+def _shown(diff: MethodDiff, sort: str, limit: int | None) -> tuple[list[Change], list[Change]]:
+    """Return the rows to show, and the operators of which no leaf is shown."""
     measure = _measure(sort)
     groups = grouped(diff.changes, lambda change: change.depth == 0)
     leaves = [
@@ -190,28 +215,7 @@ def diff_table(
             rows += [group[0], *(change for change in group[1:] if id(change) in wanted)]
             if left := [change for change in group[1:] if id(change) not in wanted]:
                 rows.append(_not_shown(left, depth=1))
-    everything = [*rows]
-    if hidden:
-        everything.append(_not_shown(hidden))
-    everything += [diff.unaccounted, diff.total]
-    policy, total = diff.policy, diff.total.comparison
-    return Table.of_cells(
-        columns(scale.unit),
-        [_cells(change, diff, scale) for change in everything],
-        title=diff_title(diff, scale, per_op=per_op),
-        notes=(
-            f"First runs, which are left out: {_time(diff.total.firsts[0], scale)} {scale.unit} "
-            f"before, {_time(diff.total.firsts[1], scale)} {scale.unit} after.",
-            # The reasons of operators are in their column.
-            *([f"Cannot tell: {total.reason}."] if total is not None and total.reason else ()),
-            *diff.notes,
-            f"Regressed or improved: by {policy.min_effect:.1%} at least, at "
-            f"{100 * policy.confidence:g}% confidence; of {len(diff.operators)} operators together,"
-            " corrected by Holm's method. Times are averages over the middle runs, so they add up.",
-        ),
-        depth=[change.depth for change in everything],
-        breaks=frozenset({len(rows)}),
-    )
+    return rows, hidden
 
 
 def diff_title(diff: MethodDiff, scale: Scale, *, per_op: bool = False) -> str:

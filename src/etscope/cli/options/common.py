@@ -265,11 +265,12 @@ class TraceOptions:
     force: bool
     source_unit: str
 
-    def open(self) -> Trace:
-        """Open the files; see `open_trace`."""
-        return open_trace(
-            self.dump, self.etrecord, self.debug_buffer, self.program, force=self.force
-        )
+    def open(self, *, with_values: bool = False) -> Trace:
+        """Open the files; see `open_trace`. with_values: of a saved run, the dump with values."""
+        from etscope.formats.run_json import dump_with_values
+
+        dump = dump_with_values(self.dump) if with_values else self.dump
+        return open_trace(dump, self.etrecord, self.debug_buffer, self.program, force=self.force)
 
 
 def trace_options(function: Function) -> Function:

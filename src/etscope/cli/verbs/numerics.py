@@ -87,7 +87,7 @@ def command(
 
     dataset_options.check(output)
     check_plot(plot)
-    trace = files.open()
+    trace = files.open(with_values=True)
     chosen: dict[str, Any] = {"method": method, "run": run, **errors.arguments()}
     if dataset_options.dataset is not None:
         if inputs is not None or coverage:

@@ -1,0 +1,110 @@
+"""A run keeps its inputs: what is compared with it later takes these, and no others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("executorch.exir")
+
+from etscope.cli import main  # noqa: E402
+from etscope.errors import FormatError, MissingFileError  # noqa: E402
+from etscope.etdb import Session  # noqa: E402
+from etscope.export import export  # noqa: E402
+from etscope.formats.run_json import saved_inputs  # noqa: E402
+
+
+class Steep(torch.nn.Module):
+    """Other inputs give far other values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(6, 8), torch.nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.exp(self.first(x)))
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(3)
+    folder = tmp_path_factory.mktemp("exported")
+    export(Steep(), (torch.full((1, 6), 0.5),)).save(folder)
+    (found,) = folder.glob("*.etrecord")
+    return found
+
+
+def ran(record: Path, folder: Path, *options: object) -> list[str]:
+    """Run as the README does; return the options that name the dump and its debug buffer."""
+    words = ["run", record, "--debug-level", "intermediate_outputs", "--save", folder, *options]
+    assert main([str(word) for word in words]) == 0
+    return [str(folder / "run.etdp"), "-r", str(record), "-b", str(folder / "debug.bin")]
+
+
+@pytest.mark.parametrize("options", [(), ("--seed", 7)])
+def test_a_correct_model_is_fine_whatever_it_ran_on(
+    options: tuple[object, ...], record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ran(record, tmp_path, *options)
+    capsys.readouterr()
+    code = main(["numerics", *files])
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "no operator goes wrong" in out
+
+
+def test_the_records_inputs_run_unless_a_seed_is_given(record: Path, tmp_path: Path) -> None:
+    ran(record, tmp_path / "record")
+    ran(record, tmp_path / "seed", "--seed", 7)
+    found = {
+        name: saved_inputs(tmp_path / name / "run.etdp", "forward") for name in ("record", "seed")
+    }
+    assert found["record"] is not None and found["record"].values is not None
+    assert found["record"].source == "record"
+    np.testing.assert_array_equal(found["record"].values[0], np.full((1, 6), 0.5, np.float32))
+    assert found["seed"] is not None and found["seed"].source == "seed 7"
+
+
+def test_inputs_of_a_file_are_kept(record: Path, tmp_path: Path) -> None:
+    given = np.linspace(-1, 1, 6, dtype=np.float32)[None]
+    np.savez(tmp_path / "mine.npz", x=given)
+    ran(record, tmp_path / "ran", "--inputs", tmp_path / "mine.npz")
+    found = saved_inputs(tmp_path / "ran" / "values.etdp", "forward")
+    assert found is not None and found.values is not None and found.source == "given"
+    np.testing.assert_array_equal(found.values[0], given)
+
+
+def test_the_debugger_compares_with_the_inputs_that_ran(record: Path, tmp_path: Path) -> None:
+    files = ran(record, tmp_path, "--seed", 7)
+    with Session(str(record), files[0], files[-1]) as session:
+        gaps = session.execute("gap").text
+    assert "no operator goes wrong" in gaps
+
+
+def test_inputs_that_were_not_saved_are_not_replaced_by_others(
+    record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ran(record, tmp_path, "--seed", 7)
+    facts = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**facts, "inputs": None}))
+    capsys.readouterr()
+    assert main(["numerics", *files]) == 4
+    assert "inputs of this run (seed 7) were not saved" in capsys.readouterr().err
+
+
+def test_bad_files_of_inputs(record: Path, tmp_path: Path) -> None:
+    ran(record, tmp_path)
+    (tmp_path / "inputs.npz").write_bytes(b"PK\x03\x04 not an archive")
+    with pytest.raises(FormatError, match=r"inputs\.npz"):
+        saved_inputs(tmp_path / "run.etdp", "forward")
+    (tmp_path / "inputs.npz").unlink()
+    with pytest.raises(MissingFileError, match=r"inputs\.npz"):
+        saved_inputs(tmp_path / "run.etdp", "forward")
+    (tmp_path / "run.json").write_text('{"calls": 3}')
+    with pytest.raises(FormatError, match=r"run\.json"):
+        saved_inputs(tmp_path / "run.etdp", "forward")
+    assert saved_inputs(tmp_path / "other.etdp", "forward") is None
