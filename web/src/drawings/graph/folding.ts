@@ -15,7 +15,7 @@ const UNNOTICED = 150;
 
 /** By graph key: the same boxes stay open in another run, and when a served report changes. As text:
  * the number of nodes and of boxes, then the groups whose boxes are open, "124.45:0-4,7". */
-const openIn = controlOfEach("open");
+const openInside = controlOfEach("open");
 const names = new WeakMap<GraphModel, string>();
 let count = 0;
 
@@ -31,7 +31,7 @@ export interface Folding {
 }
 
 export function useFolding(model: GraphModel, weights: boolean): Folding {
-  const kept = openIn(model.doc.key);
+  const kept = openInside(model.doc.key);
   const open = useMemo(
     () => openOfText(model, kept.value) ?? firstOpen(model.tree, FIRST_ROOM),
     [model, kept.value],
