@@ -1,4 +1,4 @@
-"""Run SQL on a dataset with DuckDB: on the views `events` and `dumps`, and nothing else.
+"""Run SQL on a dataset with DuckDB: on the views `events`, `leaves` and `dumps`, and nothing else.
 
 The author of a query need not have access to the files of this machine, so a query can only read.
 It must be a single SELECT, as DuckDB would also write in the folders that are open to it. All else
@@ -56,6 +56,40 @@ _TYPES = {
 }
 
 
+# The times of an execution that add up, as `InstructionRows.leaves` of a profile: kernels, and the
+# calls of delegates, divided into the events inside and the rest where these add up to the call.
+_LEAVES = r"""
+CREATE VIEW leaves AS
+WITH
+    inside AS (
+        SELECT dump_id, run, iteration, instruction_id,
+            sum(duration_ns) AS inside_ns, bool_or(own_clock) AS is_apart
+        FROM events WHERE kind = 'delegated' AND iteration IS NOT NULL GROUP BY ALL
+    ),
+    calls AS (
+        SELECT events.*, inside_ns,
+            coalesce(inside_ns <= duration_ns AND NOT is_apart, false) AS is_split
+        FROM events LEFT JOIN inside USING (dump_id, run, iteration, instruction_id)
+        WHERE kind = 'delegate' AND iteration IS NOT NULL
+    )
+SELECT * FROM events WHERE kind = 'kernel' AND iteration IS NOT NULL
+UNION ALL BY NAME
+SELECT * EXCLUDE (inside_ns, is_split) FROM calls WHERE NOT is_split
+UNION ALL BY NAME
+SELECT * REPLACE (regexp_replace(coalesce(op, name), ' #\d+$', '') AS op)
+FROM events SEMI JOIN (FROM calls WHERE is_split)
+    USING (dump_id, run, iteration, instruction_id)
+WHERE kind = 'delegated'
+UNION ALL BY NAME
+SELECT * EXCLUDE (inside_ns, is_split) REPLACE (
+    'rest' AS kind,
+    '(rest of ' || coalesce(delegate, 'the delegate') || ')' AS op,
+    duration_ns - inside_ns AS duration_ns
+)
+FROM calls WHERE is_split
+"""
+
+
 def query(
     dataset: Dataset | str,
     sql: str,
@@ -64,7 +98,7 @@ def query(
     limit: int | None = None,
     timeout: float | None = TIMEOUT,
 ) -> Table:
-    """Run one SELECT on the views `events` and `dumps` of a dataset.
+    """Run one SELECT on the views `events`, `leaves` and `dumps` of a dataset.
 
     parameters: values of `$name` in the statement. limit: number of rows to take; the table's notes
     say when there are more. timeout: seconds; None: no limit. Columns that end in _ns, _us, _ms,
@@ -118,6 +152,7 @@ def _connection(duckdb: Any, dataset: Dataset) -> Iterator[Any]:
             batches = dataset.batches()  # once: a collect may add some meanwhile
             _view(connection, EVENTS, dataset.event_files(batches), fields)
             _view(connection, DUMPS, list(batches.values()), DUMP_FIELDS)
+            connection.execute(_LEAVES)
             folders = ", ".join(_quoted(f"{folder / name}/") for name in (EVENTS, DUMPS))
             connection.execute(f"SET allowed_directories = [{folders}]")
             connection.execute("SET enable_external_access = false")
@@ -197,7 +232,9 @@ def _errors(duckdb: Any, folder: Path, timeout: float | None) -> Iterator[None]:
     except duckdb.OutOfMemoryException as error:
         raise RuntimeFailure(f"the query needs too much memory: {error}") from error
     except duckdb.PermissionException as error:
-        raise UsageError(f"a query can only read the views events and dumps: {error}") from error
+        raise UsageError(
+            f"a query can only read the views events, leaves and dumps: {error}"
+        ) from error
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         raise UsageError(f"this query cannot be run: {error}") from error
     except duckdb.Error as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,7 @@ class Samples:
         self.load: dict[tuple[str, str, str], float] = {}
         # (program, device, commit) -> op -> [calls, executions]
         self.ops: dict[tuple[str, str, str], dict[str, list[np.ndarray[Any, Any]]]] = {}
+        self.delegated: dict[tuple[str, str], list[np.ndarray[Any, Any]]] = {}  # whole calls
         for folder in sorted(runs.iterdir()):
             program, device, commit = key = tuple(folder.name.split("-"))  # type: ignore[misc]
             record = artifacts(program).etrecord
@@ -80,7 +82,16 @@ class Samples:
                     self.whole[program, device, commit] = samples
                 elif event.name == "DELEGATE_CALL":
                     assert event.delegate_backend_name is not None
-                    ops[event.delegate_backend_name].append(samples)
+                    self.delegated.setdefault((program, device), []).append(samples)
+                    inside = [
+                        one
+                        for one in block.events
+                        if one.is_delegated_op and one._instruction_id == event._instruction_id
+                    ]
+                    rest = samples - sum(one.perf_data.values for one in inside)
+                    ops[f"(rest of {event.delegate_backend_name})"].append(rest)
+                elif event.is_delegated_op:
+                    ops[re.sub(r" #\d+$", "", event.name)].append(samples)
                 elif event.name.startswith("native_call_"):
                     ops["+".join(dict.fromkeys(event.op_types))].append(samples)
             self.ops[key] = ops
@@ -129,6 +140,21 @@ def test_slowest_ops(dataset: Path, samples: Samples) -> None:
         "s24",
         "s25",
     }
+
+
+def test_leaves_add_up_to_the_delegate_calls(dataset: Path) -> None:
+    sums = query(
+        str(dataset),
+        """
+        SELECT dump_id, run, sum(duration_ns) AS ns FROM leaves GROUP BY ALL
+        EXCEPT
+        SELECT dump_id, run, sum(duration_ns) AS ns FROM events
+        WHERE kind IN ('kernel', 'delegate') AND iteration IS NOT NULL GROUP BY ALL
+        """,
+    )
+    assert len(sums) == 0
+    kinds = query(str(dataset), "SELECT DISTINCT kind FROM leaves ORDER BY kind")
+    assert kinds.values["kind"] == ["delegated", "kernel", "rest"]
 
 
 def test_drift(dataset: Path, samples: Samples) -> None:
@@ -197,7 +223,7 @@ def test_delegates(dataset: Path, samples: Samples) -> None:
     for device in DEVICES:
         assert ("cnn_portable", device, "XnnpackBackend") not in rows
         row = rows["transformer", device, "XnnpackBackend"]
-        calls = samples.op("transformer", device, "XnnpackBackend")
+        calls = np.concatenate(samples.delegated["transformer", device])
         whole = samples.times("transformer", device)
         assert row["calls"] == pytest.approx(len(calls) / len(whole))
         assert row["total_ms"] == pytest.approx(calls.sum())

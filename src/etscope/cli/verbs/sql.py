@@ -56,10 +56,11 @@ def command(
 ) -> None:
     """Query DATASET, which etscope collect made, in the SQL of DuckDB.
 
-    There are two views: events, a row for each timed event of each run, and dumps, a row for each
-    dump; "describe events" lists their columns. A query can read these and nothing else. Columns
-    of the result whose names end in _ns, _us, _ms, _s, _bytes or share are shown in that unit. If
-    SQL is -, it is read from standard input.
+    There are three views: events, a row for each timed event of each run; leaves, those of them
+    that add up to the executions; and dumps, a row for each dump. "describe events" lists their
+    columns. A query can read these and nothing else. Columns of the result whose names end in _ns,
+    _us, _ms, _s, _bytes or share are shown in that unit. If SQL is -, it is read from standard
+    input.
 
     \b
     etscope sql dataset "select op, sum(duration_ns) as total_ns from events

@@ -6,7 +6,7 @@
 -- param device text = *: shell pattern of devices
 -- column model: what ran
 -- column device: where it ran
--- column op: the operator, a delegate's backend, or "(execute)": the executions as a whole
+-- column op: the operator, a delegate's backend where its call cannot be divided, or "(execute)"
 -- column before_runs: executions in which it ran
 -- column after_runs: executions in which it ran
 -- column before_ms: of an execution, all calls of the operator together: median
@@ -27,12 +27,12 @@ WITH
             dump_id,
             run,
             sum(duration_ns) AS ns
-        FROM events JOIN sides USING (dump_id)
-        WHERE kind IN ('execute', 'kernel', 'delegate')
-            AND iteration IS NOT NULL
-            AND NOT own_clock
-            AND model GLOB $model
-            AND device GLOB $device
+        FROM (
+            SELECT * FROM leaves
+            UNION ALL
+            SELECT * FROM events WHERE kind = 'execute' AND iteration IS NOT NULL
+        ) JOIN sides USING (dump_id)
+        WHERE NOT own_clock AND model GLOB $model AND device GLOB $device
         GROUP BY ALL
     )
 SELECT

@@ -2,22 +2,24 @@
 -- param model text = *: shell pattern of models
 -- param device text = *: shell pattern of devices
 -- column model: what ran
--- column op: the operator, a delegate's backend, or "(the rest)": calls, copies, the runtime itself
--- column kind: kernel, delegate or other
+-- column op: the operator, a delegate's backend where its call is not divided, or "(the rest)"
+-- column kind: kernel, delegated (inside a delegate), rest (of a delegate's call), delegate or other
 -- column calls: over all runs
 -- column total_ms: over all runs
 -- column share: of all executions; the shares of a model add up to 1
 WITH
-    chosen AS (
-        SELECT * FROM events
-        WHERE model GLOB $model AND device GLOB $device AND NOT own_clock AND iteration IS NOT NULL
-    ),
     whole AS (
-        SELECT model, sum(duration_ns) AS ns FROM chosen WHERE kind = 'execute' GROUP BY ALL
+        SELECT model, sum(duration_ns) AS ns
+        FROM events
+        WHERE kind = 'execute' AND model GLOB $model AND device GLOB $device
+            AND iteration IS NOT NULL
+        GROUP BY ALL
     ),
     ops AS (
         SELECT model, coalesce(op, name) AS op, kind, count(*) AS calls, sum(duration_ns) AS ns
-        FROM chosen WHERE kind IN ('kernel', 'delegate') GROUP BY ALL
+        FROM leaves
+        WHERE model GLOB $model AND device GLOB $device AND NOT own_clock
+        GROUP BY ALL
     ),
     rest AS (
         SELECT

@@ -4,8 +4,8 @@
 -- param top int = 10: operators of each device and model
 -- column device: where it ran
 -- column model: what ran
--- column op: the operator; of a call of a delegate, its backend
--- column kind: kernel or delegate
+-- column op: the operator; a delegate's backend where its call cannot be divided
+-- column kind: kernel, delegated (inside a delegate), rest (of a delegate's call), or delegate
 -- column calls: over all runs
 -- column total_ms: over all runs
 -- column mean_us: of a call
@@ -13,12 +13,11 @@
 -- column p90_us: of a call
 -- column share: of the time of all executions of that model on that device
 WITH
-    chosen AS (
-        SELECT * FROM events WHERE model GLOB $model AND device GLOB $device AND NOT own_clock
-    ),
     whole AS (
         SELECT device, model, sum(duration_ns) AS ns
-        FROM chosen WHERE kind = 'execute' GROUP BY ALL
+        FROM events
+        WHERE kind = 'execute' AND model GLOB $model AND device GLOB $device
+        GROUP BY ALL
     ),
     ops AS (
         SELECT
@@ -29,8 +28,8 @@ WITH
             count(*) AS calls,
             sum(duration_ns) AS ns,
             quantile_cont(duration_ns, [0.5, 0.9]) AS q
-        FROM chosen
-        WHERE kind IN ('kernel', 'delegate') AND iteration IS NOT NULL
+        FROM leaves
+        WHERE model GLOB $model AND device GLOB $device AND NOT own_clock
         GROUP BY ALL
     )
 SELECT
