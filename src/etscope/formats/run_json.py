@@ -70,10 +70,8 @@ def saved_inputs(dump: PathLike | None, method: str) -> SavedInputs | None:
 
     Raises `FormatError` for damaged files, `MissingFileError` when the inputs are gone.
     """
-    if dump is None or Path(dump).name not in ("run.etdp", "values.etdp"):
-        return None
-    path = Path(dump).with_name(RUN_JSON)
-    if not path.is_file():
+    path = _beside(dump)
+    if path is None:
         return None
     saved = read_run_json(path)
     with reading(RUN_JSON, path):
@@ -93,6 +91,24 @@ def saved_inputs(dump: PathLike | None, method: str) -> SavedInputs | None:
         if key is not None and key.startswith(prefix)
     ]
     return SavedInputs(source, tuple(mine))
+
+
+def saved_methods(dump: PathLike | None) -> tuple[str, ...]:
+    """Return the methods that ran in a dump that `etscope run --save` wrote; () if not known.
+
+    Raises `FormatError` for a damaged run.json.
+    """
+    path = _beside(dump)
+    calls = [] if path is None else read_run_json(path).calls
+    return tuple(dict.fromkeys(str(call["method"]) for call in calls if "method" in call))
+
+
+def _beside(dump: PathLike | None) -> Path | None:
+    """The run.json of a dump that `etscope run --save` wrote."""
+    if dump is None or Path(dump).name not in ("run.etdp", "values.etdp"):
+        return None
+    path = Path(dump).with_name(RUN_JSON)
+    return path if path.is_file() else None
 
 
 def dump_with_values(dump: str) -> str:

@@ -292,6 +292,7 @@ class Run:
             record=self.opened.record,
             program=self.opened.program,
             forced=self.forced,
+            ran=tuple(dict.fromkeys(call.method for call in self.calls)),
         )
 
     def inspector(self, **options: Any) -> Inspector:

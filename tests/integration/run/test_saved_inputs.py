@@ -16,6 +16,7 @@ from etscope.errors import FormatError, MissingFileError  # noqa: E402
 from etscope.etdb import Session  # noqa: E402
 from etscope.export import export  # noqa: E402
 from etscope.formats.run_json import saved_inputs  # noqa: E402
+from tests.support.artifacts import artifacts  # noqa: E402
 
 
 class Steep(torch.nn.Module):
@@ -108,3 +109,15 @@ def test_bad_files_of_inputs(record: Path, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"run\.json"):
         saved_inputs(tmp_path / "run.etdp", "forward")
     assert saved_inputs(tmp_path / "other.etdp", "forward") is None
+
+
+def test_a_saved_run_knows_its_method(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two methods of the same instructions: the command named one."""
+    files = artifacts("forward_and_extra")
+    words = ["run", files.pte, "-m", "extra", "--save", tmp_path]
+    assert main([str(word) for word in words]) == 0
+    shown = capsys.readouterr().out
+    assert main(["inspect", str(tmp_path / "run.etdp"), "-p", str(files.pte)]) == 0
+    for out in (shown, capsys.readouterr().out):
+        assert "extra · 10 runs" in out
+        assert "extra or forward" not in out and "forward or extra" not in out

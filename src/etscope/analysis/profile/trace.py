@@ -47,6 +47,7 @@ from etscope.formats.etdump.reader import (
 )
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.run_json import saved_methods
 from etscope.model.event_table import KERNEL_PREFIX, Block, EventKey, EventTable, find_blocks
 
 # -- The attribution of a method's events, from its record and its program.
@@ -107,7 +108,8 @@ UNAVAILABLE = _Unavailable()
 class Trace:
     """A dump, and with it as much as was given of: debug buffer, record, program.
 
-    `forced`: take the runs for the record's even if they contradict it.
+    `forced`: take the runs for the record's even if they contradict it. `ran`: the methods that are
+    known to have run; by default those that `etscope run --save` noted beside the dump.
     """
 
     dump: ETDump
@@ -116,6 +118,7 @@ class Trace:
     program: Program | None = None
     reference_graph: str = EDGE_GRAPH
     forced: bool = False
+    ran: tuple[str, ...] = ()
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -172,10 +175,12 @@ class Trace:
         Blocks of the same events (of several bundled inputs) are of one method: nothing tells them
         apart.
         """
+        ran = self.ran or saved_methods(self.dump.path)
+        possible = [method for method in self.methods if method in ran] or self.methods
         likely: dict[tuple[EventKey, ...], list[str]] = {}
         for block in self.blocks:
             if block.keys not in likely:
-                methods = self.methods if block.executions else ()
+                methods = possible if block.executions else ()
                 agreeing = [m for m in methods if self.disagreement(block, m) is None]
                 if self.forced:
                     agreeing = agreeing or list(methods)
