@@ -221,15 +221,14 @@ class _Narrowing:
 
     def _follow(self, source: Node, node: Node) -> bool:
         """Keep the places of a node and of one that reads it that go together."""
-        is_view = stem(node.op) in SAME_VALUE
-        fitting = {
-            (i, j)
-            for i in self._places[id(source)]
-            for j in self._places[id(node)]
-            if (i == j and (is_view or j in self._delegates)) or i in self._reads.get(j, ())
-        }
-        changed = self._keep(source, {i for i, _ in fitting})
-        return self._keep(node, {j for _, j in fitting}) or changed
+        before, after = self._places[id(source)], self._places[id(node)]
+        together = before & after
+        if stem(node.op) not in SAME_VALUE:
+            together &= self._delegates
+        read = set[int]().union(*(self._reads.get(j, ()) for j in after))
+        changed = self._keep(source, before & (read | together))
+        reading = {j for j in after if not before.isdisjoint(self._reads.get(j, ()))}
+        return self._keep(node, reading | together) or changed
 
     def _count(self, delegate: int) -> bool:
         """Give a delegate the nodes of a handle when there are no more than it has."""
@@ -242,13 +241,12 @@ class _Narrowing:
                 for node in self._table.get(delegate, ())
                 if node.debug_handle == handle and delegate in self._places[id(node)]
             ]
-            sure = [node for node in nodes if self._places[id(node)] == {delegate}]
+            unsure = [node for node in nodes if len(self._places[id(node)]) > 1]
             if len(nodes) == count:
-                changed = sum(self._keep(node, {delegate}) for node in nodes) > 0 or changed
-            elif len(sure) == count and is_repeated:
-                for node in nodes:
-                    if node not in sure:
-                        changed = self._keep(node, self._places[id(node)] - {delegate}) or changed
+                changed = sum(self._keep(node, {delegate}) for node in unsure) > 0 or changed
+            elif len(nodes) - len(unsure) == count and is_repeated:
+                for node in unsure:
+                    changed = self._keep(node, self._places[id(node)] - {delegate}) or changed
         return changed
 
     def _keep(self, node: Node, kept: set[int]) -> bool:
