@@ -20,6 +20,7 @@ SAME_VALUE = VIEWS | {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=4096)
 def stem(op: str) -> str:
     """The operator's name without namespace, overload, underscores and "_copy"."""
     parts = op.rpartition("::")[2].split(".")

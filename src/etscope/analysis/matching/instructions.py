@@ -11,8 +11,10 @@ program without delegates, as long as no pair contradicts it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from etscope.analysis.matching.run import PartialMatching, Reason, Runtime, Slot, type_mismatch
 from etscope.analysis.profile.correlate import (
@@ -22,7 +24,7 @@ from etscope.analysis.profile.correlate import (
     handle_list,
 )
 from etscope.analysis.program.program import InstructionRecord
-from etscope.model.graph import VIEWS, Graph, Node, NodeValue, stem
+from etscope.model.graph import VIEWS, Graph, Node, NodeValue, TensorSpec, stem
 
 # -- Candidates are narrowed down by the flow of values until nothing changes.
 #
@@ -335,15 +337,22 @@ class _Matcher:
 
     def _prepare_delegates(self) -> None:
         runtime, graph = self._runtime, self._graph
+        known: dict[
+            frozenset[int], tuple[list[str], list[tuple[NodeValue, TensorSpec | None]]]
+        ] = {}
         for record in self._delegates:
-            handles = set(handle_list(self._symbols.handles.get(record.instruction_id)))
-            covered = [  # some of these nodes may be outside of the delegate
-                path
-                for path, node in graph.own_operators.items()
-                if node.debug_handle in handles and not self._is_kernels(path)
-            ]
-            inside = {path for path in covered if self._is_surely_inside(path)}
-            leaving = [(v, graph.spec_of(v)) for v in leaving_values(covered, inside, graph)]
+            # The parts of a decomposed operator may be in many delegates, of the same handles.
+            handles = frozenset(handle_list(self._symbols.handles.get(record.instruction_id)))
+            if handles not in known:
+                covered = [  # some of these nodes may be outside of the delegate
+                    path
+                    for path, node in graph.own_operators.items()
+                    if node.debug_handle in handles and not self._is_kernels(path)
+                ]
+                inside = {path for path in covered if self._is_surely_inside(path)}
+                values = leaving_values(covered, inside, graph)
+                known[handles] = covered, [(value, graph.spec_of(value)) for value in values]
+            covered, leaving = known[handles]
             # One choice for each output: values of its shape and dtype that other nodes use.
             self._calls[record.instruction_id] = [
                 Choice(
@@ -369,13 +378,19 @@ class _Matcher:
         """True if no kernel and no other delegate can run the node."""
         node = self._graph.calls[path]
         handle = node.debug_handle
-        holders = [
-            handles
-            for record in self._delegates
-            if handle in (handles := handle_list(self._symbols.handles[record.instruction_id]))
-        ]
+        holders = self._holders.get(handle or 0, ())
         alone = (handle, stem(node.op)) not in self._groups
-        return len(holders) == 1 and (alone or self._count(handle) == holders[0].count(handle or 0))
+        return len(holders) == 1 and (alone or self._count(handle) == holders[0])
+
+    @cached_property
+    def _holders(self) -> Mapping[int, list[int]]:
+        """How often each delegate that has a debug handle has it, by handle."""
+        found: dict[int, list[int]] = {}
+        for record in self._delegates:
+            handles = Counter(handle_list(self._symbols.handles[record.instruction_id]))
+            for handle, count in handles.items():
+                found.setdefault(handle, []).append(count)
+        return found
 
     def _count(self, handle: int | None) -> int:
         """The number of nodes with a handle."""

@@ -53,7 +53,8 @@ class RunNodes:
         for instruction, handles in sorted(symbols.handles.items()):
             nodes = symbols.nodes_of(handles)
             label = self.labels[instruction] if 0 <= instruction < len(self.labels) else ""
-            named = tuple(node for node in nodes if label and stem(node.op) == stem(label))
+            wanted = stem(label)
+            named = tuple(node for node in nodes if wanted and stem(node.op) == wanted)
             table[instruction] = named or nodes
             if len(named) > 1:
                 alike.setdefault(tuple(map(id, named)), []).append(instruction)
