@@ -7,8 +7,8 @@ The Graphs tab computes the time of a box as the span from the first start to th
 it. So nodes are laid out one after the other, box by box, and a box's time is the sum of its nodes'
 times. Where a box must show the largest of its nodes, they all start together.
 
-The tab reads times as integers of microseconds. As operators often take less than one, nanoseconds
-are written in their place (for long runs tens of them, or more), and the tag says so.
+The tab reads times as integers of microseconds. The ends of nodes are rounded, not their times, so
+that the sum of many short ones is right to the microsecond.
 """
 
 from __future__ import annotations
@@ -195,11 +195,11 @@ def _plain(text: str) -> str:
 
 # The tab requests at most 1024 bytes of an attribute, and does not show a larger one.
 LONGEST_ATTRIBUTE = 1000
-_LONGEST_SHOWN = 60e6  # the tab shows more microseconds as minutes
 _FEWEST_DECIBELS = -200.0  # errors below are shown as 0
 _LISTED = 12
 
 MEMORY_TAG = "bytes of outputs"
+_CYCLES = " [1 µs shown = 1 cycle]"
 LIVE_TAG = "planned bytes alive [of nodes, not of boxes]"
 _ERRORS = {"error to the reference": "total", "local error": "local"}  # attributes by title
 
@@ -231,32 +231,21 @@ def named(view: GraphView) -> NamedView:
     return NamedView(view, {n.key: names.name(n.scope, n.node.name) for n in view.nodes})
 
 
-def time_tag(statistic: str, source: TimeScale, shift: int = 0) -> str:
-    """The name of a tag of times, with the meaning of the tab's unit; `shift`: see `time_shift`."""
+def time_tag(statistic: str, source: TimeScale) -> str:
+    """The name of a tag of times, with the meaning of the tab's unit where it is not the time's."""
     title = "first run" if statistic == "first" else statistic
-    if source is TimeScale.CYCLES:
-        return f"time {title} [1 µs shown = 1 cycle]"
-    return f"time {title} [1 s shown = {('1 ms', '10 ms', '100 ms', '1 s')[shift]}]"
-
-
-def time_shift(view: GraphView, source: TimeScale) -> int:
-    """Decimals of the nanoseconds to drop, 0 to 3, so that the tab shows no run in minutes."""
-    if view.profile is None or source is TimeScale.CYCLES:
-        return 0
-    longest = float(Scale(source, TimeScale.NS)(view.profile.total).max())
-    return next((shift for shift in range(3) if longest < _LONGEST_SHOWN * 10**shift), 3)
+    return f"time {title}{_CYCLES if source is TimeScale.CYCLES else ''}"
 
 
 def profiles(view: GraphView, source: TimeScale) -> Iterator[Profile]:
     """A profile for each statistic of the times, for memory, and for known errors."""
-    target = TimeScale.CYCLES if source is TimeScale.CYCLES else TimeScale.NS
-    scale, shift = Scale(source, target), time_shift(view, source)
+    scale = Scale(source, TimeScale.CYCLES if source is TimeScale.CYCLES else TimeScale.US)
     if view.times:
         for statistic in STATISTICS:
             values = own_times(view, statistic)
             yield Profile(
-                time_tag(statistic, source, shift),
-                {key: float(scale(value)) / 10**shift for key, value in values.items()},
+                time_tag(statistic, source),
+                {key: float(scale(value)) for key, value in values.items()},
                 view.memory,
             )
     if view.memory:

@@ -16,7 +16,6 @@ import pytest
 import etscope
 from etscope.cli import main
 from tests.support.artifacts import Artifact, artifacts
-from tests.support.timed_dumps import timed_dump
 
 pytest.importorskip("tensorboard")
 
@@ -44,16 +43,16 @@ def arguments(made: Artifact, *more: str) -> list[str]:
 def test_of_an_inspector(tmp_path: Path) -> None:
     made = artifacts("cnn_xnnpack")
     assert made.etdump_timing is not None
-    # The names of tags tell the scale, which is another when a run took a twentieth of a second.
-    dump = timed_dump(made.etdump_timing, tmp_path / "timing.etdp")
-    inspector = etscope.Inspector(etdump_path=dump, etrecord=str(made.etrecord), program=made.pte)
+    inspector = etscope.Inspector(
+        etdump_path=made.etdump_timing, etrecord=str(made.etrecord), program=made.pte
+    )
     logdir = tmp_path / "log"
     runs = inspector.write_tensorboard_artifact(logdir)
     assert set(runs) == runs_of(logdir)
     assert set(runs) == {"exported/forward", "edge/forward", "executed/forward", "tables"}
     tags = tags_of(logdir, "executed/forward")
     for statistic in ("avg", "p50", "p90", "min", "max", "first run"):
-        assert f"time {statistic} [1 s shown = 1 ms]" in tags
+        assert f"time {statistic}" in tags
     tables = tags_of(logdir, "tables")
     for name in ("run summary", "operators", "modules", "delegates", "kinds of instruction"):
         assert [tag for tag in tables if tag.endswith(name)], name
