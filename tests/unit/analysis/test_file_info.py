@@ -140,6 +140,15 @@ def test_a_record_of_executorch() -> None:
     assert (delegate["backend"], delegate["calls"]) == ("XnnpackBackend", 1)
 
 
+def test_a_delegate_without_identifiers_is_not_called_unexplained() -> None:
+    # XNNPACK gives none: the program's data say which operator each of its events is of.
+    section = file_info(artifacts("cnn_xnnpack").etrecord).section("delegates")
+    assert section is not None
+    (column,) = (found for found in section.table.columns if found.name == "identifiers")
+    assert section.table.values["identifiers"] == [0]
+    assert column.label == "delegate debug identifiers"
+
+
 def test_a_lowered_record_counts_what_is_inside() -> None:
     (row,) = rows(file_info(artifacts("cnn_xnnpack_lowered").etrecord), "graphs")
     assert (row["nodes"], row["calls"], row["delegates"]) == (4, 25, 1)

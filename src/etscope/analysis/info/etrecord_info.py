@@ -181,7 +181,7 @@ def _delegates(record: RecordFile) -> Section:
             Column("backend"),
             Column("calls", Kind.COUNT),
             Column("debug_handles", Kind.COUNT),
-            Column("identifiers", Kind.COUNT, title="own events explained"),
+            Column("identifiers", Kind.COUNT, title="delegate debug identifiers"),
         ),
         [(*key, *sums) for key, sums in content.items()],
     )
