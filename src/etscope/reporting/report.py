@@ -169,8 +169,9 @@ def runs_of_files(
 
     paths: ETDumps, ETRecords, .pte and .bpte files in any order, debug buffers (any other
     file), or folders that hold them. A file goes with the dump of the same name but for its
-    suffix, or in the same folder, or with all dumps if it is the only one of its kind. etrecord,
-    debug_buffer, program: for all dumps.
+    suffix, or in the same folder, or with all dumps if it is the only one of its kind; a record or
+    program of another name goes with the dumps that it fits. etrecord, debug_buffer, program: for
+    all dumps.
 
     Raises `UsageError` when nothing tells which file goes with which dump, `FormatError` for a
     file of another kind.
@@ -198,7 +199,7 @@ def runs_of_files(
     for dump in dumps:
         record = _chosen(dump, dumps, found[ETRECORD], etrecord, "ETRecord")
         ran = _chosen(dump, dumps, programs, program, "program")
-        buffer = _chosen(dump, dumps, found[DEBUG_BUFFER], debug_buffer, "debug buffer")
+        buffer = _chosen(dump, dumps, found[DEBUG_BUFFER], debug_buffer, DEBUG_BUFFER)
         runs.append(_with_saved(RunFiles(dump, record, ran, buffer)))
     return runs
 
@@ -233,12 +234,33 @@ def _chosen(
     for candidates in ([file for file in beside if file in alike], beside, alike):
         if len(candidates) == 1:
             return candidates[0]
+    fitting = [file for file in beside or found if _fits(dump, what, file)]
+    if len(fitting) == 1:
+        return fitting[0]
     if len(found) == len(dumps) and not beside:
         return found[list(dumps).index(dump)]
     raise UsageError(
         f"which {what} goes with {dump}? There are: {', '.join(map(str, found))}",
         hint="give them the names of their dumps (run.etdp, run.etrecord), or make one report each",
     )
+
+
+def _fits(dump: Path, what: str, file: Path) -> bool:
+    """Return True for a record or program that every run of the dump agrees with, without doubt."""
+    if what == DEBUG_BUFFER:  # says nothing of itself
+        return False
+    trace = Trace(
+        read_etdump(dump),
+        record=read_etrecord(file) if what == "ETRecord" else None,
+        program=read_program_file(file)[0] if what == "program" else None,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EtscopeWarning)
+        try:
+            trace.verify()
+        except (MismatchError, EtscopeWarning):
+            return False
+    return True
 
 
 def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[RunFiles]:

@@ -45,6 +45,27 @@ def test_pairs_are_told_by_their_names(folder: Path) -> None:
     assert first.program == second.program == folder / "model.pte"
 
 
+def test_pairs_of_other_names_are_told_by_what_ran(tmp_path: Path) -> None:
+    made = {"before": artifacts("cnn_portable"), "after": artifacts("cnn_xnnpack")}
+    paths = {}
+    for name, files in made.items():
+        for what, source in (("dump", files.etdump), ("record", files.etrecord)):
+            suffix = {"dump": ".etdp", "record": ".etrecord"}[what]
+            path = tmp_path / ("dumps" if what == "dump" else ".") / f"{name}-{what}{suffix}"
+            path.parent.mkdir(exist_ok=True)
+            paths[name, what] = shutil.copy(source, path)
+        paths[name, "program"] = shutil.copy(files.pte, tmp_path / f"{name}-program.pte")
+    backwards = [
+        paths[name, what] for name in ("after", "before") for what in ("record", "program")
+    ]
+    dumps = [paths[name, "dump"] for name in ("before", "after")]
+
+    for run, name in zip(runs_of_files([*backwards, *dumps]), made, strict=True):
+        assert (run.dump, run.record, run.program) == tuple(
+            paths[name, what] for what in ("dump", "record", "program")
+        )
+
+
 def test_one_record_goes_with_all_dumps(folder: Path) -> None:
     runs = runs_of_files([folder / name for name in ("a.etdp", "b.etdp", "b.etrecord")])
     assert {files.record for files in runs} == {folder / "b.etrecord"}

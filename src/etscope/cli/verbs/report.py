@@ -75,7 +75,8 @@ def command(
     etscope report model.pte                          only the program
 
     The kind of each FILE is found from its content. A dump is matched with the record, program and
-    debug buffer of the same name, else of the same folder, else with the only ones.
+    debug buffer of the same name, else of the same folder, else with the only ones; a record or
+    program of another name with the dumps that ran it.
     """
     from etscope.cli.output.progress import progress
     from etscope.quiet import quiet
