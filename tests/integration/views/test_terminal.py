@@ -67,6 +67,15 @@ def test_numbers_are_never_cut(width: int) -> None:
         assert value in text
 
 
+@pytest.mark.parametrize("width", range(40, 90))
+def test_options_in_notes_are_whole(width: int) -> None:
+    notes = ("etscope inspect has --source-unit, --no-numerics and float32-float64 for others",)
+    table = Table((Column("a", Kind.INT),), {"a": [1]}, title="--debug-buffer-out", notes=notes)
+    lines = shown(table, width=width).splitlines()
+    for word in ("--source-unit,", "--no-numerics", "float32-float64", "--debug-buffer-out"):
+        assert any(word in line.split() for line in lines), word
+
+
 def test_columns_left_out_are_named() -> None:
     text = shown(shapes.events(), width=80)
     assert "columns not shown at 80 wide: calls, p50, cumulative\n" in text

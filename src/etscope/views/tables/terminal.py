@@ -339,7 +339,9 @@ def _share_bars(table: Table, share: int, style: _Style) -> _Strip:
 
 def _wrapped(text: str, width: int | None) -> list[str]:
     text = visible(text)
-    return [text] if text and width is None else textwrap.wrap(text, max(width or 0, 20))
+    if text and width is None:
+        return [text]
+    return textwrap.wrap(text, max(width or 0, 20), break_on_hyphens=False)
 
 
 def _style(out: TextIO, color: bool | None) -> _Style:
