@@ -63,6 +63,16 @@ def test_errors_of_one_size_are_on_a_linear_scale_from_0() -> None:
     assert axes.get_ylim()[0] <= 0
 
 
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_instructions_and_outputs_are_whole_numbers(count: int) -> None:
+    of_instructions = error_figure(table([1e-3] * count), "mse")
+    of_outputs = error_plot.metric_figure("mse", [1e-3] * count, wanted_by="a test")
+    for figure in (of_instructions, of_outputs):
+        ticks = figure.axes[0].get_xticks()
+        assert 0 in ticks
+        assert all(tick == round(tick) for tick in ticks)
+
+
 def test_of_a_snr_the_lowest_is_the_worst() -> None:
     figure = error_figure(table([INF, 60.0, 12.0, 30.0, -INF], "snr"), "snr", worst=3)
 
