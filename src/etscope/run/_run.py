@@ -141,7 +141,7 @@ def run(
     inputs: Any = None,
     *,
     method: str | None = None,
-    iterations: int = 10,
+    iterations: int = 20,
     warmup: int = 1,
     etrecord: Any = None,
     data: PathLike | None = None,

@@ -74,6 +74,21 @@ def test_files_are_written_and_belong_together(
         np.testing.assert_array_equal(found["output_0"], wanted)
 
 
+def test_two_runs_with_defaults_can_be_compared(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    made = artifacts("cnn_portable")
+    dumps = [tmp_path / "before.etdp", tmp_path / "after.etdp"]
+    for dump in dumps:
+        etscope(capsys, "run", made.pte, "--profile-out", dump)
+
+    _, out, _ = etscope(capsys, "diff", *dumps, "--format", "json")
+
+    rows = json.loads(out)["rows"]
+    assert len(rows) > 5
+    assert not [row for row in rows if "are needed" in (row["reason"] or "")]
+
+
 def test_latency_alone_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = etscope(
         capsys,

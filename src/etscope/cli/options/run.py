@@ -185,7 +185,7 @@ _INPUT_OPTIONS = (
 
 _OPTIONS = (
     click.option("--method", "-m", metavar="NAME", help="Method to run. Default: forward."),
-    click.option("--iterations", type=POSITIVE, default=10, help="Number of timed executions."),
+    click.option("--iterations", type=POSITIVE, default=20, help="Number of timed executions."),
     click.option(
         "--warmup", type=COUNT, default=1, help="Number of untimed executions before them."
     ),
