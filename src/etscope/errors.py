@@ -20,7 +20,7 @@
     |  +- DeviceLost                                      a device or its runner went away
     +- LabError (RuntimeError)                   exit 5   the lab's server, database or store
 
-Every class has a `slug` (a section of ``docs/errors.md``), an `exit_code`, and the builtin parent
+Every class has a `slug` (a section of ``docs/errors.md``, which is at `PAGE`), an `exit_code`, and the builtin parent
 that users of upstream's tools already catch.
 """
 
@@ -53,6 +53,9 @@ __all__ = [
     "VersionError",
     "reading",
 ]
+
+
+PAGE = "https://etscope.github.io/etscope/errors/"
 
 
 class EtscopeWarning(UserWarning):

@@ -28,6 +28,11 @@ def sections(page: str) -> dict[str, tuple[str, str]]:
     return {parts[i + 1]: (parts[i], parts[i + 2]) for i in range(1, len(parts), 3)}
 
 
+def test_the_page_is_in_the_documentation() -> None:
+    site = errors.PAGE.removesuffix("errors/")
+    assert f'Documentation = "{site}"' in (ROOT / "pyproject.toml").read_text()
+
+
 @pytest.mark.parametrize("error", error_classes(), ids=lambda error: error.__name__)
 def test_every_error_has_a_section(error: type[errors.EtscopeError]) -> None:
     title, text = sections(PAGE)[error.slug]

@@ -25,7 +25,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from etscope._version import __version__
-from etscope.errors import EtscopeError, EtscopeWarning
+from etscope.errors import PAGE, EtscopeError, EtscopeWarning
 
 __all__ = ["COMMANDS", "COMPLETE_VARIABLE", "CommandSpec", "LazyGroup", "cli", "main"]
 
@@ -164,7 +164,7 @@ def main(args: Sequence[str] | None = None) -> int:
         except EtscopeError as error:
             if session.debug:
                 traceback.print_exc()
-            print(f"error: {error}\n  see: docs/errors.md#{error.slug}", file=sys.stderr)
+            print(f"error: {error}\n  see: {PAGE}#{error.slug}", file=sys.stderr)
             _discard_unwritten_output()
             return error.exit_code
         except Exception as error:

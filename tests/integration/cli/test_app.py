@@ -119,7 +119,7 @@ def test_an_error_becomes_text_with_its_hint_and_its_section(
     assert err == (
         "error: a.etdp at offset 8 (0x8): not an ETDump\n"
         "  hint: look at it\n"
-        "  see: docs/errors.md#bad-file\n"
+        "  see: https://etscope.github.io/etscope/errors/#bad-file\n"
     )
 
 

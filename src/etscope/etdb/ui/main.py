@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from etscope._version import __version__
-from etscope.errors import EtscopeError, EtscopeWarning
+from etscope.errors import PAGE, EtscopeError, EtscopeWarning
 from etscope.optional import available
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EtscopeError as error:
         from etscope.etdb.output import error_text
 
-        print(f"{error_text(error)}\n  see: docs/errors.md#{error.slug}", file=sys.stderr)
+        print(f"{error_text(error)}\n  see: {PAGE}#{error.slug}", file=sys.stderr)
         return error.exit_code
     except Exception:
         traceback.print_exc()
