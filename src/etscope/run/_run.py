@@ -10,8 +10,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.profile.correlate import recorded_inputs
-from etscope.errors import MissingDataError, MissingFileError, UsageError
+from etscope.analysis.matching.run_nodes import RunNodes
+from etscope.analysis.profile.correlate import method_symbols, recorded_inputs
+from etscope.analysis.profile.source_location import lines_of
+from etscope.analysis.program.compatibility import instruction_labels
+from etscope.errors import MissingDataError, MissingFileError, RuntimeFailure, UsageError
 from etscope.formats.bytes.files import PathLike
 from etscope.model.exported_graph import record_input_names
 from etscope.run._outcome import LATENCY, PROFILE, VALUES, CallRun, Run
@@ -19,7 +22,10 @@ from etscope.run._runner_host import HERE, NATIVE, Place
 from etscope.run.execute import AUTO, RUNNERS, ExecutionOptions, Folder, chosen_runner, execute
 from etscope.run.inputs import method_inputs
 from etscope.run.job import ALL_EVENTS, DEBUG_LEVELS, NONE, PROFILING_LEVELS, Job, JobCall
+from etscope.run.process import FAILED_KERNEL, MISSING_KERNEL
 from etscope.run.program import Opened, open_program
+
+_LINES = 3  # of Python in a message
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -267,11 +273,36 @@ def run(
             (folder.path / name).mkdir()
             job = replace(job, program=file)
             passes[name] = execute(job, folder.path / name, execution, opened.program)
-    except BaseException:
+    except BaseException as error:
         folder.remove()
+        if isinstance(error, RuntimeFailure):
+            error.message += "".join(
+                f"\n  at {line}" for line in _failed_lines(error.log, opened, calls)
+            )
         raise
     ran = tuple(CallRun.of(call) for call in calls)
     return Run(opened, ran, passes, folder, recorded_at, forced=not verify)
+
+
+def _failed_lines(log: str, opened: Opened, calls: Sequence[JobCall]) -> list[str]:
+    """Return the lines of Python of the operators that the log says failed or have no kernel; none
+    without a record."""
+    record = opened.record
+    failed = FAILED_KERNEL.search(log)
+    operators = {failed["operator"]} if failed else set(re.findall(MISSING_KERNEL, log))
+    if record is None or not operators:
+        return []
+    lines: dict[str, None] = {}
+    for name in dict.fromkeys(call.method for call in calls):
+        if name not in record.edge_methods:
+            continue
+        labels = instruction_labels(opened.program.method(name))
+        nodes = RunNodes(method_symbols(record, name), labels, opened.program).nodes
+        for number, label in enumerate(labels):
+            if label in operators and (failed is None or number == int(failed["instruction"])):
+                found = lines_of(nodes.get(number, ()))
+                lines.update((f"{line}: {line.text}", None) for line in found)
+    return list(lines)[:_LINES]
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

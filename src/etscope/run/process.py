@@ -112,10 +112,18 @@ def end_group(child: subprocess.Popen[bytes]) -> None:
 
 _DEBUG_BUFFER_FULL = "Ran out of space to store intermediate outputs"
 
-# Lines of a healthy run on some machines, and of libraries that the Python process loads.
+# Lines of a healthy run on some machines, and of libraries that the Python process loads; and the
+# kinds of a failed kernel's arguments, one a line, which push what it says out of sight.
 _NOISE = re.compile(
     r"\[cpuinfo_utils\.cpp:\d+\]|Failed to load .*torchao|KernelPreference|"
+    r"\[method\.cpp:\d+\] arg \d+ with type id \d+|"
     r"dtype: \d+ \| dim order|^\s*$|torch/utils/_pytree\.py|terminate called|^Aborted"
+)
+
+MISSING_KERNEL = r"Missing operator: \[\d+\] (\S+)"
+FAILED_KERNEL = re.compile(
+    r"KernelCall failed at instruction \d+:(?P<instruction>\d+) in operator (?P<operator>\S+): "
+    r"(?P<code>\w+)"
 )
 
 # Backend -> its requirements.
@@ -162,11 +170,18 @@ def explained(log: str) -> tuple[str, str] | None:
             "machine",
             "; ".join(f"it needs {need}" for need in needs),
         )
-    if operators := _named(r"Missing operator: \[\d+\] (\S+)", log):
+    if operators := _named(MISSING_KERNEL, log):
         return (
             f"this runtime has no kernel for {', '.join(operators)}",
             "load the library that registers it (libraries=, --library), or lower the model so "
             "that the operator is decomposed or delegated",
+        )
+    if failed := FAILED_KERNEL.search(log):
+        return (
+            f"{failed['operator']} failed at instruction {failed['instruction']} "
+            f"(error {failed['code']})",
+            "the log says what its kernel does not support: lower the model so that the operator "
+            "is decomposed or delegated, or give it other inputs",
         )
     if _named(r"(std::bad_alloc|MemoryError|Failed to allocate)", log):
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from etscope.errors import (
     FormatError,
@@ -22,6 +24,7 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
+from etscope.export import export
 from etscope.formats.program.pte import read_pte
 from etscope.run import run
 from etscope.run.process import explained, relevant
@@ -157,6 +160,46 @@ def test_an_operator_without_a_kernel(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeFailure, match="no kernel for aten::convolutiom"):
         run(foreign, iterations=1)
+
+
+def test_an_operator_without_a_kernel_has_its_lines(tmp_path: Path) -> None:
+    made = artifacts("cnn_portable")
+    foreign = changed(made.pte, b"aten::convolution", b"aten::convolutiom", tmp_path)
+
+    with pytest.raises(RuntimeFailure) as caught:
+        run(foreign, etrecord=made.etrecord, verify=False, iterations=1)
+
+    lines = caught.value.message.splitlines()[1:]
+    assert 1 <= len(lines) <= 3
+    assert all(re.search(r"^  at .*cnn\.py:\d+: .*conv", line) for line in lines)
+
+
+class _Volume(torch.nn.Module):
+    """Two operators in `forward`, of which portable kernels do not support the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv3d(1, 2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        doubled = x * 2
+        return self.conv(doubled)  # type: ignore[no-any-return]
+
+
+def test_what_a_kernel_does_not_support_is_told_with_its_line(tmp_path: Path) -> None:
+    made = export(_Volume(), (torch.ones(1, 1, 4, 4, 4),))
+    pte, record = made.save(tmp_path, bundle=False)
+
+    with pytest.raises(RuntimeFailure) as caught:
+        run(record, iterations=1)
+    with pytest.raises(RuntimeFailure, match=r"aten::convolution.out failed at instruction 2"):
+        run(pte, iterations=1)
+
+    first, at = caught.value.message.splitlines()
+    assert first.startswith("aten::convolution.out failed at instruction 2")
+    assert re.search(r"test_failures\.py:\d+: return self\.conv\(doubled\)", at)
+    assert "Expect input tensor to be 3-D or 4-D" in caught.value.log
+    assert "with type id" not in caught.value.log
 
 
 def test_a_debug_buffer_that_is_too_small_grows() -> None:
