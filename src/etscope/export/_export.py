@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -15,10 +16,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from etscope.errors import EtscopeError, FormatError, MissingFileError, UsageError
+from etscope.errors import EtscopeError, EtscopeWarning, FormatError, MissingFileError, UsageError
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder, open_source
 from etscope.formats.exported_program.pt2 import is_pt2
 from etscope.formats.identify import describe
+from etscope.formats.program.pte import read_pte
+from etscope.formats.program.pte_schema import ValueKind
 from etscope.optional import require
 
 if TYPE_CHECKING:
@@ -36,7 +39,7 @@ class Exported:
     program: the `ExecutorchProgramManager`.
     record: the `ETRecord`, with the program's bytes in it.
     example_inputs, reference_outputs: by method, flat: the values in the order of the program's
-        own lists.
+        own lists; a text among the inputs is None, as the program takes it.
     """
 
     program: Any
@@ -52,17 +55,28 @@ class Exported:
         return buffer
 
     def bundle(self) -> bytes:
-        """Return the .bpte file: the program with a test case for each method.
+        """Return the .bpte file: the program with a test case for each method, without expected
+        outputs, and with a warning, where not all outputs are tensors.
 
-        Raises `BundleError` for inputs or outputs that the format cannot hold.
+        Raises `BundleError` for inputs that the format cannot hold.
         """
         from etscope.bundled_program import bundle_cases
 
-        cases = {
-            method: [(inputs, self.reference_outputs[method])]
-            for method, inputs in self.example_inputs.items()
-        }
-        return bundle_cases(self.program_bytes(), cases)
+        buffer = self.program_bytes()
+        cases: dict[str, list[tuple[Any, Any]]] = {}
+        for method in read_pte(buffer).methods:
+            kinds = [method.values[index].kind for index in method.outputs]
+            others = [f"{i} ({k.value})" for i, k in enumerate(kinds) if k is not ValueKind.TENSOR]
+            if others:
+                warnings.warn(
+                    f"the .bpte has no expected outputs of {method.name}: only tensors can be "
+                    f"verified, and not output {', '.join(others)}",
+                    EtscopeWarning,
+                    stacklevel=2,
+                )
+            expected = None if others else self.reference_outputs[method.name]
+            cases[method.name] = [(self.example_inputs[method.name], expected)]
+        return bundle_cases(buffer, cases)
 
     def save(
         self, folder: str | os.PathLike[str], name: str = "model", *, bundle: bool = True

@@ -16,6 +16,7 @@ from etscope.analysis.profile.source_location import lines_of
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import MissingDataError, MissingFileError, RuntimeFailure, UsageError
 from etscope.formats.bytes.files import PathLike
+from etscope.formats.program.input_validation import as_exported
 from etscope.model.exported_graph import record_input_names
 from etscope.run._outcome import LATENCY, PROFILE, VALUES, CallRun, Run
 from etscope.run._runner_host import HERE, NATIVE, Place
@@ -343,6 +344,7 @@ def _job_calls(call: Call, opened: Opened, seed: int | None) -> Iterable[JobCall
         given, source = call.inputs, "given"
         if given is None and seed is None and opened.record is not None:
             given, source = recorded_inputs(opened.record, method), "record"
+            given = as_exported(given) if isinstance(given, (list, tuple)) else given
         if given is None:
             source = f"seed {seed or 0}"
         values = method_inputs(opened.program, method, given, seed=seed or 0, input_names=names)

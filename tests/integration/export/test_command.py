@@ -153,6 +153,47 @@ def test_what_no_bundle_can_hold(capfd: Captured, tmp_path: Path) -> None:
     assert run(capfd, "export", "text_model.py:make", "-o", "x", "--no-bundle")[0] == 0
 
 
+def test_a_text_among_example_inputs_is_profiled(capfd: Captured, tmp_path: Path) -> None:
+    (tmp_path / "mode_model.py").write_text(
+        "import torch\n"
+        "class Texts(torch.nn.Module):\n"
+        "    def forward(self, x, mode):\n"
+        "        return x + 1 if mode == 'up' else x - 1\n"
+        "def make():\n"
+        "    return Texts(), (torch.ones(2), 'up')\n"
+    )
+    level = ("--debug-level", "intermediate_outputs")
+    code, out, err = run(capfd, "profile", "mode_model.py:make", *level, "--save", "saved")
+    assert code == 0, err
+    assert "add.out" in out
+    code, _, err = run(capfd, "run", "saved/model.etrecord", "--iterations", "1")
+    assert code == 0, err
+    record = ("--etrecord", "saved/model.etrecord", "-b", "saved/debug.bin")
+    code, _, err = run(capfd, "numerics", "saved/values.etdp", *record)
+    assert code == 0, err
+
+
+@pytest.mark.filterwarnings("default::etscope.errors.EtscopeWarning")
+def test_an_output_that_is_none_is_in_the_bundle_unverified(
+    capfd: Captured, tmp_path: Path
+) -> None:
+    (tmp_path / "none_model.py").write_text(
+        "import torch\n"
+        "class Maybe(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x + 1, None\n"
+        "def make():\n"
+        "    return Maybe(), (torch.ones(2),)\n"
+    )
+    code, _, err = run(capfd, "export", "none_model.py:make", "-o", "x")
+    assert code == 0
+    assert "no expected outputs of forward" in err
+    assert "output 1 (Null)" in err
+    code, out, _ = run(capfd, "run", "x/model.bpte", "--iterations", "1")
+    assert code == 0
+    assert "Method::execute" in out
+
+
 def test_backends_are_those_of_the_library() -> None:
     assert tuple(lowering.BACKENDS) == BACKENDS
 

@@ -28,6 +28,7 @@ from etscope.bridge.taps.taps import tapped_programs, with_handles
 from etscope.bridge.tensors import torch_value
 from etscope.errors import EtscopeWarning, ExportFailure, MissingDataError, UsageError
 from etscope.formats.etrecord.own_members import MethodTaps
+from etscope.formats.program.input_validation import as_exported
 from etscope.model.selector import Selector
 
 Flat = dict[str, tuple[Any, ...]]
@@ -147,7 +148,8 @@ def export_model(
             record.add_extra_export_modules(
                 {label if name == "forward" else f"{label}/{name}": method.unquantized}
             )
-    return Parts(program, record, example_inputs, outputs)
+    taken = {name: as_exported(values) for name, values in example_inputs.items()}
+    return Parts(program, record, taken, outputs)
 
 
 def methods_of(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Method]:

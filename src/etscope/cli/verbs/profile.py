@@ -32,8 +32,10 @@ def command(
     export; the other options are those of etscope run. --save DIR keeps everything: the program,
     its ETRecord, the ETDump.
     """
+    from etscope.analysis.profile.correlate import recorded_inputs
     from etscope.cli.output.progress import progress
     from etscope.errors import BundleError, EtscopeWarning, MissingDataError
+    from etscope.formats.etrecord.reader import read_etrecord
     from etscope.run import Call
 
     options.check(output)
@@ -49,8 +51,10 @@ def command(
         paths = {path.suffix: path for path in saved}
         calls = None
         if not (verifies and ".bpte" in paths):
+            record = read_etrecord(paths[".etrecord"])
             calls = [
-                Call(name, values)
+                # Those of the record are taken from there, texts and all, also by who compares.
+                Call(name, None if recorded_inputs(record, name) else values)
                 for name, values in result.example_inputs.items()
                 if options.method in (None, name)
             ]

@@ -90,6 +90,12 @@ def check_value(value: Leaf, wanted: Value, *, exact_type: bool = False) -> Inpu
     return InputProblem(given, expected, hint)
 
 
+def as_exported(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the example inputs of an export as its program takes them: None for a text, which was
+    fixed at export and is not kept."""
+    return tuple(None if isinstance(value, str) else value for value in values)
+
+
 def check_count(values: Sequence[Leaf], wanted: Sequence[Value]) -> InputProblem | None:
     """Return the problem with the number of inputs, None if it is right."""
     if len(values) == len(wanted):
