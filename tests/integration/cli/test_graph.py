@@ -282,3 +282,9 @@ def test_nothing_heavy_is_imported() -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["executed", "executed/forward"])
+def test_the_executed_program_is_no_table(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert main(["graph", str(artifacts("cnn_xnnpack").etrecord), name]) == 2
+    assert "can be drawn, and not listed: --format dot" in capsys.readouterr().err

@@ -77,9 +77,9 @@ def command(
     For a .pte file the instructions of its methods are listed, or of the method NAME.
 
     --format dot, graph-json, model-explorer and node-data write graphs instead of a table, all of
-    them unless one is named; "executed" is the program with its delegates opened. For node-data
-    --columns names the number: avg, p50, p90, min, max, first, bytes, live_bytes, total_error or
-    local_error.
+    them unless one is named. They also know "executed", the program with its delegates opened. For
+    node-data --columns names the number: avg, p50, p90, min, max, first, bytes, live_bytes,
+    total_error or local_error.
     """
     from etscope.formats.etrecord.reader import read_etrecord
     from etscope.formats.identify import PTE, identify
@@ -97,6 +97,12 @@ def command(
     if files.debug_buffer or files.inputs:
         raise click.UsageError(
             "--debug-buffer and --inputs are for errors in graphs: --format graph-json, node-data"
+        )
+    if name is not None and name.partition("/")[0] == "executed":
+        raise UsageError(
+            f"the graph {name!r} can be drawn, and not listed: --format dot, graph-json, "
+            "model-explorer or node-data",
+            hint="etscope graph MODEL.pte lists the instructions of the program",
         )
     if identify(files.record) == PTE:
         if for_lists or files.dump:
