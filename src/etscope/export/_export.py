@@ -153,7 +153,18 @@ def export(
         keep_float=keep_float,
         taps=taps,
     )
-    return Exported(*export_model(model, inputs, options, ETRecord))
+    exported = Exported(*export_model(model, inputs, options, ETRecord))
+    if backend != "portable":
+        methods = read_pte(exported.program_bytes()).methods
+        without = [method.name for method in methods if not method.delegates]
+        if without:
+            warnings.warn(
+                f"the backend {backend} took no operator of {', '.join(without)}: all run on "
+                "portable kernels, perhaps because it does not support their types",
+                EtscopeWarning,
+                stacklevel=2,
+            )
+    return exported
 
 
 _FRAMES = 3  # lines of the user's code in a message

@@ -240,6 +240,8 @@ class Run:
                 ],
                 Column("method", priority=4): [latency.method for latency in latencies],
                 **(cases if has_cases else {}),
+                Column("threads", Kind.COUNT, priority=2): [self._first.result.threads]
+                * len(samples),
                 Column("iterations", Kind.COUNT, priority=2): [len(one) for one in samples],
                 milliseconds("load", 2): [latency.load_ns / _MS for latency in latencies],
                 milliseconds("first", 1, "cold"): [one.first_ns / _MS for one in latencies],

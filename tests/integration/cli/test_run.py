@@ -101,6 +101,14 @@ def test_latency_alone_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["run"] for row in rows] == ["untraced"]  # nothing else was run
 
 
+def test_the_latency_says_of_how_many_threads(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("run", artifacts("cnn_portable").pte, "--iterations", 1, "--show", "latency")
+    _, out, _ = etscope(capsys, *command, "--threads", 2, "--format", "json")
+    assert [row["threads"] for row in json.loads(out)["rows"]] == [2]
+    _, out, _ = etscope(capsys, *command, "--threads", 1)
+    assert "threads" in out.splitlines()[1]
+
+
 def test_a_bundle_is_verified(capsys: pytest.CaptureFixture[str]) -> None:
     bpte = artifacts("bundled").bpte
     arguments = ("run", bpte, "--iterations", 1, "--show", "latency,verification")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +275,13 @@ def test_upstreams_tools_are_not_loaded() -> None:
 
 def test_no_representative_inputs_without_a_main_method(two_methods: Exported) -> None:
     assert two_methods.record._representative_inputs is None
+
+
+def test_a_backend_that_takes_no_operator_is_told() -> None:
+    model, x = torch.nn.Linear(4, 4).to(torch.bfloat16), torch.ones(2, 4, dtype=torch.bfloat16)
+
+    with pytest.warns(EtscopeWarning, match="xnnpack took no operator of forward"):
+        export(model, (x,), backend="xnnpack")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EtscopeWarning)
+        export(torch.nn.Linear(4, 4), (torch.ones(2, 4),), backend="xnnpack")
