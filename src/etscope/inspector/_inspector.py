@@ -99,6 +99,7 @@ class EventBlocks:
         events: list[Event] = []
         for index, key in enumerate(block.keys):
             found = attribution(key)
+            recorded = [node.recorded or node for node in found.nodes]  # as upstream shows them
             events.append(
                 LazyEvent(
                     partial(self._load_of_event, block, index),
@@ -108,10 +109,10 @@ class EventBlocks:
                     delegate_debug_identifier=key.delegate_id,
                     debug_handles=found.debug_handles,
                     num_outputs=found.num_outputs,
-                    stack_traces={f"{node.name}_": node.stack_trace for node in found.nodes},
+                    stack_traces={f"{node.name}_": node.stack_trace for node in recorded},
                     module_hierarchy={
                         f"{node.name}_": {f.key: (f.path, f.type) for f in node.modules}
-                        for node in found.nodes
+                        for node in recorded
                     },
                     is_delegated_op=key.delegate_id is not None,
                     delegate_backend_name=found.backend_id,

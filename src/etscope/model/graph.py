@@ -104,6 +104,9 @@ class Node:
     `inputs` are the names of the values used, `arguments` all arguments as (name, text), in order.
     `debug_handle` is None when the node has none. `origins` may be read from its text only when
     it is looked at.
+
+    `recorded` is the node as the record has it, if stack trace and modules are taken from the node
+    of the exported program that it comes from.
     """
 
     name: str
@@ -120,6 +123,7 @@ class Node:
     metadata: Mapping[str, str] = field(default_factory=dict)
     delegate: Delegate | None = None
     subgraphs: tuple[Graph, ...] = ()
+    recorded: Node | None = None
 
     @property
     def graphs(self) -> tuple[Graph, ...]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from etscope.analysis.profile.source_location import lines_of, user_lines
+from etscope.analysis.profile.source_location import is_located, lines_of, user_lines
 from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.model.event_table import EventKey
-from etscope.model.exported_graph import graph_from_program_json
-from etscope.model.graph import Graph, Node, SourceLine, stem
+from etscope.model.exported_graph import graph_from_program_json, graph_from_record
+from etscope.model.graph import Graph, Node, SourceLine, source_lines, stem
 
 # What upstream folds into other nodes when it makes its operator graph (debug_format/et_schema.py).
 _FOLDED_OPS = frozenset({"getitem", "alloc"})
@@ -224,11 +225,55 @@ def load_graph(record: RecordView, name: str) -> Graph:
     return graph_from_program_json(record.program_json(name), name)
 
 
+# The code that torch generates for a graph: "cos = torch.ops.aten.cos.default(cat);  cat = None".
+_GENERATED = re.compile(r"(\w+)(?:: [^=]*)? = (torch\.ops\.[\w.]+)\(")
+
+
+def with_exported_lines(graph: Graph, exported: Graph) -> Graph:
+    """The graph with the exported program's stack traces and modules for nodes that have no line or
+    no module, as far as their `from_node` chains lead there.
+
+    torch exports the body of a `with torch.no_grad()` as a sub-graph, of which lowering knows the
+    call alone: such a node is traced to the code that torch generated for the sub-graph, whose text
+    has the name of the sub-graph's node.
+    """
+
+    def located(node: Node) -> Node:
+        if not is_operator(node) or is_located(node):
+            return node
+        frames = source_lines(node.stack_trace)
+        written = _GENERATED.match(frames[-1].text) if frames else None
+        for origin in node.all_origins():
+            source = exported.by_name.get(origin.name)
+            if origin.graph_id != exported.graph_id or source is None:
+                continue
+            for below in source.subgraphs:
+                inner = None if written is None else below.by_name.get(written[1])
+                if inner is not None and written is not None and inner.target == written[2]:
+                    source = inner
+            if is_located(source):
+                return replace(
+                    node, stack_trace=source.stack_trace, modules=source.modules, recorded=node
+                )
+        return node
+
+    if exported.graph_id is None:
+        return graph
+    return replace(graph, nodes=tuple(map(located, graph.nodes)))
+
+
 def method_symbols(record: RecordView, method: str, reference: str = EDGE_GRAPH) -> MethodSymbols:
-    """The symbols of one method; its nodes are those of the graph called `reference`."""
+    """The symbols of one method; its nodes are those of the graph called `reference`, with lines
+    and modules of the exported program where they have none."""
     graph = None
     if record.graph_names:
-        graph = load_graph(record, graph_name(record, reference, method))
+        name = graph_name(record, reference, method)
+        graph = graph_from_record(record, name)
+        if not all(is_located(node) for node in graph.nodes if is_operator(node)):
+            with suppress(MissingDataError):
+                exported = graph_name(record, EXPORTED, method)
+                if exported != name:
+                    graph = with_exported_lines(graph, graph_from_record(record, exported))
     lists = record.handle_lists.get(method, frozenset())
     handles = (record.debug_handle_map or {}).get(method, {})
     delegates = (record.delegate_map or {}).get(method, {})

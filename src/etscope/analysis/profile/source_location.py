@@ -64,6 +64,11 @@ def lines_of(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
 _BRANCH_ROOT = "_export_root"
 
 
+def is_located(node: Node) -> bool:
+    """Return whether the node has a line and a module."""
+    return bool(node.modules) and user_line(node.stack_trace) is not None
+
+
 def module_path(node: Node) -> str | None:
     """Path of the innermost module that the node was made in; "" is the root, None unknown."""
     if not node.modules:
