@@ -13,10 +13,19 @@ from pathlib import Path  # noqa: E402
 from torch import nn  # noqa: E402
 
 from etscope.analysis.profile.correlate import MethodSymbols, method_symbols  # noqa: E402
-from etscope.analysis.profile.source_location import lines_of, module_path  # noqa: E402
+from etscope.analysis.profile.source_location import (  # noqa: E402
+    common_module,
+    lines_of,
+    module_path,
+)
+from etscope.analysis.profile.trace import Trace  # noqa: E402
+from etscope.etdb import Session  # noqa: E402
 from etscope.export import export  # noqa: E402
+from etscope.formats.etdump.reader import read_etdump  # noqa: E402
 from etscope.formats.etrecord.reader import read_etrecord  # noqa: E402
+from etscope.formats.program.pte import read_pte  # noqa: E402
 from etscope.model.graph import SourceLine, stem  # noqa: E402
+from etscope.run import run  # noqa: E402
 
 
 def symbols_of(model: nn.Module, folder: Path, *, backend: str = "portable") -> MethodSymbols:
@@ -59,3 +68,51 @@ def test_operators_without_gradients_have_their_own_lines(backend: str, tmp_path
         (line,) = lines_of([nodes[op]])
         assert f".{op}(" in text_of(line)
         assert module_path(nodes[op]) == "rotary"
+
+
+class Stateful(nn.Module):
+    """A view that becomes an instruction, as its size is dynamic, and a write-back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("state", torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x).view(-1, 4)
+        self.state.add_(x.sum(0))
+        return y.softmax(-1)
+
+
+@pytest.mark.parametrize("backend", ["portable", "xnnpack"])
+def test_a_view_and_a_write_back_are_shown_where_their_value_was_computed(
+    backend: str, tmp_path: Path
+) -> None:
+    inputs = torch.randn(3, 8)
+    rows = torch.export.Dim("rows", min=2, max=16)
+    exported = export(
+        Stateful(), (inputs,), backend=backend, dynamic_shapes={"x": {0: rows}}, strict=True
+    )
+    program, record, _ = exported.save(tmp_path)
+    run(program, (inputs,)).save(tmp_path / "ran")
+    dump = tmp_path / "ran" / "run.etdp"
+
+    trace = Trace(read_etdump(dump), record=read_etrecord(record), program=read_pte(program))
+    (profile,) = trace.profiles()
+
+    added = {stem(row.name): row.attribution for row in profile.rows if row.kind == "kernel"}
+    (line,) = added["copy"].lines
+    assert "self.state.add_" in text_of(line)
+    assert common_module(added["copy"].located) == ""
+    if backend == "portable":
+        (line,) = added["et_view"].lines
+        assert "self.linear(x).view" in text_of(line)
+        assert common_module(added["et_view"].located) == "linear"
+    for found in added.values():  # the operators and the debugger's stops are not those of others
+        assert bool(found.nodes) == (not found.inherited)
+        assert bool(found.debug_handles) == (not found.inherited)
+    with Session(record, dump, program) as session:
+        stops = session.debugger.some_target().stops
+    added_stops = [stop for stop in stops if stop.op in ("copy", "et_view")]
+    assert added_stops
+    assert not any(stop.lines or stop.module for stop in added_stops)

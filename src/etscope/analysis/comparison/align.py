@@ -169,7 +169,7 @@ def _label(row: Row) -> tuple[int | None, str, str]:
 
 
 def _module(row: Row) -> str | None:
-    return common_module(row.attribution.nodes)
+    return common_module(row.attribution.located)
 
 
 _Found = list[tuple[int, int, Status]]  # indices of both sides

@@ -248,7 +248,7 @@ def _percent(change: float) -> str:
 def source_location(row: Row) -> tuple[str | None, str | None]:
     """Return the module and the line of Python of a row, None where unknown."""
     attribution = row.attribution
-    return common_module(attribution.nodes), short_lines(attribution.lines) or None
+    return common_module(attribution.located), short_lines(attribution.lines) or None
 
 
 def _measure(sort: str) -> Callable[[Change], float] | None:

@@ -23,6 +23,7 @@ from etscope.analysis.profile.correlate import (
     branch_nodes,
     handle_list,
 )
+from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.program.program import InstructionRecord, instructions
 from etscope.formats.program.pte import Program
 from etscope.model.graph import SAME_VALUE, Graph, Node, stem
@@ -72,9 +73,45 @@ class RunNodes:
         kept = tuple(node for node in found.nodes if id(node) in inside)
         return replace(found, nodes=kept) if kept else found
 
+    def shown_at(self, found: Attribution, instruction: int | None) -> Attribution:
+        """`ran` that inherits, if its nodes have neither module nor line, from those whose values
+        the instruction reads."""
+        found = self.ran(found, instruction)
+        if instruction is None or _are_located(found.nodes):
+            return found
+        return replace(found, inherited=self._inherited.get(instruction, ()))
+
     @cached_property
     def _ids(self) -> Mapping[int, set[int]]:
         return {number: set(map(id, nodes)) for number, nodes in self.nodes.items()}
+
+    @cached_property
+    def _inherited(self) -> Mapping[int, Nodes]:
+        """The nodes of the values that each instruction reads, if its own nodes have neither module
+        nor line. Views of views have those of the first value."""
+        if self.program is None or not self.records:
+            return {}
+        values = self.program.method(self.symbols.method).values
+        writer: dict[int, Nodes] = {}  # by index of the value
+        found: dict[int, Nodes] = {}
+        for record in with_flow(values, self.records):
+            number = record.instruction_id
+            nodes = self.nodes.get(number, ())
+            if not _are_located(nodes):
+                sources = (node for index in record.inputs for node in writer.get(index, ()))
+                found[number] = nodes = tuple({id(node): node for node in sources}.values())
+            for position, index in enumerate(record.outputs):
+                writer[index] = self._computed(number, position, nodes)
+        return found
+
+    def _computed(self, instruction: int, output: int, nodes: Nodes) -> Nodes:
+        """The nodes, of an instruction, whose value an output is, as far as that is known."""
+        if len(nodes) < 2 or self.matching is None or self.symbols.graph is None:
+            return nodes
+        calls = self.symbols.graph.calls
+        pairs = self.matching.by_instruction.get(instruction, ())
+        own = tuple(calls[p.node] for p in pairs if p.output == output and not p.is_view)
+        return own or nodes
 
     def _distinguished(self, numbers: Sequence[int], nodes: Nodes) -> Mapping[int, Nodes]:
         """The node that each of these kernels runs, where it is known."""
@@ -179,6 +216,11 @@ class RunNodes:
             reads[number] = {writer[index] for index in record.inputs if index in writer}
             writer.update((index, number) for index in record.outputs)
         return reads
+
+
+def _are_located(nodes: Nodes) -> bool:
+    """Return whether the nodes have a module or a line."""
+    return any(module_path(node) is not None for node in nodes) or bool(lines_of(nodes))
 
 
 class _Narrowing:

@@ -91,6 +91,10 @@ class Attribution:
     The fields from `operator` on are from the program, None or empty without one: the operator
     ("aten::add.out"), the tensors written ("float32[1, 8]"), the bytes of those read and written,
     and the stack trace stored with the instruction, innermost last.
+
+    inherited: the nodes whose values the instruction reads, if its own nodes have neither module
+    nor line: memory planning and emission add views and write-backs that no node stands for. It is
+    shown at their modules and lines; its operator and handles are not theirs.
     """
 
     debug_handles: Handles = None
@@ -102,6 +106,12 @@ class Attribution:
     bytes_read: int | None = None
     bytes_written: int | None = None
     stack: tuple[SourceLine, ...] = ()
+    inherited: tuple[Node, ...] = ()
+
+    @property
+    def located(self) -> tuple[Node, ...]:
+        """The nodes whose modules and lines the event is shown at."""
+        return self.inherited or self.nodes
 
     @property
     def op_types(self) -> list[str]:
@@ -113,7 +123,7 @@ class Attribution:
     @property
     def lines(self) -> tuple[SourceLine, ...]:
         """The distinct lines of Python behind the event, from the nodes or else the program."""
-        return lines_of(self.nodes) or user_lines(self.stack)
+        return lines_of(self.nodes) or user_lines(self.stack) or lines_of(self.inherited)
 
 
 UNATTRIBUTED = Attribution()

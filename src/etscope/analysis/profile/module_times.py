@@ -47,7 +47,7 @@ def module_times(profile: MethodProfile) -> list[ModuleTime]:
     tree = _Tree()
     for instruction in profile.instructions:
         for number, leaf in enumerate(instruction.leaves, instruction.first + instruction.is_split):
-            nodes = instruction.attribution(leaf).nodes
+            nodes = instruction.attribution(leaf).located
             for node in nodes:
                 for frame in node.modules:
                     tree.types.setdefault(frame.path, frame.type.rpartition(".")[2])
@@ -61,7 +61,7 @@ def row_modules(profile: MethodProfile, modules: Sequence[ModuleTime]) -> list[i
     found = []
     for instruction in profile.instructions:
         for row in (instruction.head, *instruction.below):
-            path = common_module(instruction.attribution(row).nodes)
+            path = common_module(instruction.attribution(row).located)
             found.append(None if path is None else index.get(path))
     return found
 

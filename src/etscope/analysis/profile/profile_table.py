@@ -142,7 +142,7 @@ def _cells(row: Row, scale: Scale) -> dict[str, Any]:
     """The cells of a row but for its shares and statistics."""
     attribution, kernel = row.attribution, row.kernel_ticks
     lines = attribution.lines
-    types = {kind for node in attribution.nodes if (kind := module_type(node))}
+    types = {kind for node in attribution.located if (kind := module_type(node))}
     return {
         "instruction": row.instruction_id if row.depth == 0 else None,
         "event": row.name,
@@ -151,7 +151,7 @@ def _cells(row: Row, scale: Scale) -> dict[str, Any]:
         "avg": float(scale(row.ticks).mean()),
         "kernel": None if kernel is None else float(scale(kernel).mean()),
         "op_types": attribution.op_types,
-        "module": common_module(attribution.nodes),
+        "module": common_module(attribution.located),
         "module_type": types.pop() if len(types) == 1 else None,
         "source": short_lines(lines) or None,
         "sources": [str(line) for line in lines],
@@ -338,7 +338,7 @@ def _module_tree(
     members: dict[tuple[str, ...], list[Row]] = {}
     others: list[Row] = []
     for group, leaf in leaves:
-        path = common_module(group.attribution(leaf).nodes)
+        path = common_module(group.attribution(leaf).located)
         if path is None:
             others.append(leaf)
             continue

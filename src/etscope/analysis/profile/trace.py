@@ -340,7 +340,7 @@ class Trace:
         return [
             method_profile(
                 blocks,
-                self._ran(blocks[0], method),
+                self._shown_at(blocks[0], method),
                 method,
                 load,
                 self.also_fitting(blocks[0]),
@@ -348,12 +348,12 @@ class Trace:
             for method, blocks in groups
         ]
 
-    def _ran(self, block: Block, method: str | None) -> Callable[[EventKey], Attribution]:
+    def _shown_at(self, block: Block, method: str | None) -> Callable[[EventKey], Attribution]:
         attribution = self.attribution(block)
         if method is None or self.record is None:
             return attribution
         run_nodes = self.run_nodes(method)
-        return lambda key: run_nodes.ran(attribution(key), key.instruction)
+        return lambda key: run_nodes.shown_at(attribution(key), key.instruction)
 
     # -- values
 

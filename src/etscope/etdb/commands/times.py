@@ -102,8 +102,8 @@ def _grouped(profile: MethodProfile, debugger: Debugger, group: str, count: int,
             types = row.attribution.op_types
             return types[0] if len(types) == 1 else row.name
         if group == "modules":
-            return common_module(row.attribution.nodes) or "(root)"
-        kinds = {kind for node in row.attribution.nodes if (kind := module_type(node))}
+            return common_module(row.attribution.located) or "(root)"
+        kinds = {kind for node in row.attribution.located if (kind := module_type(node))}
         return next(iter(kinds)) if len(kinds) == 1 else "(several)" if kinds else "(none)"
 
     groups: dict[str, list[Row]] = {}

@@ -138,7 +138,7 @@ def _samples(rows: Sequence[Row], scale: Scale) -> tuple[list[list[Any] | None],
 def _stack(row: Row, lines: Lines) -> list[int]:
     """The whole stack of the row's first line: of a node, else of the program's instruction."""
     found = row.attribution
-    trace = next((node.stack_trace for node in found.nodes if node.stack_trace), None)
+    trace = next((node.stack_trace for node in found.located if node.stack_trace), None)
     return lines.all_of(found.stack) if trace is None else lines.stack(trace)
 
 
