@@ -189,17 +189,8 @@ def source_text(line: SourceLine) -> str:
 
 
 def frames_of(stop: Stop) -> list[SourceLine]:
-    """The user's own frames of a stop, innermost first; all frames if there are none."""
-    # `user_lines` keeps a frame of torch that is alone in its stack: ask for two.
-    marker = SourceLine("<>", 0, "")
-    own = [
-        frame
-        for frame in stop.stack
-        if user_lines([frame])
-        and user_lines([frame, marker]) == (frame,)
-        and "site-packages/torch/" not in frame.file
-    ]
-    return list(reversed(own or stop.stack))
+    """The user's own frames of a stop, innermost first."""
+    return [frame for frame in reversed(stop.stack) if user_lines([frame])]
 
 
 # -- values

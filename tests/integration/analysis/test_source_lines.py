@@ -116,3 +116,20 @@ def test_a_view_and_a_write_back_are_shown_where_their_value_was_computed(
     added_stops = [stop for stop in stops if stop.op in ("copy", "et_view")]
     assert added_stops
     assert not any(stop.lines or stop.module for stop in added_stops)
+
+
+def test_the_lines_of_torch_are_nobody_s(tmp_path: Path) -> None:
+    """A model of torch's modules alone; one whose weights torchao has quantised."""
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    def sequential() -> nn.Module:
+        return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4)).eval()
+
+    quantized = sequential()
+    quantize_(quantized, Int8WeightOnlyConfig())
+    for name, model in (("float", sequential()), ("int8", quantized)):
+        graph = symbols_of(model, tmp_path / name).graph
+        assert graph is not None
+        nodes = tuple(graph.own_operators.values())
+        assert {module_path(node) for node in nodes} == {"0", "1", "2"}
+        assert lines_of(nodes) == ()

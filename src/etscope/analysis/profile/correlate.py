@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from etscope.analysis.profile.source_location import is_located, lines_of, user_lines
+from etscope.analysis.profile.source_location import is_located, lines_of, user_line, user_lines
 from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.model.event_table import EventKey
@@ -261,7 +261,7 @@ def with_exported_lines(graph: Graph, exported: Graph) -> Graph:
                 inner = None if written is None else below.by_name.get(written[1])
                 if inner is not None and written is not None and inner.target == written[2]:
                     source = inner
-            if is_located(source):
+            if user_line(source.stack_trace) or len(source.modules) > len(node.modules):
                 return replace(
                     node, stack_trace=source.stack_trace, modules=source.modules, recorded=node
                 )

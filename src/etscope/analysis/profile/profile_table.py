@@ -316,9 +316,12 @@ def _group_name(group: InstructionRows, leaf: Row, by: str) -> str:
     if by == "type":
         return leaf.name if leaf.depth and leaf.kind == "unaccounted" else leaf.kind
     if by == "source":
-        lines = group.attribution(leaf).lines
-        if len(lines) < 2:
-            return str(lines[0]) if lines else "(no source line)"
+        found = group.attribution(leaf)
+        lines, module = found.lines, common_module(found.located)
+        if not lines:
+            return f"(no source line, module {module})" if module else "(no source line)"
+        if len(lines) == 1:
+            return str(lines[0])
         last = lines[-1].line if lines[-1].file == lines[0].file else lines[-1]
         return f"{lines[0]} … {last} ({len(lines)} lines)"
     if group.head.kind != "delegate":

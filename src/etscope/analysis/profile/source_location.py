@@ -33,13 +33,14 @@ def matches_module(frames: Iterable[ModuleFrame], name: str) -> bool:
     )
 
 
-# Frames of the framework are not shown when there are others.
-_FRAMEWORK = ("/site-packages/torch/", "/dist-packages/torch/", "/site-packages/executorch/")
+# A model that is built of the framework's modules alone (`nn.Sequential`) has no line of its own:
+# which of torch's exporters called it would say nothing.
+_FRAMEWORK = re.compile(r"/(site|dist)-packages/(torch|torchao|executorch)/")
 
 
 @lru_cache(maxsize=4096)
 def user_line(stack_trace: str | None) -> SourceLine | None:
-    """Return the innermost frame outside torch and executorch, else the innermost of all."""
+    """Return the innermost frame outside torch, torchao and executorch, None without one."""
     lines = user_lines(source_lines(stack_trace))
     return lines[0] if lines else None
 
@@ -47,11 +48,10 @@ def user_line(stack_trace: str | None) -> SourceLine | None:
 def user_lines(frames: Sequence[SourceLine]) -> tuple[SourceLine, ...]:
     """Return the line of a stack to show, as a tuple of one or none; see `user_line`."""
     # Code that torch made and ran is in no file: "<eval_with_key>.12", "<string>".
-    written = [frame for frame in frames if not frame.file.startswith("<")]
-    for frame in reversed(written):
-        if not any(part in frame.file for part in _FRAMEWORK):
+    for frame in reversed(frames):
+        if not frame.file.startswith("<") and not _FRAMEWORK.search(frame.file):
             return (frame,)
-    return tuple(written[-1:])
+    return ()
 
 
 def lines_of(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
@@ -62,6 +62,8 @@ def lines_of(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
 
 # What torch calls the root of a control-flow branch, which it traces as a module of its own.
 _BRANCH_ROOT = "_export_root"
+# What torch calls the module of a size that the exporter itself asks for.
+_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
 
 
 def is_located(node: Node) -> bool:
@@ -71,7 +73,7 @@ def is_located(node: Node) -> bool:
 
 def module_path(node: Node) -> str | None:
     """Path of the innermost module that the node was made in; "" is the root, None unknown."""
-    if not node.modules:
+    if not node.modules or node.modules[-1].path == _NO_MODULE:
         return None
     path = node.modules[-1].path
     return "" if path == _BRANCH_ROOT else path.removeprefix(_BRANCH_ROOT + ".")
@@ -79,7 +81,7 @@ def module_path(node: Node) -> str | None:
 
 def module_type(node: Node) -> str | None:
     """Type of that module without its package ("Conv2d")."""
-    return node.modules[-1].type.rpartition(".")[2] if node.modules else None
+    return None if module_path(node) is None else node.modules[-1].type.rpartition(".")[2]
 
 
 def common_module(nodes: Iterable[Node]) -> str | None:

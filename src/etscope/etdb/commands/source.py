@@ -37,7 +37,12 @@ def bt(debugger: Debugger, rest: str) -> Output:
     frames = list(reversed(stop.stack)) if rest else frames_of(stop)
     output = Output()
     if not frames:
-        output.say("no Python stack is known", "  the record has none, or there is no record")
+        why = (
+            "the model has no code of its own here: bt full shows PyTorch's"
+            if stop.stack
+            else "the record has none, or there is no record"
+        )
+        output.say("no Python stack is known", f"  {why}")
     for number, frame in enumerate(frames):
         mark = "*" if number == debugger.frame and not rest else " "
         function = f" in {frame.function}" if frame.function else ""
