@@ -9,10 +9,13 @@ pytest.importorskip("executorch.exir")
 
 import linecache  # noqa: E402
 from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
 
 from torch import nn  # noqa: E402
 
 from etscope.analysis.profile.correlate import MethodSymbols, method_symbols  # noqa: E402
+from etscope.analysis.profile.profile_table import grouped_table, profile_table  # noqa: E402
+from etscope.analysis.profile.scale import Scale  # noqa: E402
 from etscope.analysis.profile.source_location import (  # noqa: E402
     common_module,
     lines_of,
@@ -20,12 +23,13 @@ from etscope.analysis.profile.source_location import (  # noqa: E402
 )
 from etscope.analysis.profile.trace import Trace  # noqa: E402
 from etscope.etdb import Session  # noqa: E402
-from etscope.export import export  # noqa: E402
+from etscope.export import Exported, export  # noqa: E402
 from etscope.formats.etdump.reader import read_etdump  # noqa: E402
 from etscope.formats.etrecord.reader import read_etrecord  # noqa: E402
 from etscope.formats.program.pte import read_pte  # noqa: E402
 from etscope.model.graph import SourceLine, stem  # noqa: E402
 from etscope.run import run  # noqa: E402
+from etscope.units import TimeScale  # noqa: E402
 
 
 def symbols_of(model: nn.Module, folder: Path, *, backend: str = "portable") -> MethodSymbols:
@@ -34,8 +38,23 @@ def symbols_of(model: nn.Module, folder: Path, *, backend: str = "portable") -> 
     return method_symbols(read_etrecord(folder / "model.etrecord"), "forward")
 
 
+FILES = ("model.etrecord", "ran/run.etdp", "model.pte")
+
+
+def profiled(exported: Exported, inputs: torch.Tensor, folder: Path) -> Trace:
+    exported.save(folder)
+    record, dump, program = (folder / name for name in FILES)
+    run(program, (inputs,)).save(dump.parent)
+    return Trace(read_etdump(dump), record=read_etrecord(record), program=read_pte(program))
+
+
 def text_of(line: SourceLine) -> str:
     return linecache.getline(line.file, line.line)
+
+
+def text_at(path: str) -> str:
+    file, _, line = path.rpartition(":")
+    return linecache.getline(file, int(line)).strip()
 
 
 class Rotary(nn.Module):
@@ -93,12 +112,8 @@ def test_a_view_and_a_write_back_are_shown_where_their_value_was_computed(
     exported = export(
         Stateful(), (inputs,), backend=backend, dynamic_shapes={"x": {0: rows}}, strict=True
     )
-    program, record, _ = exported.save(tmp_path)
-    run(program, (inputs,)).save(tmp_path / "ran")
-    dump = tmp_path / "ran" / "run.etdp"
-
-    trace = Trace(read_etdump(dump), record=read_etrecord(record), program=read_pte(program))
-    (profile,) = trace.profiles()
+    (profile,) = profiled(exported, inputs, tmp_path).profiles()
+    record, dump, program = (tmp_path / name for name in FILES)
 
     added = {stem(row.name): row.attribution for row in profile.rows if row.kind == "kernel"}
     (line,) = added["copy"].lines
@@ -133,3 +148,54 @@ def test_the_lines_of_torch_are_nobody_s(tmp_path: Path) -> None:
         nodes = tuple(graph.own_operators.values())
         assert {module_path(node) for node in nodes} == {"0", "1", "2"}
         assert lines_of(nodes) == ()
+
+
+class Own(nn.Module):
+    """A model of transformers, and code around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        transformers = pytest.importorskip("transformers")
+        config = transformers.LlamaConfig(
+            vocab_size=64,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            attn_implementation="eager",
+            use_cache=False,
+        )
+        self.llama = transformers.LlamaForCausalLM(config)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits = self.llama(tokens).logits
+        return logits.softmax(-1)
+
+
+def test_the_line_of_mine_that_calls_a_library(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tokens = torch.arange(7)[None]
+    (profile,) = profiled(export(Own().eval(), (tokens,)), tokens, tmp_path).profiles()
+    scale = Scale(TimeScale.NS, TimeScale.MS)
+
+    def cells(name: str) -> list[Any]:
+        """Those of the instructions, in run order."""
+        table = profile_table(profile, scale, sort="run")
+        numbers = table.values["instruction"]
+        values = zip(numbers, table.values[name], strict=True)
+        return [value for number, value in values if number is not None]
+
+    assert len(cells("source")) > 100
+    assert None not in cells("module")
+    assert sum(source.startswith("modeling_llama.py:") for source in cells("source")) > 50
+
+    monkeypatch.setenv("ETSCOPE_MINE", __file__)
+
+    assert {source.partition(":")[0] for source in cells("source")} == {Path(__file__).name}
+    call, softmax = "logits = self.llama(tokens).logits", "return logits.softmax(-1)"
+    beside = cells("sources")[cells("event").index("cos.out")]
+    assert [text_at(line) for line in beside] == [call, "cos = emb.cos() * self.attention_scaling"]
+    groups = grouped_table(profile, scale, "source").values["source"][:2]
+    assert {text_at(group) for group in groups} == {call, softmax}

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import pytest
+
 from etscope.analysis.profile.source_location import user_line
 
 
@@ -16,6 +21,26 @@ def test_the_innermost_line_outside_the_framework() -> None:
     assert str(user_line(text)) == f"{site}/timm/block.py:7"
     for package in ("torch", "torchao", "executorch"):
         assert user_line(trace(f"{site}/{package}/nn/a.py")) is None
+
+
+def test_the_line_that_is_mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    library = "/usr/lib/python3/site-packages/timm/block.py"
+    text = trace("/me/run.py", "/me/nets/model.py", "/me/nets2/other.py", library)
+    for mine, file in {
+        "/me/nets": "/me/nets/model.py",
+        "/me/nets/": "/me/nets/model.py",
+        "/me/run.py": "/me/run.py",
+        "/no/such": library,
+        "": library,
+        f"/no/such{os.pathsep}/me": "/me/nets2/other.py",
+    }.items():
+        monkeypatch.setenv("ETSCOPE_MINE", mine)
+        assert str(user_line(text)) == f"{file}:7"
+    inside = trace("/me/model.py", "/me/.venv/lib/python3/site-packages/timm/block.py")
+    assert str(user_line(inside)) == "/me/model.py:7"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ETSCOPE_MINE", "nets")
+    assert str(user_line(trace(f"{tmp_path}/nets/a.py", library))) == f"{tmp_path}/nets/a.py:7"
 
 
 def test_generated_code_is_no_line() -> None:

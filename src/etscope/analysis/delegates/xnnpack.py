@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from etscope.analysis.profile.correlate import Attribution, MethodSymbols, handle_list
-from etscope.analysis.profile.source_location import lines_of
+from etscope.analysis.profile.source_location import innermost_lines_of
 from etscope.analysis.program.program import InstructionRecord
 from etscope.errors import EtscopeWarning, FormatError
 from etscope.formats.program.pte import Program
@@ -204,7 +204,7 @@ def computed(pairing: Pairing, nodes: Sequence[Node], users: Users) -> tuple[Nod
         behind = {id(user): user for one in those for user in users(one)}
         those = [one for one in behind.values() if one.op in _ACTIVATIONS]
         those = those if len(behind) == 1 else []
-    return tuple(those) if len({lines_of([one]) for one in those}) <= 1 else ()
+    return tuple(those) if len({innermost_lines_of([one]) for one in those}) <= 1 else ()
 
 
 def _steps(node: XnnNode) -> Iterator[_Step]:

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from etscope.analysis.profile.source_location import is_located, lines_of, user_line, user_lines
+from etscope.analysis.profile.source_location import (
+    innermost_lines_of,
+    is_located,
+    lines_of,
+    user_line,
+    user_lines,
+)
 from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.model.event_table import EventKey
@@ -124,6 +130,13 @@ class Attribution:
     def lines(self) -> tuple[SourceLine, ...]:
         """The distinct lines of Python behind the event, from the nodes or else the program."""
         return lines_of(self.nodes) or user_lines(self.stack) or lines_of(self.inherited)
+
+    @property
+    def all_lines(self) -> tuple[SourceLine, ...]:
+        """`lines`, then those of libraries that they call, where they are not the same."""
+        innermost = innermost_lines_of(self.nodes) or user_lines(self.stack, "")
+        innermost = innermost or innermost_lines_of(self.inherited)
+        return tuple(dict.fromkeys((*self.lines, *innermost)))
 
 
 UNATTRIBUTED = Attribution()

@@ -154,7 +154,7 @@ def _cells(row: Row, scale: Scale) -> dict[str, Any]:
         "module": common_module(attribution.located),
         "module_type": types.pop() if len(types) == 1 else None,
         "source": short_lines(lines) or None,
-        "sources": [str(line) for line in lines],
+        "sources": [str(line) for line in attribution.all_lines],
         "operator": attribution.operator,
         "outputs": list(attribution.outputs),
         "bytes_read": attribution.bytes_read,

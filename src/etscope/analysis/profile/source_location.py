@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from etscope.model.graph import ModuleFrame, Node, SourceLine, source_lines
 
@@ -38,25 +39,63 @@ def matches_module(frames: Iterable[ModuleFrame], name: str) -> bool:
 _FRAMEWORK = re.compile(r"/(site|dist)-packages/(torch|torchao|executorch)/")
 
 
-@lru_cache(maxsize=4096)
 def user_line(stack_trace: str | None) -> SourceLine | None:
-    """Return the innermost frame outside torch, torchao and executorch, None without one."""
-    lines = user_lines(source_lines(stack_trace))
+    """Return the line of a stack to show: the innermost frame that is the user's own.
+
+    These are the frames in the files and folders of $ETSCOPE_MINE, if the stack has any; else all
+    frames outside torch, torchao and executorch. None if there are none.
+    """
+    return _user_line(stack_trace, os.environ.get(MINE, ""))
+
+
+# The environment variable with the user's own files and folders, separated as in $PATH.
+MINE = "ETSCOPE_MINE"
+
+
+@lru_cache(maxsize=4096)
+def _user_line(stack_trace: str | None, mine: str) -> SourceLine | None:
+    lines = user_lines(source_lines(stack_trace), mine)
     return lines[0] if lines else None
 
 
-def user_lines(frames: Sequence[SourceLine]) -> tuple[SourceLine, ...]:
-    """Return the line of a stack to show, as a tuple of one or none; see `user_line`."""
+def user_lines(frames: Sequence[SourceLine], mine: str | None = None) -> tuple[SourceLine, ...]:
+    """Return the line of a stack to show, as a tuple of one or none; see `user_line`.
+
+    mine: in place of $ETSCOPE_MINE.
+    """
     # Code that torch made and ran is in no file: "<eval_with_key>.12", "<string>".
-    for frame in reversed(frames):
-        if not frame.file.startswith("<") and not _FRAMEWORK.search(frame.file):
-            return (frame,)
-    return ()
+    written = [
+        frame
+        for frame in reversed(frames)
+        if not frame.file.startswith("<") and not _FRAMEWORK.search(frame.file)
+    ]
+    paths = _paths(os.environ.get(MINE, "") if mine is None else mine)
+    own = [frame for frame in written if any(_is_below(frame.file, path) for path in paths)]
+    return tuple((own or written)[:1])
+
+
+def _is_below(file: str, path: Path) -> bool:
+    """Return whether a file is the path or in it, but not in a virtual environment there."""
+    found = PurePath(file)
+    if not found.is_relative_to(path):
+        return False
+    return not {"site-packages", "dist-packages"} & set(found.relative_to(path).parts)
+
+
+@lru_cache(maxsize=8)
+def _paths(mine: str) -> tuple[Path, ...]:
+    return tuple(Path(path).absolute() for path in mine.split(os.pathsep) if path)
 
 
 def lines_of(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
-    """Return the distinct lines of the nodes, in their order."""
+    """Return the distinct lines to show of the nodes, in their order."""
     lines = (user_line(node.stack_trace) for node in nodes)
+    return tuple(dict.fromkeys(line for line in lines if line is not None))
+
+
+def innermost_lines_of(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
+    """`lines_of` with libraries' lines, whatever $ETSCOPE_MINE is."""
+    lines = (_user_line(node.stack_trace, "") for node in nodes)
     return tuple(dict.fromkeys(line for line in lines if line is not None))
 
 
