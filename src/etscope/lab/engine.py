@@ -41,11 +41,20 @@ from etscope.lab.cluster import (
 )
 from etscope.lab.config import Home
 from etscope.lab.database import Database
-from etscope.lab.jobs.records import Device, DeviceConfig, Job, Order, Outcome, State
+from etscope.lab.jobs.records import (
+    Device,
+    DeviceConfig,
+    Interruption,
+    Job,
+    Order,
+    Outcome,
+    State,
+)
 
 AHEAD = 2  # attempts a device has: one at work, and one that is ready when that ends
 
-_CHECK_AGAIN, _CHECK_LATEST = 5.0, 300.0  # seconds between checks of a lost device: doubled
+# Seconds between checks of a lost device, and of a pause: doubled each time.
+_CHECK_AGAIN, _CHECK_LATEST = 5.0, 300.0
 _POLL = 1.0  # seconds
 _REFRESH = 15.0  # between two looks at the cluster's workers, beside what it reports
 _CHECK = 600.0  # between two checks of an idle device
@@ -79,6 +88,8 @@ class Slot:
     address: of the worker that offers it; None while there is none. held: the engine has the lease
     of the device. reachable: as the last check, or the last job, found it. checking: a check is
     under way. check_at: time of the next check, on the monotonic clock; None: no check is planned.
+    paused: why it gets no work until `paused_until`; "" when it is not paused. pauses: since the
+    last job that was done.
     """
 
     config: DeviceConfig
@@ -89,6 +100,9 @@ class Slot:
     checking: bool = False
     check_at: float | None = None
     failures: int = 0
+    paused: str = ""
+    paused_until: float = 0.0
+    pauses: int = 0
     message: str = ""
     seen_at: datetime | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
@@ -97,7 +111,7 @@ class Slot:
     @property
     def ready(self) -> bool:
         """True when the device may be given work."""
-        return self.held and self.reachable and self.address is not None
+        return self.held and self.reachable and self.address is not None and not self.paused
 
     @property
     def has_room(self) -> bool:
@@ -117,7 +131,9 @@ class Slot:
             job=working.job.id if working else None,
             seen_at=self.seen_at,
             conditions=self.conditions,
-            message=self.message or ("no worker offers it" if self.address is None else ""),
+            message=self.paused
+            or self.message
+            or ("no worker offers it" if self.address is None else ""),
         )
 
     def lose(self, why: str) -> None:
@@ -125,15 +141,27 @@ class Slot:
         self.reachable = False
         self.message = why or self.message
         self.failures += 1
-        doublings = min(self.failures - 1, 20)  # a device may be away for weeks
-        wait = min(_CHECK_AGAIN * 2**doublings, _CHECK_LATEST)
-        self.check_at = time.monotonic() + (0 if self.failures == 1 else wait)
+        self.check_at = time.monotonic() + (0 if self.failures == 1 else _wait(self.failures))
+
+    def pause(self, why: str) -> float:
+        """Give the device no work for a while, longer each time; return the seconds."""
+        self.pauses += 1
+        seconds = _wait(self.pauses)
+        self.paused_until = time.monotonic() + seconds
+        self.paused = f"paused for {seconds:g} s: {why}"
+        return seconds
 
     def note_seen(self, attributes: Mapping[str, str], conditions: Mapping[str, Any]) -> None:
         self.attributes = {**attributes, **self.config.attributes}
         self.conditions = conditions
         self.seen_at = datetime.now(timezone.utc)
         self.reachable, self.failures, self.message = True, 0, ""
+
+
+def _wait(failures: int) -> float:
+    """Seconds to wait after so many failures in succession."""
+    doublings = min(failures - 1, 20)  # a device may be away for weeks
+    return min(_CHECK_AGAIN * 2.0**doublings, _CHECK_LATEST)
 
 
 def choose(slots: Sequence[Slot], job: Job) -> Slot | None:
@@ -154,9 +182,18 @@ class Requeue:
     counted: bool = False
 
 
-def conclude(attempt: Attempt, outcome: Outcome) -> Outcome | Requeue:
-    """Decide about a job from the outcome of an attempt: its final state, or another attempt."""
-    if outcome.state is State.DEVICE_LOST:
+def conclude(attempt: Attempt, outcome: Outcome, *, patient: bool = True) -> Outcome | Requeue:
+    """Decide about a job from the outcome of an attempt: its final state, or another attempt.
+
+    patient: a job waits for a store or disk that fails for as long as it does, not for its number
+    of attempts.
+    """
+    if outcome.interruption is Interruption.LAB:
+        if attempt.cancelled:
+            return replace(outcome, state=State.CANCELLED)
+        if patient or attempt.may_repeat:
+            return Requeue(outcome.error, counted=not patient)
+    elif outcome.state is State.DEVICE_LOST:
         begun = outcome.busy_seconds > 0
         if attempt.cancelled:
             return replace(outcome, state=State.CANCELLED)
@@ -279,6 +316,7 @@ class Engine:
             )
         self._slots = {name: Slot(configured[name], {}) for name in names}
         self._attempts: dict[str, Attempt] = {}  # by token
+        self._later: dict[str, float] = {}  # job: when it may be tried again (monotonic clock)
         self._outbox = Outbox(lambda: time.sleep(0 if self._closing else _POLL))
         self._inbox: queue.Queue[Message | None] = queue.Queue()
         self._due: dict[str, float] = {}
@@ -353,7 +391,13 @@ class Engine:
                 if outcome.state is State.DEVICE_LOST:
                     begun = outcome.busy_seconds > 0
                     self._slots[attempt.device].lose(outcome.error if begun else "")
-                self._apply(attempt, conclude(attempt, outcome))
+                elif outcome.interruption is Interruption.LAB:
+                    self._pause(attempt, outcome.error)
+                elif outcome.state is State.DONE:
+                    self._slots[attempt.device].pauses = 0
+                # Somebody waits for the only jobs of an engine.
+                patient = self._only is None
+                self._apply(attempt, conclude(attempt, outcome, patient=patient))
         elif isinstance(message, AttemptGone):
             attempt = self._drop(message.token)
             if attempt is not None:
@@ -395,6 +439,20 @@ class Engine:
             slot.note_seen(check.attributes, check.conditions)
             slot.check_at = None if self._only is not None else time.monotonic() + _CHECK
         self._show(slot)
+
+    def _pause(self, attempt: Attempt, why: str) -> None:
+        """Pause a device whose attempt failed by the lab's fault, and let other jobs go first: this
+        one may be what fills the disk."""
+        slot = self._slots[attempt.device]
+        seconds = slot.pause(why)
+        for waiting in [other for other in slot.attempts if not other.started]:
+            self._withdraw(waiting)
+            self._release(waiting, Requeue(f"{attempt.device} is paused"))
+        self._later[attempt.job.id] = time.monotonic() + 2 * seconds
+        _logger.warning(
+            "job %s goes back to the queue and %s is paused for %g s: %s",
+            attempt.job.id, attempt.device, seconds, why,
+        )  # fmt: skip
 
     def _apply(self, attempt: Attempt, decision: Outcome | Requeue) -> None:
         if isinstance(decision, Requeue):
@@ -468,6 +526,7 @@ class Engine:
                 self._acquire()
             self._cancel_requested(cluster)
             self._check_devices(cluster)
+            self._resume()
 
     def _is_due(self, what: str, seconds: float) -> bool:
         now = time.monotonic()
@@ -530,6 +589,14 @@ class Engine:
                 slot.checking = True
                 cluster.check(slot.config)
 
+    def _resume(self) -> None:
+        now = time.monotonic()
+        for slot in self._slots.values():
+            if slot.paused and slot.paused_until <= now:
+                slot.paused = ""
+                self._show(slot)
+        self._later = {job: moment for job, moment in self._later.items() if moment > now}
+
     # -- giving out work
 
     def _dispatch(self) -> None:
@@ -538,7 +605,7 @@ class Engine:
         if cluster is None or not slots:
             return
         for job in self._queued(slots):
-            slot = choose(slots, job)
+            slot = None if job.id in self._later else choose(slots, job)
             if slot is not None:
                 self._claim(cluster, slot, job)
         self._balance(slots)

@@ -97,6 +97,8 @@ class FolderBackend:
         _sync(target.parent)
 
     def open(self, name: str) -> BinaryIO:
+        if not (self.root / _OBJECTS).is_dir():  # not one file is missing, but all of them
+            raise OSError("no files are there: is its disk mounted?")
         return (self.root / name).open("rb")
 
     def size(self, name: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -153,6 +154,37 @@ def test_a_job_that_loses_its_device_every_time(lab: Lab) -> None:
     [found] = ended(lab, [job])
     assert (found.state, found.attempt) == (State.DEVICE_LOST, 2)
     assert "sim-0 is unplugged" in found.error
+
+
+def test_a_store_that_fails_does_not_burn_the_queue(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = submit(lab, 6)
+    files = Path(lab.home.store_url) / "sha256"
+    away = files.rename(files.with_name("away"))
+    start(lab)
+    until(lambda: any(d.message.startswith("paused for ") for d in lab.devices()))
+    until(lambda: {device.state for device in lab.devices()} == {"offline"})
+    until(lambda: any("is its disk mounted?" in e.message for e in lab.events(jobs[0].id)))
+    assert not any(lab.job(job.id).state.is_final for job in jobs)
+    away.rename(files)
+    check_all_done_once(lab, jobs, controls(lab))
+    assert {lab.job(job.id).attempt for job in jobs} == {1}
+    until(lambda: {device.state for device in lab.devices()} == {"available"})
+    [first, *_] = [r.getMessage() for r in caplog.records if "goes back" in r.getMessage()]
+    assert re.fullmatch(
+        r"job \w+ goes back to the queue and sim-. is paused for .*mounted\?", first
+    )
+
+
+def test_an_engine_of_few_jobs_does_not_wait_for_a_store_for_ever(lab: Lab) -> None:
+    [job] = submit(lab, attempts=2)
+    files = Path(lab.home.store_url) / "sha256"
+    files.rename(files.with_name("away"))
+    start(lab, only=[job.id])
+    [found] = ended(lab, [job])
+    assert (found.state, found.attempt) == (State.FAILED, 2)
+    assert "is its disk mounted?" in found.error
 
 
 def test_two_engines_do_not_share_a_device(lab: Lab, tmp_path: Path) -> None:

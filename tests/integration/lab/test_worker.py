@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from etscope.errors import LabError
-from etscope.lab.jobs.records import DeviceConfig, Order, State, input_path
+from etscope.lab.jobs.records import DeviceConfig, Interruption, Order, State, input_path
 from etscope.lab.lab import Lab
 from etscope.lab.store import Store
 from etscope.lab.worker import subprocesses as child
@@ -136,6 +136,18 @@ def test_a_store_that_is_gone(lab: Lab) -> None:
     assert outcome.state is State.FAILED
     assert outcome.error_slug == LabError.slug
     assert outcome.error.startswith("the lab could not do this job: ")
+    assert "is its disk mounted?" in outcome.error
+    assert outcome.interruption is Interruption.LAB
+
+
+def test_a_file_that_the_store_lost(lab: Lab) -> None:
+    given = order(lab)
+    lab.store.put_stream([b"another file"], "other")
+    sha256 = given.spec["model"]["sha256"]
+    (Path(lab.home.store_url) / "sha256" / sha256[:2] / sha256).unlink()
+    outcome = worker.work(given)
+    assert (outcome.state, outcome.interruption) == (State.FAILED, None)
+    assert "has no object" in outcome.error
 
 
 def test_a_full_temporary_folder(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +158,7 @@ def test_a_full_temporary_folder(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> N
     outcome = worker.work(order(lab))
     assert (outcome.state, outcome.error_slug) == (State.FAILED, LabError.slug)
     assert "No space left on device" in outcome.error
+    assert outcome.interruption is Interruption.LAB
 
 
 def test_a_full_store_keeps_nothing_half(tmp_path: Path, lab: Lab) -> None:
@@ -164,6 +177,7 @@ def test_a_full_store_keeps_nothing_half(tmp_path: Path, lab: Lab) -> None:
         outcome = worker.work(plain)
         assert (outcome.state, outcome.error_slug) == (State.FAILED, LabError.slug)
         assert outcome.artifacts == ()
+        assert outcome.interruption is Interruption.LAB
         kept = [path for path in (small / "sha256").rglob("*") if path.is_file()]
         assert [path.name for path in kept] == [given.spec["model"]["sha256"]]
     finally:

@@ -8,7 +8,7 @@ import pytest
 
 from etscope.lab.cluster import AttemptGone
 from etscope.lab.engine import Attempt, Requeue, conclude, conclude_without_outcome
-from etscope.lab.jobs.records import Job, Outcome, State
+from etscope.lab.jobs.records import Interruption, Job, Outcome, State
 from etscope.lab.jobs.spec import spec_of
 
 LOST = State.DEVICE_LOST
@@ -23,8 +23,8 @@ def attempt(number: int, *, started: bool = True, cancelled: bool = False) -> At
     return Attempt(job, "token", "phone", started=started, cancelled=cancelled)
 
 
-def outcome(state: State, busy: float) -> Outcome:
-    return Outcome("job", "token", state, error="unplugged", busy_seconds=busy)
+def outcome(state: State, busy: float, why: Interruption | None = None) -> Outcome:
+    return Outcome("job", "token", state, error="unplugged", busy_seconds=busy, interruption=why)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,22 @@ def outcome(state: State, busy: float) -> Outcome:
 )
 def test_an_answer(now: Attempt, state: State, busy: float, then: State | Requeue) -> None:
     found = conclude(now, outcome(state, busy))
+    assert (found.state if isinstance(found, Outcome) else found) == then
+
+
+@pytest.mark.parametrize(
+    ("now", "why", "patient", "then"),
+    [
+        (attempt(2), Interruption.LAB, True, Requeue("unplugged")),
+        (attempt(1), Interruption.LAB, False, Requeue("unplugged", counted=True)),
+        (attempt(2), Interruption.LAB, False, State.FAILED),
+        (attempt(1, cancelled=True), Interruption.LAB, True, State.CANCELLED),
+    ],
+)
+def test_an_interruption(
+    now: Attempt, why: Interruption, patient: bool, then: State | Requeue
+) -> None:
+    found = conclude(now, outcome(State.FAILED, 1.0, why), patient=patient)
     assert (found.state if isinstance(found, Outcome) else found) == then
 
 

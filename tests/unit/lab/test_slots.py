@@ -35,3 +35,10 @@ def test_a_device_may_be_away_for_a_month(slot: Slot) -> None:
     for _ in range(30 * 24 * 12 + 9):
         slot.lose("unplugged")
     assert slot.check_at == 1000 + slots._CHECK_LATEST
+
+
+def test_a_device_pauses_longer_each_time(slot: Slot) -> None:
+    assert [slot.pause("full") for _ in range(8)] == [5, 10, 20, 40, 80, 160, 300, 300]
+    assert slot.paused_until == 1300
+    assert not slot.ready
+    assert slot.record().message == "paused for 300 s: full"

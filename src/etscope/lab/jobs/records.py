@@ -248,10 +248,18 @@ class Order:
     store: str
 
 
+class Interruption(str, Enum):
+    """The reason why an attempt ended without a result that the job is to blame for."""
+
+    LAB = "lab"
+    """The lab's store or a disk of the worker failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The end of an attempt. state: a final one. summary, environment, marks, error, error_slug: as
-    in `Job`. artifacts: in the store already. busy_seconds: the time that it used the device."""
+    in `Job`. artifacts: in the store already. busy_seconds: the time that it used the device.
+    interruption: None when the job itself ended in this state."""
 
     job_id: str
     token: str
@@ -263,6 +271,7 @@ class Outcome:
     error: str = ""
     error_slug: str = ""
     busy_seconds: float = 0.0
+    interruption: Interruption | None = None
 
 
 def input_path(field: str, name: str) -> str:

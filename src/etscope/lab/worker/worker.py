@@ -22,8 +22,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from etscope.errors import EtscopeError, LabError
-from etscope.lab.jobs.records import DeviceConfig, Order, Outcome, State, input_path
+from etscope.errors import EtscopeError, LabError, MissingDataError
+from etscope.lab.jobs.records import (
+    DeviceConfig,
+    Interruption,
+    Order,
+    Outcome,
+    State,
+    input_path,
+)
 from etscope.lab.jobs.spec import spec_of
 from etscope.lab.store import Store
 from etscope.lab.worker.subprocesses import GRACE, End, Stop, run_child
@@ -87,6 +94,10 @@ def work(order: Order, tell: Tell | str = lambda message: None) -> Outcome:
                 State.FAILED,
                 error=f"the lab could not do this job: {what}" + ("" if known else f" ({file})"),
                 error_slug=LabError.slug,
+                # A file that is missing or damaged stays so, whoever does the job.
+                interruption=Interruption.LAB
+                if known is None or isinstance(known, LabError)
+                else None,
             )
     if outcome.state is State.DEVICE_LOST:
         _lost.add(order.device.name)
@@ -127,7 +138,7 @@ def _attempt(order: Order, folder: Path, stop: Stop, send: Tell, lock: Sequence[
     (folder / "files").mkdir()
     for name, ref in spec.files.items():
         if ref.sha256 is None:
-            raise LabError(f"the job's {name} is not in the store")
+            raise MissingDataError(f"the job's {name} is not in the store")
         store.fetch(ref.sha256, folder / input_path(name, ref.name))
     (folder / "out").mkdir()
     (folder / "order.json").write_text(json.dumps(asdict(order)))
