@@ -192,15 +192,18 @@ class RuntimeFailure(EtscopeError, RuntimeError):
     """The ExecuTorch runtime or a device failed.
 
     `log` is its own output, without lines that do not concern the failure; "" if it died without
-    any.
+    any. `killed`: its process was ended from outside, by SIGKILL or SIGTERM.
     """
 
     slug = "runtime-failure"
     exit_code = 5
 
-    def __init__(self, message: str, *, log: str = "", hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, log: str = "", hint: str | None = None, killed: bool = False
+    ) -> None:
         super().__init__(message, hint=hint)
         self.log = log
+        self.killed = killed
 
     def __str__(self) -> str:
         log = "".join(f"\n  | {line}" for line in self.log.splitlines())

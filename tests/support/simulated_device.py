@@ -9,6 +9,8 @@ jobs run:
     lost-at-K       the K-th call of a driver unplugs it
     hang            executing never ends
     abort           the runner dies of SIGABRT
+    kill-runner     the runner dies of SIGKILL
+    kill-measuring  the process that measures is killed, as the runner begins
     kill-worker     the worker's process is killed, as the runner begins
     once-…          the same, and the file is gone when it has happened
 
@@ -77,6 +79,10 @@ class Simulated:
                 time.sleep(3600)
             if self._fault("abort"):
                 return Completed(-signal.SIGABRT, "Check failed: simulated\n")
+            if self._fault("kill-runner"):
+                return Completed(-signal.SIGKILL, "")
+            if self._fault("kill-measuring"):
+                os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(self._seconds)
             self._answer(job)
         return Completed(0, f"{self._name} ran\n")

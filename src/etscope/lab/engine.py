@@ -193,6 +193,9 @@ def conclude(attempt: Attempt, outcome: Outcome, *, patient: bool = True) -> Out
             return replace(outcome, state=State.CANCELLED)
         if patient or attempt.may_repeat:
             return Requeue(outcome.error, counted=not patient)
+    elif outcome.interruption is Interruption.KILLED:
+        if attempt.may_repeat and not attempt.cancelled:
+            return Requeue(outcome.error, counted=True)
     elif outcome.state is State.DEVICE_LOST:
         begun = outcome.busy_seconds > 0
         if attempt.cancelled:

@@ -72,7 +72,9 @@ def check_signal(code: int, log: str) -> None:
         "SIGKILL": "the system may have run out of memory",
         "SIGSEGV": "the runtime, a kernel or a backend is broken, or the program is",
     }
-    raise failure(f"the runtime's process died of {name}", log, hints.get(name))
+    error = failure(f"the runtime's process died of {name}", log, hints.get(name))
+    error.killed = name in ("SIGKILL", "SIGTERM")
+    raise error
 
 
 def failure(what: str, log: str, hint: str | None = None) -> RuntimeFailure:

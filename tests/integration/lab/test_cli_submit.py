@@ -24,7 +24,7 @@ QUICK = ["--iterations", "3", "--warmup", "1", "--traced-iterations", "3"]
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A lab of one simulated device, and of this machine."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setenv("ETSCOPE_LAB", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.delenv("ETSCOPE_LAB_SERVER", raising=False)

@@ -24,7 +24,7 @@ from tests.support.simulated_device import fault, said, write_lab
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setattr(engines, "_CLUSTER_AGAIN", 0.2)
     monkeypatch.setattr(slots, "_CHECK_AGAIN", 0.2)
     monkeypatch.setattr(slots, "_CHECK_LATEST", 0.5)
@@ -185,6 +185,22 @@ def test_an_engine_of_few_jobs_does_not_wait_for_a_store_for_ever(lab: Lab) -> N
     [found] = ended(lab, [job])
     assert (found.state, found.attempt) == (State.FAILED, 2)
     assert "is its disk mounted?" in found.error
+
+
+@pytest.mark.parametrize("what", ["kill-runner", "kill-measuring"])
+def test_a_killed_process_costs_an_attempt(lab: Lab, what: str) -> None:
+    control = controls(lab)[0]
+    fault(control, f"once-{what}")
+    [job] = submit(lab, device="sim-0", attempts=2)
+    start(lab, devices=["sim-0"])
+    [found] = ended(lab, [job])
+    assert (found.state, found.attempt) == (State.DONE, 2), found.error
+    assert any("SIGKILL" in event.message for event in lab.events(job.id))
+    fault(control, what)
+    [job] = submit(lab, device="sim-0", attempts=2)
+    [found] = ended(lab, [job])
+    assert (found.state, found.attempt) == (State.FAILED, 2)
+    assert "died of SIGKILL" in found.error
 
 
 def test_two_engines_do_not_share_a_device(lab: Lab, tmp_path: Path) -> None:

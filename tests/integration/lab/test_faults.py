@@ -30,7 +30,7 @@ _ENGINE = [sys.executable, str(ROOT / "tests/support/lab_engine.py")]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     write_lab(tmp_path, artifacts("cnn_xnnpack").folder, 2, seconds=0.3)
     return tmp_path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -18,10 +19,11 @@ import numpy as np
 import pytest
 
 from etscope.bundled_program import bundle_cases
+from etscope.errors import RuntimeFailure, UsageError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import program_fingerprint
 from etscope.lab.jobs.records import input_path, statistics_of
-from etscope.lab.worker.measure import answer_to, main
+from etscope.lab.worker.measure import answer_to, disk_is_full, main
 from etscope.run import run
 from tests.support.artifacts import artifacts
 from tests.support.lab_devices import DEADLINE, device_of, ended
@@ -88,6 +90,7 @@ def test_a_benchmark(tmp_path: Path) -> None:
     assert read_etdump(tmp_path / "out" / "run.etdp").num_runs == 2 + 1  # and that of loading
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "conditions.json",
+        "inputs.npz",
         "outputs.npz",
         "run.etdp",
         "run.json",
@@ -375,3 +378,12 @@ def test_a_job_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
     assert ended(found[0].pid)
     assert list(temporary.iterdir()) == []
     assert not (tmp_path / "answer.json").exists()
+
+
+def test_a_full_disk_is_found_behind_other_errors() -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    wrapped = UsageError("out.npz cannot be written")
+    wrapped.__cause__ = full
+    for error in (full, wrapped, RuntimeFailure("exit code 1", log=f"out: {full.strerror}")):
+        assert disk_is_full(error)
+    assert not disk_is_full(OSError(errno.EACCES, "denied"))

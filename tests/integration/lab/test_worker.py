@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from tests.support.simulated_device import fault, write_lab
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(worker, "_lost", set())
@@ -184,6 +185,45 @@ def test_a_full_store_keeps_nothing_half(tmp_path: Path, lab: Lab) -> None:
         subprocess.run(["umount", "-l", str(small)], check=True)
 
 
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_temporary_folder_that_fills_while_a_job_runs(
+    tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch, stays: bool
+) -> None:
+    """On a real file system of 1 MB."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("cannot mount a small file system here")
+    monkeypatch.setattr(tempfile, "tempdir", str(small))
+    given = order(lab)
+    slow = replace(given.device, options={**given.device.options, "seconds": 5.0})
+
+    ended = threading.Event()
+    filling: list[threading.Thread] = []
+
+    def keep_full() -> None:
+        while not ended.wait(0.01):
+            _fill(small)
+
+    def fill(message: Any) -> None:
+        if "executions" in message.get("text", ""):
+            _fill(small)
+            if stays:  # nor is there room for the answer when the job's files are gone
+                filling.append(threading.Thread(target=keep_full))
+                filling[0].start()
+
+    try:
+        outcome = worker.work(replace(given, device=slow), fill)
+    finally:
+        ended.set()
+        for thread in filling:
+            thread.join()
+        subprocess.run(["umount", "-l", str(small)], check=True)
+    assert (outcome.state, outcome.interruption) == (State.FAILED, Interruption.LAB)
+    assert (f"the disk of {small} is full" if stays else "a disk is full") in outcome.error
+
+
 def _fill(folder: Path) -> None:
     handle = os.open(folder / "filler", os.O_WRONLY | os.O_CREAT)
     try:
@@ -231,7 +271,7 @@ child.run_child("tests.support.child_programs", ["hang", sys.argv[1]], child.Pat
 
 
 def test_a_child_ends_with_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     pids = tmp_path / "pids"
     parent = subprocess.Popen([sys.executable, "-c", _HANGS, str(pids), str(tmp_path)])
     try:
@@ -244,7 +284,7 @@ def test_a_child_ends_with_its_worker(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_log_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setattr(child, "LOG_LIMIT", 1000)
     heard: list[str] = []
     end = child.run_child(
@@ -261,7 +301,7 @@ def test_a_log_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_program_that_ignores_its_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setattr(child, "GRACE", 0.5)
     stop = child.Stop()
 

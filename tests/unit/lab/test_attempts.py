@@ -53,6 +53,9 @@ def test_an_answer(now: Attempt, state: State, busy: float, then: State | Requeu
         (attempt(1), Interruption.LAB, False, Requeue("unplugged", counted=True)),
         (attempt(2), Interruption.LAB, False, State.FAILED),
         (attempt(1, cancelled=True), Interruption.LAB, True, State.CANCELLED),
+        (attempt(1), Interruption.KILLED, True, Requeue("unplugged", counted=True)),
+        (attempt(2), Interruption.KILLED, True, State.FAILED),
+        (attempt(1, cancelled=True), Interruption.KILLED, True, State.FAILED),
     ],
 )
 def test_an_interruption(

@@ -253,6 +253,9 @@ class Interruption(str, Enum):
 
     LAB = "lab"
     """The lab's store or a disk of the worker failed."""
+    KILLED = "killed"
+    """The runner or the process that measures was killed: by the system, which had no memory left,
+    or by a person."""
 
 
 @dataclass(frozen=True, slots=True)

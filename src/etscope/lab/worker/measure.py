@@ -7,17 +7,20 @@ Files in the folder when it starts:
 
 and files that it leaves there:
 
-    answer.json       {state, summary, environment, marks, error, error_slug}: see `Outcome`
-    out/…             files of the job: run.etdp, values.etdp, debug.bin, outputs.npz, run.json,
-                      conditions.json; of an A/B job also ab.json, and baseline.run.etdp
+    answer.json       {state, summary, environment, marks, error, error_slug, interruption}: see
+                      `Outcome`
+    out/…             files of the job: run.etdp, values.etdp, debug.bin, inputs.npz, outputs.npz,
+                      run.json, conditions.json; of an A/B job also ab.json, and baseline.run.etdp
 
 Its log, with the messages of the runtime, goes to stderr. Its exit code is 0 whenever there is an
-answer, whatever became of the job.
+answer, whatever became of the job, and `os.EX_IOERR` when the answer cannot be written.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 import time
 import traceback
@@ -42,7 +45,13 @@ from etscope.errors import (
 )
 from etscope.formats.run_json import RUN_JSON, encode_run_json
 from etscope.lab.devices.driver import Driver, open_driver, runner_host
-from etscope.lab.jobs.records import DeviceConfig, State, input_path, statistics_of
+from etscope.lab.jobs.records import (
+    DeviceConfig,
+    Interruption,
+    State,
+    input_path,
+    statistics_of,
+)
 from etscope.lab.jobs.spec import JobSpec, spec_of
 from etscope.lab.worker.conditions import Conditions, cool_down, judged, read_conditions
 from etscope.run import Elsewhere, Run, run
@@ -85,8 +94,12 @@ def main(name: str) -> int:
     folder = Path(name)
     answer = answer_to(folder)
     part = folder / f"{ANSWER}.part"
-    part.write_text(json.dumps(answer))
-    part.replace(folder / ANSWER)
+    try:
+        part.write_text(json.dumps(answer))
+        part.replace(folder / ANSWER)
+    except OSError as error:
+        say(f"the answer cannot be written: {error}")
+        return os.EX_IOERR
     return 0
 
 
@@ -94,6 +107,7 @@ def answer_to(folder: Path) -> dict[str, Any]:
     """Do the order in a folder; return the answer as plain JSON. Never raises."""
     names: dict[str, str] = {}  # as the files at these paths were submitted
     done, state, message, slug = Measured({}, {}), State.DONE, "", ""
+    interruption = None
     try:
         order = json.loads((folder / ORDER).read_text())
         spec = spec_of(order["spec"])
@@ -117,6 +131,11 @@ def answer_to(folder: Path) -> dict[str, Any]:
             traceback.print_exc()
             message = f"the lab failed: {type(error).__name__}: {error}"
             slug = LabError.slug
+        if disk_is_full(error):
+            state, slug, interruption = State.FAILED, LabError.slug, Interruption.LAB
+            message = f"a disk is full: {message}"
+        elif isinstance(error, RuntimeFailure) and error.killed:
+            interruption = Interruption.KILLED
         for path, submitted in names.items():
             message = message.replace(path, submitted)
     return {
@@ -126,6 +145,7 @@ def answer_to(folder: Path) -> dict[str, Any]:
         "marks": list(done.marks),
         "error": message,
         "error_slug": slug,
+        "interruption": interruption,
     }
 
 
@@ -138,6 +158,18 @@ def state_of(error: Exception) -> State:
     if isinstance(error, (RuntimeFailure, LabError, MissingDependencyError)):
         return State.FAILED
     return State.USER_ERROR if isinstance(error, EtscopeError) else State.FAILED
+
+
+def disk_is_full(error: BaseException | None) -> bool:
+    """True when an error, one that it was made of, or the log of a runner says that a disk is
+    full."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if isinstance(error, RuntimeFailure) and os.strerror(errno.ENOSPC) in error.log:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _sentence(error: EtscopeError) -> str:

@@ -43,6 +43,12 @@ class End:
     code: int
     reason: str = ""
 
+    @property
+    def was_killed(self) -> bool:
+        """True when something else than its worker ended it. `main` exits at SIGTERM."""
+        killed = (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM)
+        return not self.reason and self.code in killed
+
     def __str__(self) -> str:
         if self.code >= 0:
             return f"ended with exit code {self.code}"

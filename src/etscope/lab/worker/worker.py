@@ -174,10 +174,14 @@ def _outcome(order: Order, timeout: float, folder: Path, end: End) -> Outcome:
         return replace(plain, state=State.TIMEOUT, error=error)
     answer = _answer(folder)
     if answer is None:
+        if end.code == os.EX_IOERR:  # not to be told from the log, which cannot be written either
+            raise LabError(f"the disk of {folder.parent} is full or cannot be written")
         words = _last_words(folder)
         error = f"the process that measures {end}" + (f": {words}" if words else "")
-        return replace(plain, error=error)
+        killed = Interruption.KILLED if end.was_killed else None
+        return replace(plain, error=error, interruption=killed)
     try:
+        why = answer.get("interruption")
         state = State(answer["state"])
         if not state.is_final:
             raise ValueError(f"state {state}")
@@ -189,6 +193,7 @@ def _outcome(order: Order, timeout: float, folder: Path, end: End) -> Outcome:
             marks=tuple(map(str, answer.get("marks") or ())),
             error=str(answer.get("error") or ""),
             error_slug=str(answer.get("error_slug") or ""),
+            interruption=None if why is None else Interruption(why),
         )
     except (KeyError, TypeError, ValueError) as error:
         return replace(plain, error=f"the process that measures gave no usable answer: {error}")
