@@ -199,7 +199,10 @@ class Client:
         with self._stream(path) as answer:
             yield from verified(answer.iter_bytes(), found, self._progress)
 
-    def fetch(self, job_id: str, folder: Path, names: Sequence[str] = ()) -> list[Path]:
+    def fetch(
+        self, job_id: str, folder: str | os.PathLike[str], names: Sequence[str] = ()
+    ) -> list[Path]:
+        folder = Path(folder)
         job = self.job(job_id)
         found = [job.artifact(name) for name in names or sorted(job.artifacts)]
         for artifact in found:

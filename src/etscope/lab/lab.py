@@ -131,7 +131,10 @@ class Lab:
     def read(self, job_id: str, artifact: str) -> Iterator[bytes]:
         return self._pieces(self.job(job_id).artifact(artifact))
 
-    def fetch(self, job_id: str, folder: Path, names: Sequence[str] = ()) -> list[Path]:
+    def fetch(
+        self, job_id: str, folder: str | os.PathLike[str], names: Sequence[str] = ()
+    ) -> list[Path]:
+        folder = Path(folder)
         job = self.job(job_id)
         found = [job.artifact(name) for name in names or sorted(job.artifacts)]
         folder.mkdir(parents=True, exist_ok=True)

@@ -231,3 +231,10 @@ def test_names_of_a_lying_server_lead_nowhere(client: Client, lab: Lab, tmp_path
     with pytest.raises(FormatError, match="not a name for a file"):
         client.fetch(job.id, tmp_path / "out")
     assert not (tmp_path / "evil").exists()
+
+
+def test_a_folder_is_a_path_or_a_text(lab: Lab, client: Client, tmp_path: Path) -> None:
+    job = a_done_job(lab, {"run.json": b"{}"})
+    for number, api in enumerate((client, lab)):
+        [path] = api.fetch(job.id, str(tmp_path / str(number)))
+        assert (path, path.read_bytes()) == (tmp_path / str(number) / "run.json", b"{}")

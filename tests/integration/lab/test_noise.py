@@ -120,3 +120,12 @@ def test_the_history_of_an_ab_job() -> None:
     assert found.spread == pytest.approx(np.std(np.log1p([0.050, 0.054, 0.047]), ddof=1))
     assert found.floor is not None and 0.03 < found.floor < 0.05
     assert ab_history([], jobs[0]) == AbHistory((0.05,), None, None)
+
+
+def test_few_repeats_show_no_floor() -> None:
+    history = [job(1.0), job(1.3)]
+    found = device_noise(history, history[:1])
+    assert (found.jobs, found.freedom) == (2, 1)
+    assert found.spread == pytest.approx(np.std(np.log([1.0, 1.3]), ddof=1))
+    assert found.noise is not None and found.noise.floor(Policy()) > 1
+    assert found.floor(Policy()) is None

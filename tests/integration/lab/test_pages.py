@@ -258,3 +258,11 @@ def test_pages_may_be_below_a_path_of_a_proxy(lab: Lab, done: Job) -> None:
     text = client.get(f"/lab/jobs/{done.id}").text
     links = re.findall(r'(?:src|href|action|data-piece|data-frame)="(/[^"]*)"', text)
     assert links and all(link.startswith("/lab/") for link in links)
+
+
+def test_a_device_with_few_repeats_names_no_percentage(lab: Lab, client: TestClient) -> None:
+    for p50 in (1.0, 1.3):
+        found = {"latency": {**latency(), "p50_ms": p50}}
+        ended(lab, spec(iterations=77), summary=found)
+    text = client.get("/devices/host/noise").text
+    assert "not known: 2 repeated jobs are too few" in text

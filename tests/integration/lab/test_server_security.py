@@ -303,3 +303,10 @@ def test_who_reads_the_key_needs_no_token(lab: Lab) -> None:
         assert http.get(f"{API}/tokens", headers=headers).status_code == 200
         other = bearer(local_secret(b"x" * 32))
         assert http.get(f"{API}/tokens", headers=other).status_code == 401
+
+
+def test_a_program_that_sends_like_a_form_is_told_what_to_send(http: TestClient) -> None:
+    refused = http.put(f"{API}/files/{'0' * 64}", content=b"x=1", headers=FORM)
+    assert refused.status_code == 403
+    assert "no CSRF token" in refused.json()["error"]
+    assert "Content-Type: application/octet-stream" in refused.json()["hint"]

@@ -246,7 +246,7 @@ def _verdict(first: Side, second: Side, noise: DeviceNoise, policy: Policy) -> C
     )
     devices = [side.job.device for side in (first, second)]
     methods = [side.job.summary.get("method") for side in (first, second)]
-    reason, floor = found.reason, noise.floor(policy) or 0.0
+    reason, floor = found.reason, noise.floor(policy)
     if devices[0] != devices[1]:
         reason = f"they ran on different devices: {devices[0]} and {devices[1]}"
     elif methods[0] != methods[1]:
@@ -261,7 +261,11 @@ def _verdict(first: Side, second: Side, noise: DeviceNoise, policy: Policy) -> C
             )
     elif found.verdict is Verdict.NO_DIFFERENCE:
         return found
-    elif found.p is not None and floor > policy.min_effect:
+    elif found.p is None:
+        pass
+    elif floor is None:
+        reason = f"{found.reason}; {noise.jobs} repeated jobs do not show the noise: submit more"
+    elif floor > policy.min_effect:
         again = "the same jobs again lower it" if noise.freedom < 10 else "an A/B job sees more"
         reason = f"{found.reason}; jobs differ by up to {floor:.1%} by noise: {again}"
     return replace(found, verdict=Verdict.CANNOT_TELL, reason=reason)

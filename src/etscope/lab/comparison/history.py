@@ -62,6 +62,7 @@ SAME_DEVICE = "other jobs of the device"
 NONE = "none"
 MOST = 12  # repeated jobs that are read
 WINDOW, FEWEST = 12, 5
+MOST_FLOOR = 1.0  # twice the time
 
 # Fields of a specification without influence on the time of a run.
 _NO_INFLUENCE = frozenset(
@@ -94,8 +95,11 @@ class DeviceNoise:
         return None if self.spread is None else Noise(self.spread, self.freedom + 1)
 
     def floor(self, policy: Policy) -> float | None:
-        """The largest relative change between two jobs that noise alone explains."""
-        return None if self.noise is None else self.noise.floor(policy)
+        """The largest relative change between two jobs that noise alone explains. None when it is
+        not known: repeats that are so few or so different that it exceeds `MOST_FLOOR` show
+        nothing."""
+        floor = None if self.noise is None else self.noise.floor(policy)
+        return floor if floor is not None and floor <= MOST_FLOOR else None
 
     def plain(self) -> dict[str, Any]:
         """Plain JSON."""

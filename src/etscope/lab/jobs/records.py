@@ -4,6 +4,7 @@ command line; and `LabApi`, the calls that a lab answers.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -374,7 +375,9 @@ class LabApi(Protocol):
         """A file of a job, in pieces."""
         ...
 
-    def fetch(self, job_id: str, folder: Path, names: Sequence[str] = ()) -> list[Path]:
+    def fetch(
+        self, job_id: str, folder: str | os.PathLike[str], names: Sequence[str] = ()
+    ) -> list[Path]:
         """Copy files of a job into a folder: all, or some by name. Their content is checked."""
         ...
 

@@ -209,10 +209,12 @@ def noise(lab: Lab, name: str) -> Mapping[str, str]:
     done = lab.jobs(Filter(states=(State.DONE,), device=name), limit=_NOISE_JOBS).jobs
     found = device_noise(done, done[:1])
     floor = found.floor(Policy())
-    if found.spread is None or floor is None:
+    if found.spread is None:
         return {}
     return {
         "spread of repeats": share(found.spread),
-        "smallest change that can be told": share(floor),
+        "smallest change that can be told": share(floor)
+        if floor is not None
+        else f"not known: {found.jobs} repeated jobs are too few",
         "known from": f"{found.jobs} {found.source}",
     }

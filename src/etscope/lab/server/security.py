@@ -211,6 +211,14 @@ async def check_csrf_token(request: Request) -> None:
     text: Any = request.headers.get(CSRF_HEADER)
     if text is None and content_type_of(request) in _FORMS[:2]:
         text = (await request.form()).get(CSRF_FIELD)
+    if text is None and request.url.path.startswith("/api/"):  # a program, not an old page
+        raise RequestError(
+            403,
+            "a form of another site could send this request, and it has no CSRF token",
+            slug=LabError.slug,
+            hint="send files with 'Content-Type: application/octet-stream', all else with "
+            f"'Content-Type: application/json'; a browser's session needs the header {CSRF_HEADER}",
+        )
     authenticator: Authenticator = request.app.state.authenticator
     if not isinstance(text, str) or not authenticator.is_form_token(_session(request), text):
         raise RequestError(
