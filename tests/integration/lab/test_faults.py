@@ -112,17 +112,20 @@ def test_a_scheduler_that_is_killed_and_comes_back(home: Path) -> None:
     with Lab.open(home) as lab:
         hang = fault(controls(home)[0], "once-hang")
         jobs = submit(lab, 2, device="sim-0")
-        with process(*scheduler) as first, process(*lab_worker):
-            until(lambda: listening(address))
-            lab.engine = Engine(
-                lab.home, lab.database, EngineOptions(scheduler=address), lab._notify
-            )
-            lab.engine.start()
-            until(lambda: not hang.exists())
-            first.kill()
-            first.wait()
-        with process(*scheduler), process(*lab_worker):
-            check_all_done_once(lab, jobs, controls(home))
+        with process(*lab_worker) as offering:
+            with process(*scheduler) as first:
+                until(lambda: listening(address))
+                lab.engine = Engine(
+                    lab.home, lab.database, EngineOptions(scheduler=address), lab._notify
+                )
+                lab.engine.start()
+                until(lambda: not hang.exists())
+                first.kill()
+                first.wait()
+            with process(*scheduler):
+                check_all_done_once(lab, jobs, controls(home))
+                offering.terminate()
+                assert offering.wait(60) == 0
 
 
 def listening(address: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,8 @@ from etscope.cli.lab.options import LabOptions, lab_options
 from etscope.cli.options.common import output_options
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import LabError, UsageError
+
+_AGAIN = 5.0  # seconds before a scheduler that went away is tried again
 
 if TYPE_CHECKING:
     from etscope.lab.jobs.records import Device
@@ -91,7 +93,8 @@ def _check_devices(lab: Lab, devices: Sequence[Device]) -> list[Device]:
 def worker(scheduler: str, devices: tuple[str, ...], host: str | None) -> int:
     """Offer devices to the lab whose Dask scheduler is at ADDRESS, until SIGINT or SIGTERM.
 
-    Each device gets a worker process of its own, which is restarted when it dies. The lab.yaml of
+    Each device gets a worker process of its own, which is restarted when it dies. When the
+    scheduler goes away, it is tried again every few seconds. The lab.yaml of
     the lab describes the device, its driver and its address; this machine needs the driver's tools,
     a connection to the device, and access to the lab's store.
 
@@ -120,29 +123,41 @@ async def _offer(scheduler: str, devices: tuple[str, ...], host: str | None) -> 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    nannies = [
-        Nanny(
-            scheduler,
-            name=f"{socket.gethostname()}-{device}",
-            host=host,
-            nthreads=1,
-            memory_limit=None,
-            resources=resources_of([device]),
-            dashboard=False,
-            dashboard_address="127.0.0.1:0",
-            death_timeout="60 s",
-        )
-        for device in devices
-    ]
-    try:
-        await asyncio.wait_for(asyncio.gather(*nannies), 60)
-    except (OSError, asyncio.TimeoutError, RuntimeError, ValueError) as error:
-        raise LabError(f"no Dask scheduler at {scheduler}: {error}") from error
-    else:
-        click.echo(f"offering {', '.join(devices)} to {scheduler}", err=True)
-        ends = [asyncio.ensure_future(nanny.finished()) for nanny in nannies]
-        wait = asyncio.ensure_future(stop.wait())
-        await asyncio.wait([*ends, wait], return_when=asyncio.FIRST_COMPLETED)
-        return 0 if stop.is_set() else 5
-    finally:
-        await asyncio.gather(*(nanny.close(timeout=5) for nanny in nannies), return_exceptions=True)
+    stopped = asyncio.ensure_future(stop.wait())
+    reached = False
+    while not stop.is_set():
+        nannies = [
+            Nanny(
+                scheduler,
+                name=f"{socket.gethostname()}-{device}",
+                host=host,
+                nthreads=1,
+                memory_limit=None,
+                resources=resources_of([device]),
+                dashboard=False,
+                dashboard_address="127.0.0.1:0",
+                death_timeout="60 s",
+            )
+            for device in devices
+        ]
+        started = asyncio.gather(*nannies)
+        try:
+            first: list[asyncio.Future[Any]] = [started, stopped]
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            if started.done():
+                started.result()
+                reached = True
+                click.echo(f"offering {', '.join(devices)} to {scheduler}", err=True)
+                ends = [asyncio.ensure_future(nanny.finished()) for nanny in nannies]
+                await asyncio.wait([*ends, stopped], return_when=asyncio.FIRST_COMPLETED)
+                if not stop.is_set():
+                    click.echo(f"the scheduler at {scheduler} is gone: trying again", err=True)
+        except (OSError, asyncio.TimeoutError, RuntimeError, ValueError) as error:
+            if not reached:
+                raise LabError(f"no Dask scheduler at {scheduler}: {error}") from error
+        finally:
+            started.cancel()
+            closed = (nanny.close(timeout=5) for nanny in nannies)
+            await asyncio.gather(started, *closed, return_exceptions=True)
+        await asyncio.wait([stopped], timeout=_AGAIN)
+    return 0
