@@ -37,11 +37,19 @@ _CONNECT_OWN = 60.0  # to our own, on a busy machine
 _AGAIN = (0.5, 2.0)  # seconds before each new try to start workers
 # A job whose worker was killed goes back to the engine, which counts its attempts. Dask's web
 # servers would show the logs of workers to every user of the machine: they serve nothing here.
+# Dask's statistics of itself, up to 100 a second, are not used, and take time on a machine that
+# measures.
 _SETTINGS = {
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
     "distributed.nanny.http.routes": [],
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.scheduler.work-stealing": False,
     "logging": {"distributed": "critical"},
 }
 _LOOPBACK = "127.0.0.1"

@@ -111,3 +111,17 @@ def test_a_script_that_its_workers_would_run_again(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "LabError: bare.py starts the lab's workers" in ended.stderr
     assert "freeze_support" not in ended.stderr
+
+
+def test_an_idle_cluster_rests() -> None:
+    """Dask's own statistics took 5 % of a core."""
+    opened = open_cluster(["d"], topic="t", say=lambda message: None, in_process=True)
+    try:
+        assert opened._local is not None
+        cluster = opened._local.cluster
+        for server in (cluster.scheduler, *cluster.workers.values()):
+            callbacks = server.periodic_callbacks
+            assert "tick" in callbacks
+            assert min(callback.callback_time for callback in callbacks.values()) >= 250  # ms
+    finally:
+        opened.close()
