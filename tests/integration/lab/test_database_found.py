@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from etscope.errors import MissingDataError, UsageError
+from etscope.lab.comparison.history import judge_series
 from etscope.lab.database import Database
 from etscope.lab.jobs.records import Device, DeviceConfig, Filter, State
+from etscope.lab.jobs.spec import Limits
+from etscope.lab.worker.conditions import conditions_of, judged
 from tests.support.lab_jobs import LEASE, claimed, run_through, spec_of_number
 
 
@@ -224,3 +227,18 @@ def test_a_secret_is_nowhere_in_the_files(tmp_path: Path) -> None:
     kept += b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert b"ci" in kept and secret[-43:].encode() not in kept
     assert secret[-20:].encode() not in kept
+
+
+def test_a_device_that_never_shows_its_conditions_is_compared_with_itself(
+    database: Database,
+) -> None:
+    files = {"/proc/cpuinfo": "processor : 0\nflags : fpu hypervisor\n"}
+    marks = judged([conditions_of(files, 0)], Limits(), None).marks
+    assert len(marks) == 3, marks
+    for number, p50 in enumerate([1.0, 1.0, 1.01, 1.0, 1.01, 1.0, 1.5, 1.5]):
+        run_through(database, spec_of_number(number, model_name="net.pte"), p50, marks=marks)
+    busy = "the device was busy before the run: a load of 0.90 a core"
+    run_through(database, spec_of_number(9, model_name="net.pte"), 9.0, marks=(*marks, busy))
+    [series] = database.history()
+    standings = [one.standing for one in judge_series(series)]
+    assert standings[5:] == ["steady", "regressed", "unjudged", "unjudged"]

@@ -19,7 +19,8 @@ cannot show how much whole jobs differ; `ab_history` computes that from repeated
 jobs. So a point is judged by the points before it and not by its own samples:
 
 1. *The window* is the up to 12 points before, 5 at least, since the last confirmed change. Points
-   with marks (conditions that were not held) are neither judged nor in a window.
+   with marks (conditions that were not held) are neither judged nor in a window; what a device
+   never shows, as a virtual machine its temperature, is not such a mark.
 2. *A point is off* when it is outside the interval that the window predicts for one more point,
    and by the minimum effect at least. The prediction is Student's, of the logarithms x of the
    medians: ``mean +- t(n - 1) s sqrt(1 + 1 / n)`` (W. Meeker, G. Hahn and L. Escobar, "Statistical

@@ -37,6 +37,7 @@ from etscope.lab.jobs.records import (
     may_follow,
 )
 from etscope.lab.jobs.spec import JobSpec
+from etscope.lab.worker.conditions import is_lasting
 
 # Jobs that are returned in place of a new one of the same content.
 _ANSWERS = (State.QUEUED, State.CLAIMED, State.RUNNING, State.DONE)
@@ -536,7 +537,7 @@ def _add_to_history(connection: Connection, seq: int, job: Job) -> None:
         "device": job.device or "",
         "backend": schema.clean(str(job.summary.get("backend") or "")),
         "model_sha256": job.spec.model.sha256,
-        "marked": bool(job.marks),
+        "marked": not all(map(is_lasting, job.marks)),
         "labels": dict(job.spec.labels),
     }
     connection.execute(schema.results.insert().values(**row, **times))

@@ -313,7 +313,8 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A result in a history. p50_ms and the others: of the steady runs."""
+    """A result in a history. p50_ms and the others: of the steady runs. marked: conditions were not
+    held, beside those that the device can never hold or show."""
 
     job_id: str
     at: datetime

@@ -61,6 +61,7 @@ _MOVED = 0.10  # a change of the fastest core's clock that is marked
 _BUSY = 0.5  # a load a core that is marked
 _STEP = 2.0  # seconds between two readings of the temperature
 PERFORMANCE = "performance"
+_LASTING = re.compile(r"a virtual machine: .*|.* cannot be read(, so its limit .*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,11 @@ def judged(readings: Sequence[Conditions], limits: Limits, cv: float | None) -> 
         elif not holds(value, limit):
             broken.append(fault.format(value, limit))
     return Judgement(tuple(broken), (*unchecked, *_marks(readings, limits)))
+
+
+def is_lasting(mark: str) -> bool:
+    """True for a mark that all jobs of a device have, which can be compared with each other."""
+    return _LASTING.fullmatch(mark) is not None
 
 
 def _marks(readings: Sequence[Conditions], limits: Limits) -> list[str]:
