@@ -14,8 +14,10 @@ from etscope.lab.devices.host import Host
 from etscope.lab.jobs.spec import Limits
 from etscope.lab.worker.conditions import (
     Conditions,
+    Judgement,
     conditions_of,
     cool_down,
+    is_lasting,
     judged,
     read_conditions,
 )
@@ -298,3 +300,15 @@ def test_a_device_rests_until_it_is_cool_enough(
     clock = Clock()
     found = cool_down(device, 30, limits, patience, sleep=clock.sleep, clock=clock)
     assert (found.temperature_c, clock.now) == (heat, seconds)
+
+
+def test_unstable_samples_are_marked() -> None:
+    for unstable, said in (
+        (None, ()),
+        (0.3, ()),
+        (0.98, ("the steady runs vary by 98% (stdev / mean)",)),
+    ):
+        assert judged([GOOD], Limits(), unstable).marks == said
+    assert judged([GOOD], Limits(max_cv=1.0), 0.98) == Judgement((), ())
+    [mark] = judged([GOOD], Limits(), 1.6).marks
+    assert not is_lasting(mark)

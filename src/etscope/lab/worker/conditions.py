@@ -60,6 +60,7 @@ _WARMED_C = 10.0  # a rise that is marked
 _MOVED = 0.10  # a change of the fastest core's clock that is marked
 _BUSY = 0.5  # a load a core that is marked
 _STEP = 2.0  # seconds between two readings of the temperature
+_UNSTABLE = 0.5  # stdev / mean of the steady runs that is marked
 PERFORMANCE = "performance"
 _LASTING = re.compile(r"a virtual machine: .*|.* cannot be read(, so its limit .*)?")
 
@@ -182,7 +183,10 @@ def judged(readings: Sequence[Conditions], limits: Limits, cv: float | None) -> 
             (broken if limits.strict else unchecked).append(unknown)
         elif not holds(value, limit):
             broken.append(fault.format(value, limit))
-    return Judgement(tuple(broken), (*unchecked, *_marks(readings, limits)))
+    marks = [*unchecked, *_marks(readings, limits)]
+    if cv is not None and cv > _UNSTABLE and limits.max_cv is None:
+        marks.append(f"the steady runs vary by {cv:.0%} (stdev / mean)")
+    return Judgement(tuple(broken), tuple(marks))
 
 
 def is_lasting(mark: str) -> bool:
