@@ -59,6 +59,9 @@ def test_a_home(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "conditions.before.temperature_c=30.5" in first["environment"]
     assert "conditions.after.temperature_c=41.0" in first["environment"]
     assert "sensor" not in first["environment"]
+    assert job.summary["latency"]["p50_ms"] == 1.1
+    untraced = "select environment['untraced.p50_ms'] from dumps order by model desc"
+    assert [*query(str(dataset), untraced).rows()] == [("1.1",), ("1.1",)]
     assert job.finished_at is not None
     assert first["recorded_at"] == job.finished_at.replace(tzinfo=None).isoformat()
     assert (second["model"], second["etrecord"]) == ("program", None)
