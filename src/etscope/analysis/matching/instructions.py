@@ -384,7 +384,7 @@ class _Matcher:
 
     @cached_property
     def _holders(self) -> Mapping[int, list[int]]:
-        """How often each delegate that has a debug handle has it, by handle."""
+        """The number of times each delegate that has a debug handle has it, by handle."""
         found: dict[int, list[int]] = {}
         for record in self._delegates:
             handles = Counter(handle_list(self._symbols.handles[record.instruction_id]))
