@@ -97,9 +97,10 @@ class FolderBackend:
         _sync(target.parent)
 
     def open(self, name: str) -> BinaryIO:
-        if not (self.root / _OBJECTS).is_dir():  # not one file is missing, but all of them
-            raise OSError("no files are there: is its disk mounted?")
         return (self.root / name).open("rb")
+
+    def has(self, folder: str) -> bool:
+        return (self.root / folder).is_dir()
 
     def size(self, name: str) -> int:
         return (self.root / name).stat().st_size
@@ -157,6 +158,10 @@ class FsspecBackend:
         if "memory" in _protocols(self._filesystem):  # all its readers share one position
             return io.BytesIO(self._filesystem.cat_file(self._path(name)))
         return cast(BinaryIO, self._filesystem.open(self._path(name), "rb"))
+
+    def has(self, folder: str) -> bool:
+        self._filesystem.invalidate_cache()
+        return bool(self._filesystem.exists(self._path(folder)))
 
     def size(self, name: str) -> int:
         path = self._path(name)
@@ -312,6 +317,12 @@ class Store:
                     part.replace(target)
             finally:
                 part.unlink(missing_ok=True)
+
+    @property
+    def is_empty(self) -> bool:
+        """True when there are no objects, as where the disk of the store is not mounted."""
+        with self._errors("the lab's store cannot be read"):
+            return not self._backend.has(_OBJECTS)
 
     def has(self, sha256: str) -> bool:
         try:

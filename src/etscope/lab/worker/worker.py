@@ -139,7 +139,14 @@ def _attempt(order: Order, folder: Path, stop: Stop, send: Tell, lock: Sequence[
     for name, ref in spec.files.items():
         if ref.sha256 is None:
             raise MissingDataError(f"the job's {name} is not in the store")
-        store.fetch(ref.sha256, folder / input_path(name, ref.name))
+        try:
+            store.fetch(ref.sha256, folder / input_path(name, ref.name))
+        except MissingDataError as error:
+            if store.is_empty:
+                raise LabError(
+                    f"no files are in the lab's store {store.url}: is its disk mounted?"
+                ) from error
+            raise
     (folder / "out").mkdir()
     (folder / "order.json").write_text(json.dumps(asdict(order)))
     unsent = _LIVE_LIMIT
