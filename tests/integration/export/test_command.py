@@ -153,6 +153,7 @@ def test_what_no_bundle_can_hold(capfd: Captured, tmp_path: Path) -> None:
     assert run(capfd, "export", "text_model.py:make", "-o", "x", "--no-bundle")[0] == 0
 
 
+@pytest.mark.filterwarnings("default::etscope.errors.EtscopeWarning")
 def test_a_text_among_example_inputs_is_profiled(capfd: Captured, tmp_path: Path) -> None:
     (tmp_path / "mode_model.py").write_text(
         "import torch\n"

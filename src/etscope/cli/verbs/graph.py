@@ -98,12 +98,6 @@ def command(
         raise click.UsageError(
             "--debug-buffer and --inputs are for errors in graphs: --format graph-json, node-data"
         )
-    if name is not None and name.partition("/")[0] == "executed":
-        raise UsageError(
-            f"the graph {name!r} can be drawn, and not listed: --format dot, graph-json, "
-            "model-explorer or node-data",
-            hint="etscope graph MODEL.pte lists the instructions of the program",
-        )
     if identify(files.record) == PTE:
         if for_lists or files.dump:
             raise UsageError(
@@ -150,6 +144,12 @@ def _linked_graph(files: GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes 
     from etscope.analysis.graphs.node_times import node_times
     from etscope.formats.etrecord.reader import read_etrecord
 
+    if name.partition("/")[0] == "executed":
+        raise UsageError(
+            f"the graph {name!r} can be drawn, and not listed: --format dot, graph-json, "
+            "model-explorer or node-data",
+            hint="etscope graph MODEL.pte lists the instructions of the program",
+        )
     record = read_etrecord(files.record)
     full = find_graph(record, name)
     if files.dump is None:
