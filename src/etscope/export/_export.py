@@ -155,16 +155,20 @@ def export(
     )
     exported = Exported(*export_model(model, inputs, options, ETRecord))
     if backend != "portable":
-        methods = read_pte(exported.program_bytes()).methods
-        without = [method.name for method in methods if not method.delegates]
-        if without:
-            warnings.warn(
-                f"the backend {backend} took no operator of {', '.join(without)}: all run on "
-                "portable kernels, perhaps because it does not support their types",
-                EtscopeWarning,
-                stacklevel=2,
-            )
+        _warn_of_methods_without(backend, exported)
     return exported
+
+
+def _warn_of_methods_without(backend: str, exported: Exported) -> None:
+    methods = read_pte(exported.program_bytes()).methods
+    without = [method.name for method in methods if not method.delegates]
+    if without:
+        warnings.warn(
+            f"the backend {backend} took no operator of {', '.join(without)}: all run on "
+            "portable kernels, perhaps because it does not support their types",
+            EtscopeWarning,
+            stacklevel=3,
+        )
 
 
 _FRAMES = 3  # lines of the user's code in a message

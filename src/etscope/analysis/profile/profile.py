@@ -117,9 +117,10 @@ class MethodProfile:
     def instructions(self) -> list[InstructionRows]:
         """The rows by instruction, in run order."""
         heads = [number for number, row in enumerate(self.rows) if row.depth == 0]
+        ends = [*heads, len(self.rows)][1:]
         return [
             InstructionRows(first, self.rows[first], self.rows[first + 1 : end])
-            for first, end in zip(heads, [*heads[1:], len(self.rows)], strict=True)
+            for first, end in zip(heads, ends, strict=True)
         ]
 
     @property
