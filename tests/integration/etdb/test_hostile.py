@@ -86,10 +86,15 @@ def test_the_full_screen_shows_names_as_they_are(tmp_path: Path) -> None:
     async def look() -> str:
         app = DebuggerApp(hostile_session(tmp_path), ["start", "step 3"])
         async with app.run_test(size=(100, 40)) as pilot:
-            await pilot.pause()
-            tree = app.query_one("#modules")
-            source = str(app.query_one("#source").render())
-            return source + "\n".join(str(node.label) for node in tree._tree_nodes.values())
+            shown = ""
+            for _ in range(200):  # the commands run in a thread
+                await pilot.pause(0.05)
+                tree = app.query_one("#modules")
+                labels = "\n".join(str(node.label) for node in tree._tree_nodes.values())
+                shown = str(app.query_one("#source").render()) + labels
+                if "red" in shown:
+                    break
+            return shown
 
     shown = ran(look())
     assert r"\x1b[31mred" in shown

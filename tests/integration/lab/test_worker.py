@@ -221,7 +221,8 @@ def test_a_temporary_folder_that_fills_while_a_job_runs(
             thread.join()
         subprocess.run(["umount", "-l", str(small)], check=True)
     assert (outcome.state, outcome.interruption) == (State.FAILED, Interruption.LAB)
-    assert (f"the disk of {small} is full" if stays else "a disk is full") in outcome.error
+    # By the process that measures, or if it has no room to say so, by its worker.
+    assert "disk" in outcome.error and "is full" in outcome.error
 
 
 def _fill(folder: Path) -> None:
