@@ -212,7 +212,9 @@ function matching(table: TableDoc, key: string, columns: Column[], pattern: stri
     const path = `.${pattern.toLowerCase()}.`;
     return (row) => all.some((values) => `.${lowered(values[row])}.`.includes(path));
   }
-  const test = textTest(pattern, true);
+  // "delegate" is a kind, and so is "delegated".
+  const whole = key === "kind" && !/[*?]/.test(pattern);
+  const test = whole ? (text: string) => text === pattern.toLowerCase() : textTest(pattern, true);
   if (columns.every((column) => column.kind === "text" || column.kind === "path")) {
     const texts = columns.map((column) => textsOf(table, column));
     return (row) => texts.some((column) => column[row] !== "" && test(column[row]!));

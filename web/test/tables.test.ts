@@ -133,7 +133,8 @@ describe("groups", () => {
     const kept = filterRows(call, all, parseFilter("module:b", call));
     expect(kept).toEqual([0, 2, 4]);
     expect(sumsOf(call, kept)["avg"]).toBe(4);
-    expect(filterRows(call, all, parseFilter("kind:delegate", call))).toEqual([0, 1, 2]);
+    expect(filterRows(call, all, parseFilter("kind:delegate", call))).toEqual([0, 1, 2, 3]);
+    expect(filterRows(call, all, parseFilter("kind:delegate?", call))).toEqual([0, 1, 2]);
   });
   it("events of the dump have groupings too", () => {
     expect(groupingsOf(method.events).map(({ key }) => key)).toEqual([
