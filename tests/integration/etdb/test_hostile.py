@@ -92,7 +92,7 @@ def test_the_full_screen_shows_names_as_they_are(tmp_path: Path) -> None:
                 tree = app.query_one("#modules")
                 labels = "\n".join(str(node.label) for node in tree._tree_nodes.values())
                 shown = str(app.query_one("#source").render()) + labels
-                if "red" in shown:
+                if r"[/b]\x1bc" in shown and r"\x1b[31mred" in shown:
                     break
             return shown
 
