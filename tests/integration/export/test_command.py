@@ -136,15 +136,18 @@ def test_errors(
     assert list(tmp_path.iterdir()) == []
 
 
+TEXT_MODEL = """\
+import torch
+class Texts(torch.nn.Module):
+    def forward(self, x, mode):
+        return x + 1 if mode == 'up' else x - 1
+def make():
+    return Texts(), (torch.ones(2), 'up')
+"""
+
+
 def test_what_no_bundle_can_hold(capfd: Captured, tmp_path: Path) -> None:
-    (tmp_path / "text_model.py").write_text(
-        "import torch\n"
-        "class Texts(torch.nn.Module):\n"
-        "    def forward(self, x, mode):\n"
-        "        return x + 1 if mode == 'up' else x - 1\n"
-        "def make():\n"
-        "    return Texts(), (torch.ones(2), 'up')\n"
-    )
+    (tmp_path / "text_model.py").write_text(TEXT_MODEL)
     code, _, err = run(capfd, "export", "text_model.py:make", "-o", "x")
     assert code == 2
     assert "cannot write the .bpte" in err
@@ -155,14 +158,7 @@ def test_what_no_bundle_can_hold(capfd: Captured, tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("default::etscope.errors.EtscopeWarning")
 def test_a_text_among_example_inputs_is_profiled(capfd: Captured, tmp_path: Path) -> None:
-    (tmp_path / "mode_model.py").write_text(
-        "import torch\n"
-        "class Texts(torch.nn.Module):\n"
-        "    def forward(self, x, mode):\n"
-        "        return x + 1 if mode == 'up' else x - 1\n"
-        "def make():\n"
-        "    return Texts(), (torch.ones(2), 'up')\n"
-    )
+    (tmp_path / "mode_model.py").write_text(TEXT_MODEL)
     level = ("--debug-level", "intermediate_outputs")
     code, out, err = run(capfd, "profile", "mode_model.py:make", *level, "--save", "saved")
     assert code == 0, err

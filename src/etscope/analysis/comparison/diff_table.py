@@ -159,8 +159,7 @@ def diff_table(
 
     sort: "change" (largest first, in either direction), "time" (the later one's) or "run". limit:
     the most leaves to show (see `InstructionRows.leaves`); the others are summed below their call
-    or among the closing rows. per_op: always count the operators
-    that regressed in the title.
+    or among the closing rows. per_op: always count the operators that regressed in the title.
     """
     rows, hidden = _shown(diff, sort, limit)
     everything = [*rows, *([_not_shown(hidden)] if hidden else [])]

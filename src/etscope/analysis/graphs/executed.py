@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from etscope.analysis.graphs.linked_graph import LinkedGraph, Nodes
+from etscope.analysis.graphs.linked_graph import LinkedGraph
+from etscope.analysis.matching.run_nodes import Nodes
 from etscope.analysis.profile.correlate import MethodSymbols
 from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded

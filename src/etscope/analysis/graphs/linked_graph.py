@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from etscope.analysis.matching.run_nodes import RunNodes
+from etscope.analysis.matching.run_nodes import Nodes, RunNodes
 from etscope.analysis.profile.correlate import (
     MethodSymbols,
     method_symbols,
@@ -21,8 +21,6 @@ from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.program.pte import Program
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, Node
-
-Nodes = tuple[Node, ...]
 
 
 @dataclass(frozen=True)

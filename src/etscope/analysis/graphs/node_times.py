@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.graphs.linked_graph import LinkedGraph, Nodes
+from etscope.analysis.graphs.linked_graph import LinkedGraph
+from etscope.analysis.matching.run_nodes import Nodes
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
 from etscope.model.graph import Node
 from etscope.model.statistics import statistic

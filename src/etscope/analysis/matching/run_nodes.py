@@ -89,12 +89,9 @@ class RunNodes:
     def _inherited(self) -> Mapping[int, Nodes]:
         """The nodes of the values that each instruction reads, if its own nodes have neither module
         nor line. Views of views have those of the first value."""
-        if self.program is None or not self.records:
-            return {}
-        values = self.program.method(self.symbols.method).values
         writer: dict[int, Nodes] = {}  # by index of the value
         found: dict[int, Nodes] = {}
-        for record in with_flow(values, self.records):
+        for record in self._flow:
             number = record.instruction_id
             nodes = self.nodes.get(number, ())
             if not _are_located(nodes):
@@ -172,6 +169,13 @@ class RunNodes:
             return ()
         return instructions(self.program, name, delegate_outputs=counts).records
 
+    @cached_property
+    def _flow(self) -> Sequence[InstructionRecord]:
+        """`records` with the values that views are of, in the place of the views."""
+        if self.program is None or not self.records:
+            return ()
+        return with_flow(self.program.method(self.symbols.method).values, self.records)
+
     # -- The parts of a decomposed operator, of which several instructions have the handle.
 
     def _placed(self, table: Mapping[int, Nodes]) -> Mapping[int, Nodes]:
@@ -206,12 +210,9 @@ class RunNodes:
     @cached_property
     def _reads(self) -> Mapping[int, set[int]]:
         """The instructions whose results each instruction reads."""
-        if self.program is None:
-            return {}
-        values = self.program.method(self.symbols.method).values
         writer: dict[int, int] = {}
         reads: dict[int, set[int]] = {}
-        for record in with_flow(values, self.records):
+        for record in self._flow:
             number = record.instruction_id
             reads[number] = {writer[index] for index in record.inputs if index in writer}
             writer.update((index, number) for index in record.outputs)

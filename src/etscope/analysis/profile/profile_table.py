@@ -267,7 +267,8 @@ def grouped_table(
     A leaf counts for what all its nodes have in common: for "module" the innermost module that
     holds them all.
     """
-    leaves = [(group, leaf) for group in profile.instructions for leaf in group.kept(keep)]
+    instructions = profile.instructions
+    leaves = [(group, leaf) for group in instructions for leaf in group.kept(keep)]
     if by == "module":
         groups, depth = _module_tree(leaves)
     elif by in GROUPINGS:
@@ -281,9 +282,7 @@ def grouped_table(
         raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {known}")
     groups, depth = groups[:limit], depth[:limit]
     counted = {id(leaf) for _, rows in groups for leaf in rows}
-    hidden = [
-        leaf for group in profile.instructions for leaf in group.leaves if id(leaf) not in counted
-    ]
+    hidden = [leaf for group in instructions for leaf in group.leaves if id(leaf) not in counted]
     tail = [(row.name, [row]) for row in closing_rows(profile, hidden)]
     total = float(profile.total.mean())
     everything = [*groups, *tail]

@@ -12,11 +12,11 @@ from etscope.cli.options.common import output_options
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import LabError, UsageError
 
-_AGAIN = 5.0  # seconds before a scheduler that went away is tried again
-
 if TYPE_CHECKING:
     from etscope.lab.jobs.records import Device
     from etscope.lab.lab import Lab
+
+_AGAIN = 5.0  # seconds before a scheduler that went away is tried again
 
 
 @click.command()
