@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from etscope.analysis.metrics import DEFAULT_METRICS, find_metric, measure_all
-from etscope.analysis.profile.correlate import EDGE_GRAPH, load_graph
+from etscope.analysis.profile.correlate import EDGE_GRAPH
 from etscope.analysis.profile.module_times import module_total
 from etscope.analysis.profile.scale import Scale, TimeConverter, block_samples
 from etscope.analysis.profile.trace import UNAVAILABLE, Trace, warn_no_debug_buffer, warn_own_clock
@@ -37,6 +37,7 @@ from etscope.model.events import (
     Runs,
     blocks_frame,
 )
+from etscope.model.exported_graph import graph_from_record
 from etscope.optional import available, require
 from etscope.units import TimeScale
 from etscope.views.plots.figures import save_figure, show_figure
@@ -431,7 +432,7 @@ class Inspector:
         record = self.trace.record
         if record is None:
             return None
-        return {name: load_graph(record, name) for name in record.graph_names}
+        return {name: graph_from_record(record, name) for name in record.graph_names}
 
     # -- values against a reference
 

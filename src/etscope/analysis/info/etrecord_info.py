@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etscope.analysis.graphs.graph_names import short_name
-from etscope.analysis.profile.correlate import load_graph, record_methods
+from etscope.analysis.profile.correlate import record_methods
 from etscope.formats.etrecord.reader import (
     CONSTANTS,
     EDGE,
@@ -20,6 +20,7 @@ from etscope.formats.etrecord.reader import (
     SLIMMED,
     RecordFile,
 )
+from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph
 from etscope.model.report import Section, facts, rows
 from etscope.model.table import Column, Kind
@@ -31,7 +32,7 @@ def etrecord_sections(
     """The sections "file", "graphs", "methods", "delegates" and "members"; one without rows is
     left out. `graphs` are the record's by name, if they are known already."""
     if graphs is None:
-        graphs = {name: load_graph(record, name) for name in record.graph_names}
+        graphs = {name: graph_from_record(record, name) for name in record.graph_names}
     members = rows(
         "members",
         "Members of the zip",

@@ -23,7 +23,7 @@ from etscope.analysis.profile.source_location import (
 from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.model.event_table import EventKey
-from etscope.model.exported_graph import graph_from_program_json, graph_from_record
+from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, Node, SourceLine, source_lines, stem
 
 # What upstream folds into other nodes when it makes its operator graph (debug_format/et_schema.py).
@@ -241,11 +241,6 @@ def graphs_after_passes(record: RecordView, method: str) -> tuple[str, ...]:
         for name in record.graph_names
         if name.endswith(f"/{method}") and name.partition("/")[0] not in (EDGE, EXPORTED)
     )
-
-
-def load_graph(record: RecordView, name: str) -> Graph:
-    """The graph of that name in the record."""
-    return graph_from_program_json(record.program_json(name), name)
 
 
 # The code that torch generates for a graph: "cos = torch.ops.aten.cos.default(cat);  cat = None".
